@@ -27,7 +27,7 @@ Suites: groups, open, store, run, mount, volume, fcfs
                      that cannot be slowed are skipped
   --turns N          turns of each system (default 15; run 7; volume and fcfs 5)
   --turn-ms N        aimed duration of a turn (default 200)
-  --files N          at most N files in a case: less memory, smaller working set (fcfs: default 250)
+  --files N          at most N files in a case: less memory, smaller working set (fcfs: default 50)
   --seed N           seed of the random sequence (default 1)
   --base NAME        the system that ratios refer to (default raw; fcfs: none); cases of the suites store, run, mount
                      and volume have their own

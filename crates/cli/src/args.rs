@@ -551,7 +551,7 @@ Examples:
   wholly crash two-files --world pmem --effort thorough
   wholly crash random-1..200 --world disk-ext4     two hundred random workloads
   wholly crash --effort thorough --piece 3/8        one of eight pieces of a long run
-  wholly crash --subject volume:fine_grained_wal ones pairs     every call on a volume, and all pairs of calls
+  wholly crash --subject volume:hybrid_log ones pairs     every call on a volume, and all pairs, in groups too
   wholly crash --replay two-files:pmem:p26:set:0,3 --html crash.html";
 
 /// `wholly crash`.
@@ -560,7 +560,8 @@ pub struct CrashArgs {
     /// Workloads: names, random-SEED, random-FROM..TO [default: all written by hand, and some on names]
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
-    /// What to explore: `store`, or `volume:ENGINE` with an engine that promises something (`fine_grained_wal`)
+    /// What to explore: `store`, or `volume:ENGINE` with an engine that promises something (`fine_grained_wal`,
+    /// `hybrid_log`)
     #[arg(long, value_name = "SUBJECT", default_value = "store", value_parser = parse_subject)]
     pub subject: SubjectArg,
     /// World: medium and host file system; repeatable [default: pmem, and disk for a store, pmem-x86 for a volume]
@@ -597,7 +598,7 @@ fn parse_subject(text: &str) -> Result<SubjectArg, String> {
     match text.strip_prefix("volume:").map(|name| engines.find(|engine| engine.name() == name)) {
         Some(Some(engine)) => Ok(SubjectArg::Volume(engine)),
         None if text == "store" => Ok(SubjectArg::Store),
-        _ => Err("a subject is store or volume:ENGINE, such as volume:fine_grained_wal".into()),
+        _ => Err("a subject is store or volume:ENGINE, such as volume:hybrid_log".into()),
     }
 }
 

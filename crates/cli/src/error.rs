@@ -30,7 +30,7 @@ impl Exit {
 
     /// The command line makes no sense.
     pub const USAGE: Exit = Exit(16);
-    /// `wholly fsck`: cancelled by a signal, with nothing changed.
+    /// `wholly fsck`: cancelled by a signal, with nothing changed, unless with [`Exit::REPAIRED`].
     pub const CANCELLED: Exit = Exit(32);
     /// The write of a commit failed: only recovery finds out whether the group is committed.
     pub const UNKNOWN: Exit = Exit(120);

@@ -286,6 +286,8 @@ fn in_served_views(running: &[Running<'_>], holder: Holder<'_>, devices: Vec<Own
         }
         doomed = doomed.or_else(|| doom.why().map(str::to_owned));
     }
+    // What the kernel knew it has not given back one by one.
+    running.iter().for_each(|one| one.view.forget_all());
     Ok(Ended { status, doomed })
 }
 

@@ -229,6 +229,24 @@ fn damage_is_listed() {
     wholly(&["stat", &rig.path("from/sparse")]).exits(8);
 }
 
+/// A check takes no right to write: the host's file system may be mounted read-only.
+#[test]
+fn a_volume_that_can_only_be_read_is_checked() {
+    if !rustix::process::geteuid().is_root() {
+        return skipped("it takes the superuser");
+    }
+    let rig = Rig::new("read-only");
+    let image = rig.path("v.img");
+    wholly(&["mkfs", &image, "--size", "16M"]).exits(0);
+    let script = "mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" && ! touch \"$1/v.img\" 2>/dev/null &&
+        \"$0\" dump \"$1/v.img\" / && exec \"$0\" fsck -n \"$1/v.img\"";
+    let mut shell = Command::new("unshare");
+    shell.args(["-m", "--propagation", "private", "sh", "-c", script, env!("CARGO_BIN_EXE_wholly")]).arg(&rig.0);
+    let checked = shell.output().unwrap();
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    assert!(String::from_utf8_lossy(&checked.stdout).contains("consistent"), "{checked:?}");
+}
+
 /// A mounted volume is an ordinary file system, also under the names by which mkfs(8), mount(8) and fsck(8) call.
 #[test]
 fn a_mounted_volume_is_used_like_any_file_system() {

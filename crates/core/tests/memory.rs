@@ -4,75 +4,35 @@
 //! One test: the allocator that counts is the whole program's. `WHOLLY_NAMES` sets another number of names; a million
 //! of them have to do with 512 MiB.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::{Resource, Rlimit, setrlimit};
-use wholly::{Options, Store};
+use wholly::vfs::{Context, Ino, Mode, OFlags, Vfs};
+use wholly::{Options, Store, StoreVfs};
 use wholly_host::HostOptions;
 
 mod common;
+mod counted;
 
 use common::Dir;
-
-/// The system's allocator, counted.
-struct Counted;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-impl Counted {
-    fn add(bytes: usize) {
-        let now = NOW.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        PEAK.fetch_max(now, Ordering::Relaxed);
-    }
-}
-
-// SAFETY: every call is the system allocator's, with the caller's own arguments.
-unsafe impl GlobalAlloc for Counted {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        Counted::add(layout.size());
-        // SAFETY: the caller keeps the rules of this call.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the rules of this call, and `place` is from the same allocator.
-        unsafe { System.dealloc(place, layout) }
-    }
-
-    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Old and new are there at the same time, unless the system's allocator finds room behind: counted as the
-        // worst.
-        Counted::add(size);
-        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the rules of this call, and `place` is from the same allocator.
-        unsafe { System.realloc(place, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counted = Counted;
-
-/// Most bytes above `before` since this was last asked.
-fn most_above(before: usize) -> usize {
-    PEAK.swap(NOW.load(Ordering::Relaxed), Ordering::Relaxed).saturating_sub(before)
-}
+use counted::{most_above, now};
 
 fn name(n: usize) -> String {
     format!("file-{n:07}")
 }
 
+fn open(dir: &Dir, at_once: bool) -> Store {
+    let options = Options { background: false, at_once, ..Options::default() };
+    Store::open_with(Path::new(&**dir), options, HostOptions::default()).unwrap()
+}
+
 /// The most bytes that a group takes that makes so many names, and then one that removes them.
 fn of_one_group(names: usize) -> [usize; 2] {
     let dir = Dir::new(&std::env::temp_dir(), &format!("memory-{names}"));
-    let options = Options { background: false, ..Options::default() };
-    Store::init(&*dir, &options).unwrap();
-    let store = Store::open_with(Path::new(&*dir), options, HostOptions::default()).unwrap();
+    Store::init(&*dir, &Options::default()).unwrap();
+    let store = open(&dir, false);
     let most = ["creates", "removals"].map(|what| {
-        let before = NOW.load(Ordering::Relaxed);
+        let before = now();
         most_above(before);
         let mut group = store.begin();
         for n in 0..names {
@@ -86,13 +46,77 @@ fn of_one_group(names: usize) -> [usize; 2] {
         let committed = most_above(before);
         store.checkpoint().unwrap();
         let home = most_above(before);
-        let after = NOW.load(Ordering::Relaxed).saturating_sub(before);
+        let after = now().saturating_sub(before);
         let each = [running, committed, home, after].map(|bytes| bytes / names);
         println!("{names} {what}: bytes a name, running, at commit, at the checkpoint, after it: {each:?}");
         running.max(committed).max(home)
     });
     store.close().unwrap();
     most
+}
+
+/// The same of a group whose calls are those of a view that is served to the kernel, which goes on referring to what is
+/// made, and looks up what `rm` finds in a listing. The group is written back as part of its commit.
+fn of_one_view(names: usize) -> [usize; 2] {
+    // In memory no bytes of the group are gathered, which would count as those of names.
+    let dir = Dir::new(Path::new("/dev/shm"), &format!("memory-view-{names}"));
+    Store::init(&*dir, &Options::default()).unwrap();
+    ["creates", "removals"].map(|what| {
+        let store = open(&dir, true);
+        let before = now();
+        most_above(before);
+        let view = StoreVfs::new(&store);
+        let group = view.begin().unwrap();
+        let ctx = Context { is_permitted: true, group: Some(group), ..Context::superuser() };
+        match what {
+            "creates" => (0..names).for_each(|n| {
+                let (flags, mode) = (OFlags::WRONLY, Mode::from_raw_mode(0o644));
+                let (_, handle) = view.create(&ctx, Ino::ROOT, name(n).as_bytes(), flags, mode).unwrap();
+                view.release(&ctx, handle).unwrap();
+            }),
+            _ => assert_eq!(remove_all(&view, &ctx), names),
+        }
+        let running = most_above(before);
+        view.forget_all();
+        view.commit_or_park(group, "", None).unwrap();
+        drop(view);
+        let committed = most_above(before);
+        store.checkpoint().unwrap();
+        let later = most_above(before);
+        let after = now().saturating_sub(before);
+        let each = [running, committed, later, after].map(|bytes| bytes / names);
+        println!(
+            "{names} {what} in a view: bytes a name, running, at commit, at the next checkpoint, after it: {each:?}"
+        );
+        store.close().unwrap();
+        running.max(committed).max(later)
+    })
+}
+
+/// Removes all files, as `rm` does that lists them. Returns how many.
+fn remove_all(view: &StoreVfs, ctx: &Context) -> usize {
+    let (mut count, mut offset) = (0, 0);
+    let handle = view.opendir(ctx, Ino::ROOT).unwrap();
+    loop {
+        let mut some = Vec::new();
+        view.readdir(ctx, handle, offset, &mut |entry| {
+            offset = entry.next;
+            some.push(entry.name.to_vec());
+            some.len() < 100
+        })
+        .unwrap();
+        if some.is_empty() {
+            break;
+        }
+        for name in some.iter().filter(|name| name.starts_with(b"file-")) {
+            let found = view.lookup(ctx, Ino::ROOT, name).unwrap();
+            view.unlink(ctx, Ino::ROOT, name).unwrap();
+            view.forget(found.ino, 1);
+            count += 1;
+        }
+    }
+    view.releasedir(ctx, handle).unwrap();
+    count
 }
 
 /// What does not depend on the number of names is not counted: the difference of two numbers is. (Both leave as much of
@@ -102,12 +126,12 @@ fn a_name_in_a_group_takes_few_bytes() {
     const MILLION: usize = 1_000_000;
     let names = std::env::var("WHOLLY_NAMES").ok().map_or(20_000, |names| names.parse().unwrap());
     // Of a few names tables and buffers take more of their own than names do.
-    let bounds = if names < MILLION { [430, 340] } else { [400; 2] };
+    let bounds = if names < MILLION { [430, 340, 430, 400] } else { [400; 4] };
     if names == MILLION {
         let most = Some(512 << 20);
         setrlimit(Resource::Data, Rlimit { current: most, maximum: most }).unwrap();
     }
-    let [few, many] = [names / 4, names].map(of_one_group);
+    let [few, many] = [names / 4, names].map(|names| [of_one_group(names), of_one_view(names)].concat());
     for ((few, many), bound) in few.into_iter().zip(many).zip(bounds) {
         let each = (many - few) / (names - names / 4);
         assert!(each <= bound, "{each} bytes a name");

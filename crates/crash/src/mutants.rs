@@ -15,7 +15,7 @@ use wholly_sim::{
 
 use crate::catalogue;
 use crate::explore::{Limits, Outcome, RARE, Violation, explore};
-use crate::run;
+use crate::run::{Run, run};
 use crate::setting::{Setting, word};
 use crate::subject::Subject;
 use crate::workload::Workload;
@@ -208,11 +208,14 @@ fn kind_of(number: u8) -> MutationKind {
 /// A hunt for mutants of one world.
 ///
 /// A program that does not pass a site cannot notice what is broken there. Of those that do, the ones that caught most
-/// so far come first, then the cheap ones; all of them are glanced through before the first is gone through at length.
+/// so far come first, then the cheap ones; all of them are glanced through before the first is gone through at length,
+/// unless the mutations are few.
 pub struct Hunt<'s, S = Workload> {
     setting: &'s Setting,
     prey: Vec<Mutation>,
     packs: Vec<Pack<S>>,
+    /// What is tried before the limits that are asked for.
+    first: Option<Limits>,
     next: AtomicUsize,
 }
 
@@ -232,10 +235,25 @@ impl<'s, S: Subject + Clone> Hunt<'s, S> {
             Pack { subject: subject.clone(), passes: breakable, catches: AtomicUsize::new(0) }
         };
         let mut packs: Vec<Pack<S>> = subjects.iter().map(pack).collect();
-        packs.sort_by_cached_key(|pack| cost(&pack.subject, setting));
+        packs.sort_by_cached_key(|pack| cost(&run(&pack.subject, setting)));
         let all: Breakable = packs.iter().flat_map(|pack| pack.passes.iter().copied()).collect();
         let prey = all.into_iter().map(|(site, kind)| Mutation::new(Site(site), kind_of(kind))).collect();
-        Hunt { setting, prey, packs, next: AtomicUsize::new(0) }
+        Hunt { setting, prey, packs, first: Some(Limits::glance()), next: AtomicUsize::new(0) }
+    }
+
+    /// These mutations, by the limits that are asked for alone. What only recoveries pass, all programs are taken to
+    /// pass.
+    pub fn of(subjects: &[S], setting: &'s Setting, prey: Vec<Mutation>) -> Hunt<'s, S> {
+        let pack = |subject: &S| {
+            let run = run(subject, setting);
+            let mut passes = Breakable::default();
+            run.trace.events.iter().for_each(|event| breakable(event.site, &event.kind, &mut passes));
+            (cost(&run), Pack { subject: subject.clone(), passes, catches: AtomicUsize::new(0) })
+        };
+        let mut packs: Vec<(usize, Pack<S>)> = subjects.iter().map(pack).collect();
+        packs.sort_by_key(|(cost, _)| *cost);
+        let packs = packs.into_iter().map(|(_, pack)| pack).collect();
+        Hunt { setting, prey, packs, first: None, next: AtomicUsize::new(0) }
     }
 
     /// Only the sites that `wanted` wants.
@@ -269,9 +287,12 @@ impl<'s, S: Subject + Clone> Hunt<'s, S> {
         let broken = self.setting.broken(mutation);
         let site = (mutation.site.0, number_of(mutation.kind));
         let mut packs: Vec<&Pack<S>> = self.packs.iter().filter(|pack| pack.passes.contains(&site)).collect();
+        if packs.is_empty() {
+            packs.extend(&self.packs);
+        }
         packs.sort_by_cached_key(|pack| std::cmp::Reverse(pack.catches.load(Ordering::Relaxed)));
-        for limits in std::iter::once(&Limits::glance()).chain(proof.is_none().then_some(limits)) {
-            let every_rare = RARE.contains(&mutation.site);
+        for limits in self.first.iter().chain(proof.is_none().then_some(limits)) {
+            let every_rare = RARE.iter().any(|rare| mutation.site.0.starts_with(rare.0));
             let limits = Limits { workers: 1, violations: 1, every_rare, ..limits.clone() };
             for pack in &packs {
                 mutant.caught = explore(&pack.subject, &broken, &limits).violations.into_iter().next();
@@ -286,10 +307,10 @@ impl<'s, S: Subject + Clone> Hunt<'s, S> {
 }
 
 /// About how long a program takes to explore: by the events of a run and the bytes it stores.
-fn cost<S: Subject>(subject: &S, setting: &Setting) -> usize {
+fn cost(run: &Run) -> usize {
     let bytes = |kind: &EventKind| match kind {
         EventKind::Store { data, .. } => data.len(),
         _ => 0,
     };
-    run(subject, setting).trace.events.iter().map(|event| 64 + bytes(&event.kind)).sum()
+    run.trace.events.iter().map(|event| 64 + bytes(&event.kind)).sum()
 }

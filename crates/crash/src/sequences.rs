@@ -163,23 +163,28 @@ pub fn ones() -> Vec<Workload> {
     made(&scripts)
 }
 
-/// Each op that the system does not refuse at first, as a call by itself.
-pub fn calls() -> Vec<Workload> {
+/// Each op that the system does not refuse at first, by itself: as a call, and in a group that commits, or aborts.
+pub fn ones_on_volumes() -> Vec<Workload> {
     let mut scripts = Vec::new();
     for (start, state) in starts() {
         let words = vocabulary().into_iter().filter(|text| after(&state, &op(text).expect("a word")).is_some());
-        scripts.extend(words.map(|text| format!("{start},call.{text}")));
+        scripts.extend(words.flat_map(|text| ["call.", "", "abort."].map(|how| format!("{start},{how}{text}"))));
     }
     made(&scripts)
 }
 
-/// All pairs that make sense, as two calls: one after the other, and where the process dies or closes between them.
-pub fn pairs_of_calls() -> Vec<Workload> {
+/// All pairs that make sense: as two calls, one after the other, and where the process dies or closes between them; in
+/// one group, and in two at once.
+pub fn pairs_on_volumes() -> Vec<Workload> {
     let mut scripts = Vec::new();
     for Couple { start, first, second, ways } in couples() {
         scripts.push(format!("{start},call.{first},call.{second}"));
         if ways.contains(&Pair::Dying) {
             scripts.extend(["kill", "close"].map(|end| format!("{start},call.{first},{end},call.{second}")));
+        }
+        scripts.push(format!("{start},{first}+{second}"));
+        if ways.contains(&Pair::Across) {
+            scripts.push(format!("{start},{first}%{second}"));
         }
     }
     made(&scripts)

@@ -4,7 +4,7 @@
 //! `make test` glances at every call and at one in twenty of all pairs; `wholly crash --subject` goes through all.
 
 use wholly_crash::volume::{Calls, ENGINES, OnVolume, WORLDS, setting, several};
-use wholly_crash::{Job, Limits, Outcome, Seen, explore, explore_into, replay};
+use wholly_crash::{Job, Limits, Outcome, Seen, coverage, explore, explore_into, replay};
 use wholly_media::Site;
 use wholly_sim::{Mutation, MutationKind};
 
@@ -32,6 +32,12 @@ fn no_call_is_torn_lost_or_invented() {
     (all.distinct, all.nested) = (seen.distinct(), seen.nested());
     println!("{all}");
     all.assert_clean();
+    // All other sites are covered by the tests of `volume`.
+    assert_eq!(
+        coverage::uncovered(&[Site("volume.wipe"), Site("volume.save")], &all),
+        [],
+        "these were no crash points"
+    );
 }
 
 /// A violation names a state that can be rebuilt.

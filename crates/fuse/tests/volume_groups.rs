@@ -76,7 +76,7 @@ impl Mounted {
             std::thread::sleep(Duration::from_millis(5));
         }
         self.server.take().expect("it serves").join().expect("a thread").expect("the kernel was answered to the end");
-        let checked = Volume::check(&self.image(), &VolumeOptions::default()).expect("check it");
+        let checked = Volume::check(&self.image()).expect("check it");
         assert_eq!((&checked.findings[..], checked.is_clean, checked.orphans), (&[][..], true, 0));
     }
 }

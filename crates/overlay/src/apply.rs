@@ -3,7 +3,6 @@
 use rustix::fs::{AtFlags, FileType, IFlags, StatxAttributes, StatxFlags, readlinkat, unlinkat};
 use wholly::vfs::{Ino, OFlags, Vfs};
 
-use crate::How;
 use crate::content::{self, Bytes};
 use crate::error::{Error, OnHost, Result, show};
 use crate::group::{Group, OnGroup};
@@ -11,6 +10,7 @@ use crate::host::{OpenDir, Path, Stat, Tree, join, ns, split};
 use crate::marks::Reader;
 use crate::plan::{Dir, Entry, Fate, File, From, Node, Plan, Source};
 use crate::undo::Undo;
+use crate::{How, deep};
 use crate::{UPPER, attributes};
 
 /// What is being done.
@@ -76,19 +76,18 @@ impl<'a, 'v> Apply<'a, 'v> {
 
     /// Sets aside what gets another place, and removes what goes.
     fn free_names(&mut self) -> Result<()> {
-        let fates = self.plan.fates();
-        if fates.iter().any(|(_, fate)| matches!(fate, Fate::Aside(_))) {
+        if !self.plan.asides.is_empty() {
             self.choose_names()?;
         }
-        for (path, fate) in fates {
-            let (above, name) = split(path);
+        for (path, fate) in self.plan.fates() {
+            let (above, name) = split(&path);
             // What others have removed with its directory is noted.
             let Some(dir) = self.group.dir(above)? else { continue };
             match fate {
-                Fate::Gone => self.group.remove(dir, name, path)?,
+                Fate::Gone => self.group.remove(dir, name, &path)?,
                 Fate::Aside(number) => {
                     let aside = self.aside_name(number);
-                    self.group.rename((dir, name), (Ino::ROOT, &aside), path)?;
+                    self.group.rename((dir, name), (Ino::ROOT, &aside), &path)?;
                 }
             }
         }
@@ -99,6 +98,7 @@ impl<'a, 'v> Apply<'a, 'v> {
     fn choose_names(&mut self) -> Result<()> {
         let mut taken = self.group.names(Ino::ROOT, b"")?;
         taken.extend(self.plan.root.entries.iter().map(|entry| entry.name.clone()));
+        taken.extend(self.plan.root.plain.iter().map(<[u8]>::to_vec));
         let free = |begin: &Vec<u8>| !taken.iter().any(|name| name.starts_with(begin));
         // At most as many are taken as there are names.
         let begins = (0..=taken.len()).map(|number| format!(".wholly-moved-{number}-").into_bytes());
@@ -136,27 +136,37 @@ impl<'a, 'v> Apply<'a, 'v> {
     fn place_all(&mut self, dir: &'a Dir, ino: Ino) -> Result<()> {
         self.placed.push((ino, dir));
         let open = self.upper.dir(&dir.upper)?.ok_or_else(|| Error::unsound(&dir.upper, "it is not a directory"))?;
+        for name in dir.plain.iter() {
+            self.place_new(&open, ino, name, &join(&dir.upper, name))?;
+        }
         for Entry { name, node } in &dir.entries {
             let path = join(&dir.upper, name);
             match node {
                 Node::Dir(inner) => self.place_directory(inner, ino, name, &path)?,
-                Node::New(new) => match self.how {
-                    How::Adopt => {
-                        if let Some(marks) = &new.marks {
-                            self.undo.marks.extend(self.reader.clear(&open, &path, name, marks)?);
-                        }
-                        self.adopt(ino, name, &path)?;
+                Node::Marked(marks) => {
+                    if self.how == How::Adopt {
+                        self.undo.marks.extend(self.reader.clear(&open, &path, name, marks)?);
                     }
-                    How::Copy => {
-                        let made = self.make(&open, ino, name, &new.stat, &path)?;
-                        self.group.vfs.forget(made, 1);
-                    }
-                },
+                    self.place_new(&open, ino, name, &path)?;
+                }
                 Node::File { stays: true, .. } => {}
                 Node::File { file, .. } => self.place_file(*file, &open, ino, name, &path)?,
             }
         }
         Ok(())
+    }
+
+    /// Something new that is no directory and has no other name.
+    fn place_new(&mut self, open: &OpenDir, dir: Ino, name: &[u8], path: &[u8]) -> Result<()> {
+        match self.how {
+            How::Adopt => self.adopt(dir, name, path),
+            How::Copy => {
+                let stat = open.stat(name)?.ok_or_else(|| Error::unsound(path, "it vanished while it was read"))?;
+                let made = self.make(open, dir, name, &stat, path)?;
+                self.group.vfs.forget(made, 1);
+                Ok(())
+            }
+        }
     }
 
     fn place_directory(&mut self, inner: &'a Dir, dir: Ino, name: &[u8], path: &Path) -> Result<()> {
@@ -178,7 +188,7 @@ impl<'a, 'v> Apply<'a, 'v> {
                 self.group.hold(made.ino)
             }
         };
-        self.place(inner, ino)
+        deep(|| self.place(inner, ino))
     }
 
     fn place_file(&mut self, number: usize, open: &OpenDir, dir: Ino, name: &[u8], path: &[u8]) -> Result<()> {
@@ -224,7 +234,7 @@ impl<'a, 'v> Apply<'a, 'v> {
         let mut todo = vec![dir];
         while let Some(dir) = todo.pop() {
             let marked = |entry: &&Entry| match &entry.node {
-                Node::New(new) => new.marks.is_some(),
+                Node::Marked(_) => true,
                 Node::File { file, .. } => {
                     let file = &self.plan.files[*file];
                     !file.marks.are_none() && file.upper.first() == Some(&join(&dir.upper, &entry.name))
@@ -237,7 +247,7 @@ impl<'a, 'v> Apply<'a, 'v> {
                 self.undo.marks.extend(self.reader.clear(&open, &dir.upper, b"", &dir.marks)?);
                 for entry in marked {
                     let marks = match &entry.node {
-                        Node::New(new) => new.marks.as_deref(),
+                        Node::Marked(marks) => Some(&**marks),
                         Node::File { file, .. } => Some(&self.plan.files[*file].marks),
                         Node::Dir(_) => None,
                     };
@@ -259,7 +269,7 @@ impl<'a, 'v> Apply<'a, 'v> {
         let adopted = self.group.vfs.import(self.group.id, dir, name, &from);
         adopted.map_err(|error| Error::Store { path: show(path), error })?;
         self.adopted += 1;
-        self.undo.adopted.push(path.to_vec());
+        self.undo.adopted.insert(path);
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::deep;
 use crate::error::Result;
 use crate::host::{Path, Stat, Tree, ns, split};
 use crate::marks::Reader;
@@ -32,9 +33,9 @@ impl Look<'_> {
             Source::Below(path) | Source::Aside(path, _) => Some(path),
             _ => None,
         });
-        for path in files.chain(&plan.hidden) {
-            if self.lower.stat(path)?.is_none() {
-                late.insert((path.clone(), "it is gone".into()));
+        for path in files.cloned().chain(plan.hidden.iter()) {
+            if self.lower.stat(&path)?.is_none() {
+                late.insert((path, "it is gone".into()));
             }
         }
         late.retain(|wrong| !plan.wrong.iter().any(|known| known.0 == wrong.0));
@@ -44,12 +45,12 @@ impl Look<'_> {
     fn wrong(&self, plan: &Plan) -> Result<BTreeSet<(Path, String)>> {
         let mut wrong = BTreeSet::new();
         for (path, fate) in plan.fates() {
-            let Some(stat) = self.lower.stat(path)? else { continue };
+            let Some(stat) = self.lower.stat(&path)? else { continue };
             match fate {
                 // What is in it comes along, and its attributes are compared.
                 Fate::Aside(_) if stat.is_dir() => {}
-                Fate::Aside(_) => self.compare(&mut wrong, path, &stat),
-                Fate::Gone => self.look_at_loss(plan, &mut wrong, path, &stat)?,
+                Fate::Aside(_) => self.compare(&mut wrong, &path, &stat),
+                Fate::Gone => self.look_at_loss(plan, &mut wrong, &path, &stat)?,
             }
         }
         for file in &plan.files {
@@ -118,7 +119,7 @@ impl Look<'_> {
         }
         for entry in &dir.entries {
             if let Node::Dir(inner) = &entry.node {
-                self.look_at_directory(inner, wrong)?;
+                deep(|| self.look_at_directory(inner, wrong))?;
             }
         }
         Ok(())

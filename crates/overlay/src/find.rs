@@ -4,13 +4,14 @@
 //! say where. Only of what is reached through the index alone, and of what others have moved, nothing says anything: it
 //! is sought everywhere.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use wholly_host::FileHandle;
 
 use crate::error::Result;
 use crate::host::{Path, Tree};
 use crate::marks::Origin;
+use crate::paths::Paths;
 use crate::plan::{Plan, Source};
 
 /// Finds all that is sought.
@@ -26,8 +27,8 @@ pub(crate) fn resolve(plan: &mut Plan, lower: &Tree<'_>) -> Result<()> {
             open.found(plan, file, path);
         }
     }
-    let hidden = if open.is_done() { BTreeSet::new() } else { plan.hidden.clone() };
-    for path in hidden {
+    let hidden = if open.is_done() { Paths::default() } else { plan.hidden.clone() };
+    for path in hidden.iter() {
         if open.is_done() {
             break;
         }

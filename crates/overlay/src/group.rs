@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use wholly::StoreVfs;
 use wholly::vfs::{Attr, Context, GroupId, Ino, Mode, RenameFlags, SetAttr, SetTime, Vfs};
 
+use crate::deep;
 use crate::error::{Error, Result, show};
 use crate::host::{Path, Stat, split};
 
@@ -79,7 +80,7 @@ impl<'v> Group<'v> {
             return Ok(Some(*ino));
         }
         let (above, name) = split(path);
-        let Some(above) = self.dir(above)? else { return Ok(None) };
+        let Some(above) = deep(|| self.dir(above))? else { return Ok(None) };
         let Some(found) = self.find(above, name, path)? else { return Ok(None) };
         self.dirs.insert(path.to_vec(), found.ino);
         Ok(Some(found.ino))
@@ -122,7 +123,7 @@ impl<'v> Group<'v> {
 
     fn empty(&self, dir: Ino, path: &[u8]) -> Result<()> {
         for name in self.names(dir, path)? {
-            self.remove(dir, &name, &crate::host::join(path, &name))?;
+            deep(|| self.remove(dir, &name, &crate::host::join(path, &name)))?;
         }
         Ok(())
     }

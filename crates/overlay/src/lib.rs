@@ -31,6 +31,7 @@
 //! |---|---|
 //! | `host.rs` | reading trees of the host |
 //! | `marks.rs` | what overlayfs writes on its entries |
+//! | `paths.rs` | sets of very many names |
 //! | `plan.rs` | what is to be done |
 //! | `walk.rs` | from the layer to the plan |
 //! | `find.rs` | where below is what has another name in the layer |
@@ -54,14 +55,17 @@ mod find;
 mod group;
 mod host;
 mod marks;
+mod paths;
 mod plan;
 mod undo;
 mod walk;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
 use wholly::vfs::GroupId;
 use wholly::{Mismatch, StoreVfs};
 
@@ -138,22 +142,6 @@ impl Taken {
 /// [`Error::OwnFolder`] where the command has made something named `.wholly`; [`Error::Unsound`] where the layer is
 /// none of overlayfs; else what a call returned. The group is to be aborted then.
 pub fn take_up(layers: &Layers<'_>, how: How) -> Result<Taken> {
-    // A command may make directories in each other by the thousands.
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || take_up_here(layers, how));
-        let thread =
-            thread.map_err(|error| rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN));
-        match thread.on("clone", b"")?.join() {
-            Ok(taken) => taken,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    })
-}
-
-/// Bytes of stack, which take no memory before they are used: a directory takes some thousand.
-const STACK: usize = 512 << 20;
-
-fn take_up_here(layers: &Layers<'_>, how: How) -> Result<Taken> {
     let upper = open(layers.dir, UPPER)?;
     let upper = Tree::new(upper.as_fd(), UPPER.as_bytes());
     let work = open(layers.dir, WORK)?;
@@ -176,6 +164,29 @@ fn take_up_here(layers: &Layers<'_>, how: How) -> Result<Taken> {
     let late = look.once_more(&plan)?;
     overtaken.extend(note(&mut group, &late)?);
     Ok(Taken { overtaken, adopted, undo })
+}
+
+/// Makes a call that makes one for each directory in a directory, on another stack once there are many of these: a
+/// command may make directories in each other by the thousands.
+fn deep<T: Send>(call: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    /// Each takes some thousand bytes.
+    const CALLS: usize = 128;
+    const STACK: usize = 2 << 20;
+    thread_local! {
+        static DEPTH: Cell<usize> = const { Cell::new(0) };
+    }
+    let depth = DEPTH.get();
+    if depth < CALLS {
+        DEPTH.set(depth + 1);
+        let called = call();
+        DEPTH.set(depth);
+        return called;
+    }
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, call);
+        let thread = thread.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN)).on("clone", b"")?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 fn open(dir: BorrowedFd<'_>, path: &str) -> Result<std::os::fd::OwnedFd> {

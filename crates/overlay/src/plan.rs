@@ -1,13 +1,17 @@
 //! What is to be done: what the upper layer says, told of the directory below it, before anything is done.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use wholly::Mismatch;
 
-use crate::host::{Path, Stat};
+use crate::deep;
+use crate::error::Result;
+use crate::host::{Path, Stat, depth, join};
 use crate::marks::{Marks, Origin};
+use crate::paths::{Names, Paths};
 
 /// A name in a directory of the layer.
 pub(crate) struct Entry {
@@ -18,21 +22,14 @@ pub(crate) struct Entry {
 /// What a name of the layer names.
 pub(crate) enum Node {
     Dir(Box<Dir>),
-    /// Something new that is no directory and has no other name.
-    New(Box<New>),
+    /// Something new that is no directory and has no other name, and on which overlayfs has written this.
+    Marked(Box<Marks>),
     /// What is no directory and was there before, or has several names: its number in [`Plan::files`]. `stays`: it has
     /// this name below, too.
     File {
         file: usize,
         stays: bool,
     },
-}
-
-/// Something new.
-pub(crate) struct New {
-    pub stat: Stat,
-    /// What overlayfs has written on it: nothing, mostly.
-    pub marks: Option<Box<Marks>>,
 }
 
 /// Where a directory of the layer comes from.
@@ -57,9 +54,24 @@ pub(crate) struct Dir {
     /// The one below.
     pub before: Option<Stat>,
     pub marks: Marks,
+    /// What in it is new and no directory, has no other name, and is as the command has made it: very much, maybe.
+    pub plain: Names,
+    /// All else.
     pub entries: Vec<Entry>,
     /// Whether it and all in it is new, and nothing in it has names elsewhere.
     pub is_whole: bool,
+}
+
+impl Drop for Dir {
+    /// Not one in the other.
+    fn drop(&mut self) {
+        let mut todo = std::mem::take(&mut self.entries);
+        while let Some(entry) = todo.pop() {
+            if let Node::Dir(mut dir) = entry.node {
+                todo.append(&mut dir.entries);
+            }
+        }
+    }
 }
 
 /// Where what is no directory comes from.
@@ -102,7 +114,7 @@ pub(crate) struct Plan {
     pub root: Dir,
     pub files: Vec<File>,
     /// The names below that the layer hides.
-    pub hidden: BTreeSet<Path>,
+    pub hidden: Paths,
     /// The names below of what has another place in the layer, with its number.
     pub asides: BTreeMap<Path, usize>,
     /// What was changed by others.
@@ -131,12 +143,17 @@ impl Plan {
 
     /// What becomes of names below: deeper ones first, so that each has its place until it is its turn, and a directory
     /// that goes has lost what is taken out of it.
-    pub fn fates(&self) -> Vec<(&Path, Fate)> {
-        let gone = self.hidden.iter().filter(|path| !self.asides.contains_key(*path));
-        let mut fates: Vec<(&Path, Fate)> = gone.map(|path| (path, Fate::Gone)).collect();
-        fates.extend(self.asides.iter().map(|(path, number)| (path, Fate::Aside(*number))));
-        fates.sort_by_key(|(path, _)| std::cmp::Reverse(crate::host::depth(path)));
-        fates
+    pub fn fates(&self) -> impl Iterator<Item = (Path, Fate)> {
+        let asides = &self.asides;
+        let hidden = self.hidden.by_directory().map(|(dir, names)| (depth(dir) + 1, dir, Some(names)));
+        let moved = asides.keys().map(|path| (depth(path), path, None));
+        let mut all: Vec<(usize, &Path, Option<&Names>)> = hidden.chain(moved).collect();
+        all.sort_by_key(|(depth, ..)| Reverse(*depth));
+        all.into_iter().flat_map(move |(_, path, names)| {
+            let hidden = names.into_iter().flat_map(move |names| names.iter().map(move |name| join(path, name)));
+            let gone = hidden.filter(move |path| !asides.contains_key(path)).map(|path| (path, Fate::Gone));
+            gone.chain(names.is_none().then(|| (path.clone(), Fate::Aside(asides[path]))))
+        })
     }
 
     /// Whether a name below is gone at the end, itself or with a directory that it is in.
@@ -156,31 +173,31 @@ impl Plan {
     }
 
     /// Marks the directories that are wholly new.
-    pub fn mark_whole(&mut self) {
-        mark(&mut self.root, &self.files);
+    pub fn mark_whole(&mut self) -> Result<()> {
+        mark(&mut self.root, &self.files).map(drop)
     }
 }
 
 /// Marks directories; gives of a new one which inodes with several names it holds, and how many names of each.
-fn mark(dir: &mut Dir, files: &[File]) -> Option<HashMap<usize, u32>> {
+fn mark(dir: &mut Dir, files: &[File]) -> Result<Option<HashMap<usize, u32>>> {
     let mut is_new = dir.from == From::Nowhere && dir.marks.origin.is_none() && dir.marks.redirect.is_none();
     let mut names = HashMap::new();
     for entry in &mut dir.entries {
         match &mut entry.node {
-            Node::New(_) => {}
+            Node::Marked(_) => {}
             Node::File { file, .. } => {
                 let found = &files[*file];
                 is_new &= found.source == Source::Nowhere && found.marks.origin.is_none();
                 *names.entry(*file).or_insert(0) += 1;
             }
-            Node::Dir(inner) => match mark(inner, files) {
+            Node::Dir(inner) => match deep(|| mark(inner, files))? {
                 Some(inside) => inside.into_iter().for_each(|(file, count)| *names.entry(file).or_insert(0) += count),
                 None => is_new = false,
             },
         }
     }
     dir.is_whole = is_new && names.iter().all(|(file, count)| files[*file].stat.nlink == *count);
-    is_new.then_some(names)
+    Ok(is_new.then_some(names))
 }
 
 #[cfg(test)]
@@ -210,7 +227,8 @@ mod tests {
     fn dir(from: From, entries: Vec<Entry>) -> Dir {
         let (upper, marks) = (Path::new(), Marks::default());
         let stat = stat(FileType::Directory, 1);
-        Dir { upper, lower: None, from, stat, before: None, marks, entries, is_whole: false }
+        let plain = Names::default();
+        Dir { upper, lower: None, from, stat, before: None, marks, plain, entries, is_whole: false }
     }
 
     fn named(name: &str, node: Node) -> Entry {
@@ -231,19 +249,19 @@ mod tests {
     #[test]
     fn deeper_names_come_first() {
         let mut plan = plan(dir(From::Below, Vec::new()), Vec::new());
-        plan.hidden.extend([b"a".to_vec(), b"a/b/c".to_vec(), b"d/e".to_vec()]);
+        [&b"a"[..], b"a/b/c", b"d/e"].iter().for_each(|path| plan.hidden.insert(path));
         assert_eq!(plan.set_aside(b"a/b"), Some(0));
         assert_eq!(plan.set_aside(b"a/b"), None);
         assert_eq!(plan.set_aside(b"d/e"), Some(1));
-        let depths: Vec<usize> = plan.fates().iter().map(|(path, _)| crate::host::depth(path)).collect();
+        let depths: Vec<usize> = plan.fates().map(|(path, _)| depth(&path)).collect();
         assert_eq!(depths, [3, 2, 2, 1]);
-        assert!(plan.fates().contains(&(&b"d/e".to_vec(), Fate::Aside(1))));
+        assert!(plan.fates().any(|fate| fate == (b"d/e".to_vec(), Fate::Aside(1))));
     }
 
     #[test]
     fn what_is_in_a_directory_that_is_set_aside_stays() {
         let mut plan = plan(dir(From::Below, Vec::new()), Vec::new());
-        plan.hidden.extend([b"a".to_vec(), b"a/b/c".to_vec()]);
+        [&b"a"[..], b"a/b/c"].iter().for_each(|path| plan.hidden.insert(path));
         plan.set_aside(b"a/b");
         assert!(plan.is_gone(b"a") && plan.is_gone(b"a/x") && plan.is_gone(b"a/b/c") && plan.is_gone(b"a/b"));
         assert!(!plan.is_gone(b"a/b/x") && !plan.is_gone(b"x") && !plan.is_gone(b""));
@@ -258,7 +276,7 @@ mod tests {
             let mut entries = vec![named("d", Node::Dir(Box::new(inner)))];
             entries.extend((0..outside).map(|_| named("z", file(0))));
             let mut plan = plan(dir(From::Below, entries), vec![linked(nlink)]);
-            plan.mark_whole();
+            plan.mark_whole().expect("it is not deep");
             let Node::Dir(inner) = &plan.root.entries[0].node else { unreachable!() };
             assert_eq!(inner.is_whole, whole, "{nlink} names");
             assert!(!plan.root.is_whole);
@@ -271,7 +289,7 @@ mod tests {
         let halves = ["a", "b"].map(|name| named(name, Node::Dir(Box::new(dir(From::Nowhere, file())))));
         let outer = dir(From::Nowhere, halves.into_iter().collect());
         let mut plan = plan(dir(From::Below, vec![named("d", Node::Dir(Box::new(outer)))]), vec![linked(2)]);
-        plan.mark_whole();
+        plan.mark_whole().expect("it is not deep");
         let Node::Dir(outer) = &plan.root.entries[0].node else { unreachable!() };
         assert!(outer.is_whole);
         assert!(outer.entries.iter().all(|entry| matches!(&entry.node, Node::Dir(half) if !half.is_whole)));
@@ -283,7 +301,7 @@ mod tests {
         let inner = dir(From::Nowhere, vec![named("m", Node::Dir(Box::new(moved)))]);
         let outer = dir(From::Nowhere, vec![named("i", Node::Dir(Box::new(inner)))]);
         let mut plan = plan(dir(From::Below, vec![named("o", Node::Dir(Box::new(outer)))]), Vec::new());
-        plan.mark_whole();
+        plan.mark_whole().expect("it is not deep");
         let Node::Dir(outer) = &plan.root.entries[0].node else { unreachable!() };
         assert!(!outer.is_whole);
     }

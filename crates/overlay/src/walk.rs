@@ -4,10 +4,12 @@ use std::collections::HashMap;
 
 use rustix::fs::FileType;
 
+use crate::deep;
 use crate::error::{Error, Result};
 use crate::host::{OpenDir, Path, Stat, Tree, join};
 use crate::marks::{Marks, Reader};
-use crate::plan::{Dir, Entry, File, From, New, Node, Plan, Source};
+use crate::paths::Names;
+use crate::plan::{Dir, Entry, File, From, Node, Plan, Source};
 
 /// The store's own folder.
 const OWN_FOLDER: &[u8] = b".wholly";
@@ -22,6 +24,14 @@ pub(crate) struct Walk<'w> {
     numbers: HashMap<u64, usize>,
 }
 
+/// What an entry of the layer is.
+enum Is {
+    Whiteout,
+    /// Something new that is no directory, has no other name, and is as the command has made it.
+    Plain,
+    Otherwise(Node),
+}
+
 /// Looks at all that is in the layer. What was moved, and is no directory, is still sought.
 pub(crate) fn read(upper: &Tree<'_>, lower: &Tree<'_>, index: Option<&OpenDir>, reader: &Reader) -> Result<Plan> {
     let gone = || Error::unsound(b"", "it is not a directory");
@@ -33,27 +43,28 @@ pub(crate) fn read(upper: &Tree<'_>, lower: &Tree<'_>, index: Option<&OpenDir>, 
         stat: dir.stat(b"")?.ok_or_else(gone)?,
         before: lower.stat(b"")?,
         marks: reader.marks(&dir, b"")?,
+        plain: Names::default(),
         entries: Vec::new(),
         is_whole: false,
     };
     let (files, hidden, asides, wrong) = Default::default();
     let plan = Plan { root, files, hidden, asides, wrong };
     let mut walk = Walk { upper, lower, reader, plan, numbers: HashMap::new() };
-    walk.plan.root.entries = walk.entries(b"", Some(b""), &dir)?;
+    (walk.plan.root.plain, walk.plan.root.entries) = walk.entries(b"", Some(b""), &dir)?;
     if let Some(index) = index {
         walk.read_index(index)?;
     }
-    walk.plan.mark_whole();
+    walk.plan.mark_whole()?;
     Ok(walk.plan)
 }
 
 impl Walk<'_> {
     /// What is in a directory of the layer that is merged with `lower`.
-    fn entries(&mut self, upper: &[u8], lower: Option<&[u8]>, dir: &OpenDir) -> Result<Vec<Entry>> {
+    fn entries(&mut self, upper: &[u8], lower: Option<&[u8]>, dir: &OpenDir) -> Result<(Names, Vec<Entry>)> {
         // One that is gone below is as one that was never there; who looks for the directory says so.
         let below = lower.map(|lower| self.lower.dir(lower)).transpose()?.flatten();
         let below = lower.zip(below.as_ref());
-        let mut entries = Vec::new();
+        let (mut plain, mut entries) = (Names::default(), Vec::new());
         for (name, _) in dir.names()? {
             let path = join(upper, &name);
             let stat = dir.stat(&name)?.ok_or_else(|| Error::unsound(&path, "it vanished while it was read"))?;
@@ -63,33 +74,35 @@ impl Walk<'_> {
                 }
                 return Err(Error::OwnFolder);
             }
-            if let Some(node) = self.node(&path, &name, stat, dir, below)? {
-                entries.push(Entry { name, node });
+            match self.look_at(&path, &name, stat, dir, below)? {
+                Is::Whiteout => {}
+                Is::Plain => plain.insert(&name),
+                Is::Otherwise(node) => entries.push(Entry { name, node }),
             }
         }
-        Ok(entries)
+        Ok((plain, entries))
     }
 
-    fn node(
+    fn look_at(
         &mut self,
         path: &[u8],
         name: &[u8],
         stat: Stat,
         dir: &OpenDir,
         below: Option<(&[u8], &OpenDir)>,
-    ) -> Result<Option<Node>> {
+    ) -> Result<Is> {
         if is_whiteout(&stat) {
             self.white_out(name, below)?;
-            return Ok(None);
+            return Ok(Is::Whiteout);
         }
         let marks = self.reader.marks(dir, name)?;
         if marks.is_whiteout && stat.kind == FileType::RegularFile && stat.size == 0 {
             self.white_out(name, below)?;
-            return Ok(None);
+            return Ok(Is::Whiteout);
         }
         match stat.is_dir() {
-            true => self.directory(path, name, stat, marks, below).map(Some),
-            false => self.file(path, name, stat, marks, below).map(Some),
+            true => self.directory(path, name, stat, marks, below).map(Is::Otherwise),
+            false => self.file(path, name, stat, marks, below),
         }
     }
 
@@ -98,7 +111,7 @@ impl Walk<'_> {
         if let Some((lower, below)) = below {
             let path = join(lower, name);
             match below.stat(name)? {
-                Some(_) => _ = self.plan.hidden.insert(path),
+                Some(_) => self.plan.hidden.insert(&path),
                 None => self.plan.wrong(&path, "it is gone"),
             }
         }
@@ -110,7 +123,7 @@ impl Walk<'_> {
         if let Some((lower, below)) = below
             && below.stat(name)?.is_some()
         {
-            self.plan.hidden.insert(join(lower, name));
+            self.plan.hidden.insert(&join(lower, name));
         }
         Ok(())
     }
@@ -160,9 +173,9 @@ impl Walk<'_> {
         }
         let lower = there.filter(|_| from != From::Nowhere);
         let open = self.upper.dir(path)?.ok_or_else(|| Error::unsound(path, "it vanished while it was read"))?;
-        let entries = self.entries(path, lower.as_deref(), &open)?;
+        let (plain, entries) = deep(|| self.entries(path, lower.as_deref(), &open))?;
         let upper = path.to_vec();
-        Ok(Node::Dir(Box::new(Dir { upper, lower, from, stat, before, marks, entries, is_whole: false })))
+        Ok(Node::Dir(Box::new(Dir { upper, lower, from, stat, before, marks, plain, entries, is_whole: false })))
     }
 
     fn file(
@@ -172,16 +185,18 @@ impl Walk<'_> {
         stat: Stat,
         marks: Marks,
         below: Option<(&[u8], &OpenDir)>,
-    ) -> Result<Node> {
+    ) -> Result<Is> {
         let Some(origin) = &marks.origin else {
             self.hide(name, below)?;
             if stat.nlink > 1 {
                 let file = self.number(stat, &marks, Source::Nowhere);
                 self.plan.files[file].upper.push(path.to_vec());
-                return Ok(Node::File { file, stays: false });
+                return Ok(Is::Otherwise(Node::File { file, stays: false }));
             }
-            let marks = (!marks.are_none()).then(|| Box::new(marks));
-            return Ok(Node::New(Box::new(New { stat, marks })));
+            return Ok(match marks.are_none() {
+                true => Is::Plain,
+                false => Is::Otherwise(Node::Marked(Box::new(marks))),
+            });
         };
         let here = match below {
             Some((lower, below)) => below.identify(name)?.map(|found| (join(lower, name), found)),
@@ -210,7 +225,7 @@ impl Walk<'_> {
         if !stays {
             self.hide(name, below)?;
         }
-        Ok(Node::File { file, stays })
+        Ok(Is::Otherwise(Node::File { file, stays }))
     }
 
     /// The number of an inode.

@@ -38,6 +38,8 @@ pub struct VolumeProgram {
 /// All programs.
 pub fn all() -> Vec<VolumeProgram> {
     let program = |name, start, threads| VolumeProgram { name, engine: EngineKind::FineGrainedWal, start, threads };
+    let pending =
+        |name, threads| VolumeProgram { engine: EngineKind::HybridLog, ..program(name, Start::Files, threads) };
     vec![
         program(
             "volume-one-block",
@@ -98,6 +100,27 @@ pub fn all() -> Vec<VolumeProgram> {
             vec![
                 vec![group(&[Op::Create("A/bar"), append("A/bar", 20), rename("A/C", "B/C")])],
                 vec![group(&[link("A/foo", "B/foo"), Op::Unlink("A/foo")]), call(Op::Mkdir("A/foo"))],
+            ],
+        ),
+        // Versions of several blocks, some of which become homes, are written back by two threads while two others
+        // write.
+        pending(
+            "pending-two-checkpoints",
+            vec![
+                vec![call(write(A, 0, 4096)), call(write(A, 100, 40)), look(90, 80), call(write(A, 4096, 200))],
+                vec![call(append(B, 9000)), call(write(B, 0, 4096)), call(write(B, 4096, 4000))],
+                vec![Act::Checkpoint, Act::Checkpoint],
+                vec![Act::Checkpoint, Act::Checkpoint],
+            ],
+        ),
+        // Homes become free, and others', while they are written back.
+        pending(
+            "pending-dropped",
+            vec![
+                vec![call(write(A, 4000, 1000)), call(cut(A, 100)), call(append(A, 5000)), call(write(A, 0, 5000))],
+                vec![group(&[Op::Create(C), append(C, 5000)]), call(write(C, 0, 4096)), call(Op::Unlink(C))],
+                vec![Act::Checkpoint, Act::Checkpoint],
+                vec![Act::Checkpoint],
             ],
         ),
     ]
@@ -249,7 +272,8 @@ impl Actor {
                 self.stage.notes().history.looks.push(Look { begin, end, seen });
                 Ok(())
             }
-            Act::Sync(_) | Act::Checkpoint => Err(Error::Unsupported("each call is durable, and at home".into())),
+            Act::Checkpoint => self.volume.checkpoint(),
+            Act::Sync(_) => Err(Error::Unsupported("each call is durable".into())),
         }
     }
 

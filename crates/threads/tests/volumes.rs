@@ -49,3 +49,14 @@ fn a_commit_entry_before_what_it_commits_is_durable() {
 fn two_groups_get_one_number() {
     found("volume-two-groups", "pmem", Some(Mistake::Torn("engine/logging.rs")));
 }
+
+/// Threads that write the same blocks back, and others that write to them.
+#[test]
+fn lines_are_not_home_when_their_heads_are_wiped() {
+    found("pending-two-checkpoints", "pmem@hybrid.home.fence=drop-order", None);
+}
+
+#[test]
+fn two_threads_have_one_claim() {
+    found("pending-two-checkpoints", "pmem", Some(Mistake::Torn("index/src/slot.rs")));
+}

@@ -139,6 +139,19 @@ impl VolumeCalls {
         self.opened(path.as_ref(), OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, mode)
     }
 
+    /// Reads all bytes of a regular file, as these calls see it.
+    ///
+    /// # Errors
+    /// Those of `open` and `read`.
+    pub fn read_file(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let file = self.open_file(path)?;
+        let calls = file.within(self)?;
+        let mut content = vec![0; calls.metadata()?.size as usize];
+        let read = calls.read_at(0, &mut content)?;
+        content.truncate(read);
+        Ok(content)
+    }
+
     /// Makes a directory.
     ///
     /// # Errors

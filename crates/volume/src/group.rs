@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use wholly::vfs::{OFlags, Vfs};
+use wholly::vfs::{Errno, GroupId, OFlags, Vfs};
 use wholly::{Error, Fallocate, Result};
 
 use crate::calls::{VolumeCalls, VolumeFile};
@@ -52,6 +52,14 @@ impl std::ops::Deref for VolumeGroup {
 impl VolumeGroup {
     pub(crate) fn new(calls: VolumeCalls) -> VolumeGroup {
         VolumeGroup { calls, has_ended: false }
+    }
+
+    /// Its id: in a [`Context`](wholly::vfs::Context) it makes calls on a [`VolumeVfs`](crate::VolumeVfs) the group's.
+    ///
+    /// # Errors
+    /// Why there is no group, if the volume could not begin one.
+    pub fn id(&self) -> std::result::Result<GroupId, Errno> {
+        self.calls.group().map(|group| group.expect("one was asked for"))
     }
 
     /// Claims `file` for the group now, instead of at its first change.

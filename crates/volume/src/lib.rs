@@ -55,7 +55,7 @@
 //! file.write_at(0, b"new")?;
 //! # drop(file);
 //! volume.close()?; // durable, and clean
-//! # assert_eq!(Volume::check(&path, &VolumeOptions::default())?.findings, []);
+//! # assert_eq!(Volume::check(&path)?.findings, []);
 //! # std::fs::remove_file(&path).unwrap();
 //! # Ok(())
 //! # }
@@ -77,6 +77,7 @@ mod owner;
 mod vfs;
 
 pub use calls::{VolumeCalls, VolumeFile};
+pub use engine::hybrid_log::WriteBack;
 pub use fs::check::{Checked, Finding, Progress};
 pub use fs::dump::{DumpedEntry, DumpedInode, DumpedMap, Extent, MapNode, SuperblockCopy};
 pub use fs::repair::{Mended, Repair};

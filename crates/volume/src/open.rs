@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
 use wholly::sync::{AtomicBool, Ordering};
 use wholly::vfs::Timestamp;
 use wholly::{Error, Result};
@@ -19,7 +21,7 @@ use wholly_media::{
 use wholly::vfs::Vfs;
 
 use crate::engine::fine_grained_wal::{self, FineGrainedWal};
-use crate::engine::hybrid_log::{self, HybridLog};
+use crate::engine::hybrid_log::{self, HybridLog, WriteBack};
 use crate::engine::none::NoneEngine;
 use crate::engine::patch::{self, Patch};
 use crate::engine::{Engine, Moved};
@@ -131,6 +133,8 @@ pub struct VolumeOptions {
     pub force: bool,
     /// The clock that times of files are taken from.
     pub clock: fn() -> Timestamp,
+    /// How the engine `hybrid_log` writes content back. For measurement: no other value serves a user.
+    pub write_back: WriteBack,
 }
 
 impl Default for VolumeOptions {
@@ -142,6 +146,7 @@ impl Default for VolumeOptions {
             label: String::new(),
             force: false,
             clock: crate::fs::clock,
+            write_back: WriteBack::default(),
         }
     }
 }
@@ -192,7 +197,7 @@ pub struct Dumped {
 }
 
 /// What [`Volume::repair`] has done.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Repaired {
     /// What was wrong, and what was done.
     pub done: Vec<Mended>,
@@ -200,6 +205,8 @@ pub struct Repaired {
     pub left: Vec<Finding>,
     /// What a check says now.
     pub checked: Checked,
+    /// Why the repair ended too early: what is in `done` was done before that.
+    pub ended: Option<Error>,
 }
 
 /// An open volume. Clones are the same one; it is unmounted when the last is dropped, or by [`close`](Self::close).
@@ -233,8 +240,7 @@ impl Volume {
     /// [`Error::Exists`] if there is something in the file or device and `force` is not set; [`Error::Busy`] if another
     /// process has it open; [`Error::NoSpace`] if it is too small.
     pub fn format(path: &Path, bytes: u64, options: &VolumeOptions) -> Result<()> {
-        let file = open_file(path, OFlags::RDWR | OFlags::CREATE)?;
-        own(&file, path)?;
+        let file = own(path, Access::Make)?;
         let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
         let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
         let region = region(file, path, options)?;
@@ -292,8 +298,7 @@ impl Volume {
     /// # Errors
     /// [`Error::Busy`]; [`Error::Unsupported`] if it is no volume; [`Error::Corrupt`].
     pub fn open(path: &Path, options: &VolumeOptions) -> Result<Volume> {
-        let file = open_file(path, OFlags::RDWR)?;
-        own(&file, path)?;
+        let file = own(path, Access::Use)?;
         let owner = rustix::io::fcntl_dupfd_cloexec(&file, 0).map_err(|errno| failed("dup", path, errno))?;
         Self::open_owned(region(file, path, options)?, Some(owner), options)
     }
@@ -309,33 +314,28 @@ impl Volume {
     fn open_owned(region: Arc<dyn Region>, owner: Option<OwnedFd>, options: &VolumeOptions) -> Result<Volume> {
         repair::finish(&*region)?;
         let cache = options.cache_bytes.max(1 << 20);
-        let engine = engine(&region, cache)?;
+        let engine = engine(&region, cache, options.write_back)?;
         let core = mount::mount(&region, engine, cache / 4, options.clock)?;
         let inner = Arc::new(Inner { core, region, closed: AtomicBool::new(false), _owner: owner });
         let calls = VolumeCalls::new(Arc::new(VolumeVfs::over(inner.clone())), Ok(None));
         Ok(Volume { calls, inner })
     }
 
-    /// Checks a volume that is not mounted. Changes nothing.
+    /// Checks a volume that is not mounted. Changes nothing, and needs no right to: the file or device may be one that
+    /// is only read.
     ///
     /// # Errors
     /// [`Error::Busy`] if it is mounted; [`Error::Unsupported`] if it is no volume. Damage is in the result.
-    pub fn check(path: &Path, options: &VolumeOptions) -> Result<Checked> {
-        Self::check_watched(path, options, &mut |_| ControlFlow::Continue(()))
+    pub fn check(path: &Path) -> Result<Checked> {
+        Self::check_watched(path, &mut |_| ControlFlow::Continue(()))
     }
 
     /// [`check`](Self::check), telling how far it is.
     ///
     /// # Errors
     /// Those of `check`; [`Error::Refused`] with `EINTR` if `watch` ends it.
-    pub fn check_watched(
-        path: &Path,
-        options: &VolumeOptions,
-        watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<Checked> {
-        let file = open_file(path, OFlags::RDWR)?;
-        own(&file, path)?;
-        check_region(&*region(file, path, options)?, watch)
+    pub fn check_watched(path: &Path, watch: &mut dyn FnMut(Progress) -> ControlFlow<()>) -> Result<Checked> {
+        check_region(&only_read(path)?, watch)
     }
 
     /// Checks a volume on a region that is not mounted: as a mount would find it, where a crash has left something to
@@ -353,15 +353,14 @@ impl Volume {
     ///
     /// # Errors
     /// Those of [`check_watched`](Self::check_watched); [`Error::NoSpace`] if there is no room for the copies of what
-    /// changes.
+    /// changes. Nothing was repaired then: once something was, the error is in the result.
     pub fn repair(
         path: &Path,
         options: &VolumeOptions,
         (how, forced): (Repair, bool),
         watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Repaired> {
-        let file = open_file(path, OFlags::RDWR)?;
-        own(&file, path)?;
+        let file = own(path, Access::Use)?;
         let _owner = rustix::io::fcntl_dupfd_cloexec(&file, 0).map_err(|errno| failed("dup", path, errno))?;
         Self::repair_region(&region(file, path, options)?, options, (how, forced), watch)
     }
@@ -377,24 +376,12 @@ impl Volume {
         watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Repaired> {
         let _ = options;
-        let mut repaired = match repair_structure(region, (how, forced), watch) {
-            Err(Error::Corrupt { place, fault }) => {
-                Repaired { left: vec![Finding { place, fault }], ..Repaired::default() }
-            }
-            repaired => repaired?,
-        };
-        if !repaired.done.is_empty() {
-            if repaired.left.is_empty() {
-                // It has no log any more, and so the medium need not be one for its engine.
-                repair::tidy(region, &in_place)?;
-            }
-            // What was done is told, whoever would end it now.
-            let mut show = |progress| {
-                let _ = watch(progress);
-                ControlFlow::Continue(())
-            };
-            repaired.checked = check_region(&**region, &mut show)?;
-            repaired.left = repaired.checked.findings.clone();
+        let mut repaired = Repaired::default();
+        match repair_all(region, (how, forced), watch, &mut repaired) {
+            Ok(()) => {}
+            Err(Error::Corrupt { place, fault }) => repaired.left.push(Finding { place, fault }),
+            Err(error) if repaired.done.is_empty() => return Err(error),
+            Err(error) => repaired.ended = Some(error),
         }
         Ok(repaired)
     }
@@ -407,8 +394,7 @@ impl Volume {
     /// cannot become so small, or so large: then nothing has changed.
     pub fn resize(path: &Path, bytes: u64, options: &VolumeOptions) -> Result<()> {
         Self::open(path, options)?.close()?;
-        let file = open_file(path, OFlags::RDWR)?;
-        own(&file, path)?;
+        let file = own(path, Access::Use)?;
         let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         let region = region(file, path, options)?;
@@ -438,10 +424,8 @@ impl Volume {
     /// # Errors
     /// [`Error::Busy`] if it is mounted; [`Error::NotFound`]; if an inode is asked for, those of a volume whose
     /// superblock or inode file cannot be read. Other damage is in the result.
-    pub fn dump(path: &Path, options: &VolumeOptions, of: Option<Object<'_>>) -> Result<Dumped> {
-        let file = open_file(path, OFlags::RDWR)?;
-        own(&file, path)?;
-        Self::dump_region(&*region(file, path, options)?, of)
+    pub fn dump(path: &Path, of: Option<Object<'_>>) -> Result<Dumped> {
+        Self::dump_region(&only_read(path)?, of)
     }
 
     /// The same of a volume on a region.
@@ -483,6 +467,16 @@ impl Volume {
         self.inner.core.engine.sync()
     }
 
+    /// Writes back content that the engine keeps elsewhere than at home: all that is committed when this is called.
+    /// Other calls go on meanwhile; threads that call this at the same time share the work.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] if the medium failed, or the volume is being closed.
+    pub fn checkpoint(&self) -> Result<()> {
+        let _admitted = self.inner.core.admit()?;
+        self.inner.core.checkpoint(&|| u64::MAX)
+    }
+
     /// Begins an explicit group. It never fails: if the volume cannot be used, or its engine has no groups, the calls
     /// on the group say so.
     pub fn begin(&self) -> VolumeGroup {
@@ -521,7 +515,7 @@ impl Volume {
 }
 
 /// The engine of a volume.
-fn engine(region: &Arc<dyn Region>, cache_bytes: usize) -> Result<Box<dyn Engine>> {
+fn engine(region: &Arc<dyn Region>, cache_bytes: usize, write_back: WriteBack) -> Result<Box<dyn Engine>> {
     let superblock = mount::read_superblock(&**region)?;
     let kind = EngineKind::of(&superblock)?;
     kind.check_medium(&**region)?;
@@ -532,7 +526,7 @@ fn engine(region: &Arc<dyn Region>, cache_bytes: usize) -> Result<Box<dyn Engine
             Box::new(FineGrainedWal::new(region.clone(), log, seed, incarnation))
         }
         (EngineKind::HybridLog, Some(log), Some(table)) => {
-            Box::new(HybridLog::new(region.clone(), log, table, seed, incarnation))
+            Box::new(HybridLog::new(region.clone(), (log, table), (seed, incarnation), write_back))
         }
         (EngineKind::FineGrainedWal | EngineKind::HybridLog, ..) => {
             return Err(crate::engine::corrupt("superblock", crate::format::Fault("the engine has no log")));
@@ -569,13 +563,22 @@ fn of_log(error: Error) -> Result<Finding> {
 
 fn logged(region: &dyn Region, superblock: &Superblock) -> Result<Logged> {
     let mut logged = Logged::default();
+    let kind = EngineKind::of(superblock)?;
+    if let Err(error) = kind.check_log(superblock) {
+        logged.damage.push(of_log(error)?);
+        return Ok(logged);
+    }
     let Superblock { is_clean: false, log: Some(log), heads, volume_id, incarnation, repair: None, .. } = superblock
     else {
         return Ok(logged);
     };
     let volume = Seed::of(volume_id);
     let seed = LogSeed::of(volume, *incarnation);
-    if let Some(heads) = heads {
+    // Which log it is the engine says, whatever else the superblock names.
+    if kind == EngineKind::None {
+        return Ok(logged);
+    }
+    if let (EngineKind::HybridLog, Some(heads)) = (kind, heads) {
         let of_heads = HeadSeed::of(volume, *incarnation);
         let patches = hybrid_log::survey(region, log, heads, (seed, of_heads)).and_then(|found| {
             logged.moved = found.moved();
@@ -613,6 +616,13 @@ impl<'r> Patched<'r> {
         }
         Patched { region, patches, by_block }
     }
+
+    /// The patches of blocks of which the range has bytes, in their order. No others are looked at: a group may have
+    /// left any number of them.
+    fn of_range(&self, from: u64, to: u64) -> BTreeSet<u32> {
+        let blocks = from / BLOCK as u64..to.div_ceil(BLOCK as u64);
+        self.by_block.range(blocks).flat_map(|(_, all)| all.iter().copied()).collect()
+    }
 }
 
 impl Region for Patched<'_> {
@@ -627,9 +637,7 @@ impl Region for Patched<'_> {
     fn read(&self, offset: u64, buf: &mut [u8]) -> wholly_media::Result<()> {
         self.region.read(offset, buf)?;
         let end = offset + buf.len() as u64;
-        let blocks = offset / BLOCK as u64..end.div_ceil(BLOCK as u64);
-        let touching: BTreeSet<u32> = self.by_block.range(blocks).flat_map(|(_, all)| all.iter().copied()).collect();
-        for patch in touching.iter().map(|i| &self.patches[*i as usize]) {
+        for patch in self.of_range(offset, end).into_iter().map(|i| &self.patches[i as usize]) {
             let (from, to) = (patch.at.max(offset), (patch.at + patch.len).min(end));
             if from < to {
                 let part = &mut buf[(from - offset) as usize..(to - offset) as usize];
@@ -695,13 +703,38 @@ fn check_region(region: &dyn Region, watch: &mut dyn FnMut(Progress) -> ControlF
     Ok(checked)
 }
 
+/// A repair. What was done so far is in `repaired`, also after an error.
+fn repair_all(
+    region: &Arc<dyn Region>,
+    (how, forced): (Repair, bool),
+    watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    repaired: &mut Repaired,
+) -> Result<()> {
+    repair_structure(region, (how, forced), watch, repaired)?;
+    if repaired.done.is_empty() {
+        return Ok(());
+    }
+    if repaired.left.is_empty() {
+        // It has no log any more, and so the medium need not be one for its engine.
+        repair::tidy(region, &in_place)?;
+    }
+    // What was done is told, whoever would end it now.
+    let mut show = |progress| {
+        let _ = watch(progress);
+        ControlFlow::Continue(())
+    };
+    repaired.checked = check_region(&**region, &mut show)?;
+    repaired.left = repaired.checked.findings.clone();
+    Ok(())
+}
+
 /// All of a repair but what a mount does anyway: only said.
 fn repair_structure(
     region: &Arc<dyn Region>,
     (how, forced): (Repair, bool),
     watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-) -> Result<Repaired> {
-    let mut repaired = Repaired::default();
+    repaired: &mut Repaired,
+) -> Result<()> {
     // Of a volume that no engine can mount nothing is repaired either.
     let superblock = mount::read_superblock(&**region)?;
     EngineKind::of(&superblock)?.check_log(&superblock)?;
@@ -723,7 +756,7 @@ fn repair_structure(
     let is_whole = dump::superblocks(&**region)?.iter().all(|copy| copy.decoded.as_ref().is_ok_and(is_ours));
     if how == Repair::Safe && !forced && superblock.is_clean && is_whole && repaired.done.is_empty() {
         repaired.checked = Checked { is_clean: true, blocks: superblock.blocks, ..Checked::default() };
-        return Ok(repaired);
+        return Ok(());
     }
     let (examined, Logged { patches, moved, damage, unreadable }) = recovered(&**region, |over| {
         check::examine(over, &mount::read_superblock(over)?, &mut |progress| watch(progress))
@@ -732,7 +765,7 @@ fn repair_structure(
     if how == Repair::Safe && !(damage.is_empty() && unreadable.is_empty() && is_safe) {
         repaired.left = [damage, unreadable, examined.checked.findings.clone()].concat();
         repaired.checked = examined.checked;
-        return Ok(repaired);
+        return Ok(());
     }
     if damage.is_empty() && unreadable.is_empty() && examined.checked.findings.is_empty() {
         if !superblock.is_clean {
@@ -757,14 +790,14 @@ fn repair_structure(
         let Outcome { done, left, is_full } = repair::mend(&over, how, &in_place, watch)?;
         if !left.is_empty() && !is_full {
             repaired.left = left;
-            return Ok(repaired);
+            return Ok(());
         }
         repair::store(&**region, &over, &examined.marks)?;
         repaired.done.extend(unreadable.into_iter().map(lost("what it had is")));
         repaired.done.extend(done);
         if !left.is_empty() {
             repaired.left = left;
-            return Ok(repaired);
+            return Ok(());
         }
     }
     let written = |finding: &Finding| Mended { finding: finding.clone(), done: "written again".into() };
@@ -774,7 +807,7 @@ fn repair_structure(
         repaired.done.push(mended("inodes", &fault, "freed"));
     }
     repaired.checked = examined.checked;
-    Ok(repaired)
+    Ok(())
 }
 
 impl Inner {
@@ -798,25 +831,60 @@ impl Drop for Inner {
     }
 }
 
-fn failed(what: &'static str, path: &Path, errno: rustix::io::Errno) -> Error {
+fn failed(what: &'static str, path: &Path, errno: Errno) -> Error {
     match errno {
-        rustix::io::Errno::NOENT => Error::NotFound(path.display().to_string()),
+        Errno::NOENT => Error::NotFound(path.display().to_string()),
         errno => Error::Media(MediaError::new(what, path.display().to_string(), errno)),
     }
 }
 
+/// What a file or device is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    Read,
+    Use,
+    /// The same; a file that is not there is made.
+    Make,
+}
+
 fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd> {
-    use std::os::unix::ffi::OsStrExt;
     let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
     rustix::fs::openat(CWD, path.as_os_str().as_bytes(), flags, Mode::RUSR | Mode::WUSR)
         .map_err(|errno| failed("open", path, errno))
 }
 
-fn own(file: &OwnedFd, path: &Path) -> Result<()> {
-    match wholly_media::lock_file(file.as_fd(), &path.display().to_string())? {
-        true => Ok(()),
-        false => Err(Error::Busy(path.display().to_string(), owner::of(file))),
-    }
+/// Opens a file or device, and keeps others from it as long as the descriptor is open. Any number may read it at once.
+///
+/// A file is locked. A device may have several nodes, and the lock of one says nothing to the others: the kernel gives
+/// a device to one opener with `O_EXCL`, whichever node that takes. A mount of another file system is one, and so are
+/// `mkfs` and `fsck` of others.
+fn own(path: &Path, access: Access) -> Result<OwnedFd> {
+    let busy = |of: String| Error::Busy(path.display().to_string(), of);
+    let found = rustix::fs::statat(CWD, path.as_os_str().as_bytes(), AtFlags::empty());
+    let is_device = found.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice);
+    let flags = match access {
+        Access::Read => OFlags::RDONLY,
+        Access::Make if !is_device => OFlags::RDWR | OFlags::CREATE,
+        Access::Use | Access::Make => OFlags::RDWR,
+    };
+    let alone = if is_device { OFlags::EXCL } else { OFlags::empty() };
+    let file = match open_file(path, flags | alone) {
+        Err(Error::Media(error)) if is_device && error.errno == Errno::BUSY => {
+            return Err(busy(owner::of(&open_file(path, OFlags::RDONLY)?)));
+        }
+        file => file?,
+    };
+    let name = path.display().to_string();
+    let is_free = match access {
+        Access::Read => wholly_media::lock_file_to_read(file.as_fd(), &name)?,
+        Access::Use | Access::Make => wholly_media::lock_file(file.as_fd(), &name)?,
+    };
+    if is_free { Ok(file) } else { Err(busy(owner::of(&file))) }
+}
+
+/// A volume that is looked at. Also of persistent memory it is read by calls: a mapping would take memory for holes.
+fn only_read(path: &Path) -> Result<DiskRegion> {
+    Ok(DiskRegion::open_read_only(own(path, Access::Read)?, path.display().to_string())?)
 }
 
 fn region(file: OwnedFd, path: &Path, options: &VolumeOptions) -> Result<Arc<dyn Region>> {
@@ -829,4 +897,34 @@ fn region(file: OwnedFd, path: &Path, options: &VolumeOptions) -> Result<Arc<dyn
         Medium::Auto if in_memory => Arc::new(PmemRegion::open(file, PmemOptions { name, ..PmemOptions::default() })?),
         _ => Arc::new(DiskRegion::open(file, name)?),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A read looks at the patches of its own blocks, in their order, and at no others.
+    #[test]
+    fn a_read_takes_the_patches_of_its_blocks() {
+        let file = rustix::fs::memfd_create("patched", rustix::fs::MemfdFlags::CLOEXEC).expect("a file");
+        rustix::fs::ftruncate(&file, 64 * BLOCK as u64).expect("its length");
+        let region = PmemRegion::open(file, PmemOptions::default()).expect("a region");
+        let block = BLOCK as u64;
+        let mut patches: Vec<Patch> = (0..64).map(|i| Patch::old(i * block + 8, vec![i as u8 + 1; 16])).collect();
+        // Of two blocks, and a later one over an earlier one.
+        patches.push(Patch::old(6 * block - 4, vec![70; 8]));
+        patches.push(Patch::old(5 * block + 16, vec![71; 2]));
+        let patched = Patched::new(&region, &patches);
+        let of = |from, to| patched.of_range(from, to).into_iter().collect::<Vec<_>>();
+        assert_eq!(of(5 * block, 6 * block), [5, 64, 65]);
+        assert_eq!(of(6 * block + 100, 8 * block), [6, 7, 64]);
+        assert_eq!(of(9 * block, 9 * block + 1), [9]);
+        let mut bytes = [0; BLOCK + 8];
+        patched.read(5 * block, &mut bytes).expect("read");
+        let mut wanted = [0; BLOCK + 8];
+        wanted[8..24].fill(6);
+        wanted[16..18].fill(71);
+        wanted[BLOCK - 4..BLOCK + 4].fill(70);
+        assert_eq!(bytes, wanted);
+    }
 }

@@ -1,7 +1,7 @@
 //! Which process has a volume open: its lock says that there is one, and `/proc` which.
 
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, fstat, openat, statat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::{Result, read};
 
 /// Processes whose descriptors are looked at.
@@ -26,11 +26,27 @@ fn text(at: &OwnedFd, path: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
 }
 
+/// A file, or a device by whichever of its nodes.
+#[derive(PartialEq)]
+enum Identity {
+    File(u64, u64),
+    Device(u64),
+}
+
+impl Identity {
+    fn of(stat: &Stat) -> Identity {
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::BlockDevice => Identity::Device(stat.st_rdev),
+            _ => Identity::File(stat.st_dev, stat.st_ino),
+        }
+    }
+}
+
 /// Whether a process has locked the file by one of its descriptors.
-fn has_locked(process: &OwnedFd, file: (u64, u64)) -> Result<bool> {
+fn has_locked(process: &OwnedFd, file: &Identity) -> Result<bool> {
     for number in numbers(&open(process, "fd")?)? {
-        let is_it = statat(process, format!("fd/{number}"), AtFlags::empty())
-            .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == file);
+        let is_it =
+            statat(process, format!("fd/{number}"), AtFlags::empty()).is_ok_and(|stat| Identity::of(&stat) == *file);
         if is_it && text(process, &format!("fdinfo/{number}")).is_ok_and(|info| info.contains("OFDLCK")) {
             return Ok(true);
         }
@@ -39,12 +55,12 @@ fn has_locked(process: &OwnedFd, file: (u64, u64)) -> Result<bool> {
 }
 
 fn find(file: &OwnedFd) -> Result<Option<(u32, String)>> {
-    let stat = fstat(file)?;
+    let file = Identity::of(&fstat(file)?);
     let proc = open(CWD, "/proc")?;
     for pid in numbers(&proc)? {
         // Others come and go, or are not ours to look at.
         let Ok(process) = open(&proc, &pid.to_string()) else { continue };
-        if has_locked(&process, (stat.st_dev, stat.st_ino)).unwrap_or(false) {
+        if has_locked(&process, &file).unwrap_or(false) {
             let name = text(&process, "comm").unwrap_or_default();
             return Ok(Some((pid, name.trim_end().to_owned())));
         }

@@ -71,7 +71,9 @@ pub(super) fn run(
     report: &mut Report,
     progress: &mut dyn FnMut(&str),
 ) -> Result<()> {
-    for subject in all().filter(|subject| subject.defers && is_chosen(chosen, subject.name, &plan.base)) {
+    for subject in
+        all().filter(|subject| subject.defers && subject.runs(case) && is_chosen(chosen, subject.name, &plan.base))
+    {
         for part in PARTS {
             let log_bytes = plan.log_bytes / part;
             let label = format!("{CASE} of {} KiB by {} on {}", log_bytes >> 10, subject.name, medium.name());

@@ -10,25 +10,35 @@ use wholly_media::{
     Region,
     pmem::{PmemOptions, PmemRegion},
 };
-use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
+use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs, WriteBack};
 
 /// A system of the suite.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Subject {
     pub name: &'static str,
     pub engine: EngineKind,
+    /// How content is written back. Variants are measured in the case `two_files` only.
+    pub write_back: WriteBack,
     /// Whether checkpoints can wait for times without load.
     pub defers: bool,
 }
 
-/// All of them: one for each engine.
+/// All of them: one for each engine, and the variants of `hybrid_log` that the paper measures.
 pub(super) fn all() -> impl Iterator<Item = Subject> {
-    EngineKind::ALL.iter().map(|engine| Subject {
+    let engines = EngineKind::ALL.iter().map(|engine| Subject {
         name: engine.name(),
         engine: *engine,
+        write_back: WriteBack::default(),
         defers: *engine == EngineKind::HybridLog,
-    })
+    });
+    let variant = |(name, write_back)| Subject { name, engine: EngineKind::HybridLog, write_back, defers: true };
+    engines.chain([(SOC, WriteBack::CommitOrder), (SYNC, WriteBack::AtOnce)].map(variant))
 }
+
+/// The variant with strict commit order.
+pub(super) const SOC: &str = "hybrid_log:soc";
+/// The variant that writes back at once.
+pub(super) const SYNC: &str = "hybrid_log:sync";
 
 /// All volumes have the same: places of entries depend on it, so that runs can be compared.
 const VOLUME_ID: [u8; 16] = *b"wholly-bench-fcf";
@@ -43,7 +53,13 @@ impl Subject {
 
     pub fn options(&self) -> VolumeOptions {
         // Room to keep in memory where the blocks of all files are.
-        VolumeOptions { engine: self.engine, cache_bytes: 256 << 20, ..VolumeOptions::default() }
+        let Subject { engine, write_back, .. } = *self;
+        VolumeOptions { engine, write_back, cache_bytes: 256 << 20, ..VolumeOptions::default() }
+    }
+
+    /// Whether it is measured in a case.
+    pub fn runs(&self, case: &Case) -> bool {
+        self.write_back == WriteBack::default() || case.name == "two_files"
     }
 
     /// A region for the volume of a case, in a file of the place. Its size is the paper's: 6 GB for 4 GB of files.

@@ -9,10 +9,10 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use wholly::Error;
+use wholly_volume::Volume;
 use wholly_volume::format::inode::{Time, Times};
 use wholly_volume::format::superblock::Superblock;
 use wholly_volume::{DumpedEntry, DumpedInode, DumpedMap, Extent, MapNode, Object, SuperblockCopy};
-use wholly_volume::{Volume, VolumeOptions};
 
 #[derive(Serialize)]
 struct Dump {
@@ -122,11 +122,10 @@ pub fn dump(args: &DumpArgs, ui: &Ui) -> Result<Exit, Failure> {
         (None, Some(number)) => Some(Object::Inode(number)),
         (None, None) => None,
     };
-    let dumped =
-        patiently(|| Volume::dump(&args.dir, &VolumeOptions::default(), object)).map_err(|error| match error {
-            Error::NotFound(missing) => Failure::new(what(), format!("{missing} is not there")),
-            error => failure("dump", &args.dir, error),
-        })?;
+    let dumped = patiently(|| Volume::dump(&args.dir, object)).map_err(|error| match error {
+        Error::NotFound(missing) => Failure::new(what(), format!("{missing} is not there")),
+        error => failure("dump", &args.dir, error),
+    })?;
     let current = dumped.superblocks.iter().filter_map(|copy| copy.decoded.as_ref().ok()).map(|it| it.generation).max();
     let dump = Dump {
         volume: Name::from(&*args.dir),

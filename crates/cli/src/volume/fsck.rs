@@ -35,6 +35,8 @@ struct Report {
     used_blocks: u64,
     /// Whether it was passed over, because it was unmounted.
     passed_over: bool,
+    /// Why a repair ended before it was done with all.
+    ended: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -104,7 +106,7 @@ pub fn fsck(args: &FsckArgs, ui: &Ui) -> Result<Exit, Failure> {
     };
     let repaired = patiently(|| match how {
         None => {
-            let checked = Volume::check_watched(&args.volume, &options, &mut |progress| watch(progress))?;
+            let checked = Volume::check_watched(&args.volume, &mut |progress| watch(progress))?;
             Ok(Repaired { left: checked.findings.clone(), checked, ..Repaired::default() })
         }
         Some(how) => Volume::repair(&args.volume, &options, (how, args.forced), &mut |progress| watch(progress)),
@@ -112,14 +114,19 @@ pub fn fsck(args: &FsckArgs, ui: &Ui) -> Result<Exit, Failure> {
     if let Shown::Bar(bar) = &*shown.borrow() {
         bar.finish_and_clear();
     }
-    let repaired = repaired.map_err(|error| match error {
+    let failed = |error| match error {
         Error::Refused(_, Errno::INTR) => {
             Failure::new(format!("fsck {}", args.volume.display()), "cancelled").exit(Exit::CANCELLED)
         }
         error => failure("fsck", &args.volume, error),
-    })?;
+    };
+    let repaired = repaired.map_err(failed)?;
     let report = report(args, how, &repaired);
     ui.emit("fsck", &report, text)?;
+    if let Some(failure) = repaired.ended.map(failed) {
+        let exit = Exit::REPAIRED | failure.exit;
+        return Err(failure.exit(exit));
+    }
     let done = if repaired.done.is_empty() { Exit::DONE } else { Exit::REPAIRED };
     if repaired.left.is_empty() {
         return Ok(done);
@@ -136,8 +143,8 @@ fn errno(error: &std::io::Error) -> Errno {
 }
 
 fn report(args: &FsckArgs, how: Option<Repair>, repaired: &Repaired) -> Report {
-    let Repaired { done, left, checked } = repaired;
-    let is_unread = checked.used_blocks == 0 && left.is_empty();
+    let Repaired { done, left, checked, ended } = repaired;
+    let is_unread = checked.used_blocks == 0 && left.is_empty() && done.is_empty();
     Report {
         volume: Name::from(&*args.volume),
         clean: checked.is_clean,
@@ -151,6 +158,7 @@ fn report(args: &FsckArgs, how: Option<Repair>, repaired: &Repaired) -> Report {
         blocks: checked.blocks,
         used_blocks: checked.used_blocks,
         passed_over: how == Some(Repair::Safe) && is_unread,
+        ended: ended.as_ref().map(ToString::to_string),
     }
 }
 
@@ -160,6 +168,9 @@ fn text(report: &Report) -> String {
     text.extend(report.lost_copies.iter().map(|copy| format!("{copy}; the next mount writes it again\n")));
     if report.passed_over {
         return text + &format!("{}: clean; not checked, as it was unmounted\n", report.volume);
+    }
+    if report.ended.is_some() {
+        return text;
     }
     let state = if report.clean { "clean" } else { "not unmounted" };
     text += &format!(

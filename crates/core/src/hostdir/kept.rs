@@ -387,7 +387,8 @@ impl StoreInner {
             let times = (host.now_ns(), of.expires_ns);
             let mut writing = Writing::new(host, &unfinished, (self.log.volume_id(), of.id, &of.note), times)?;
             writing.is_about(bytes, home_below);
-            writing.finish(made)?;
+            writing.add(made)?;
+            writing.finish()?;
             host.rename(site::UNDO_RENAME, &unfinished, &path, Rename::Replace)
                 .map_err(|error| host_error(error, &path))?;
             self.sync_parked(site::UNDO_SYNC)

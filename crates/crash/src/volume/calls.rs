@@ -1,21 +1,22 @@
-//! Programs of calls on a volume: [workloads](Workload) of calls, kills and closes. Each call is compared with the
-//! model before the volume is crashed.
+//! Programs of calls on a volume: [workloads](Workload) of calls, groups, kills and closes. Each call and each group is
+//! compared with the model before the volume is crashed.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use wholly::{DirEntry, Stat};
-use wholly_volume::{EngineKind, Volume, VolumeCalls, VolumeFile};
+use wholly::{DirEntry, Error, Stat};
+use wholly_volume::{EngineKind, Volume, VolumeCalls, VolumeFile, VolumeGroup};
 
 use super::{Making, OnVolume, Program, Running};
+use crate::apart::go_together;
 use crate::look::{FIFO, Names};
 use crate::tree::{DIR_MODE, FIFO_MODE, FILE_MODE, Kind, OWNER, State, times};
 use crate::workload::{Op, Step, Workload};
 use crate::{script, sequences, store};
 
-/// A workload whose steps are calls, kills, closes and checkpoints.
+/// A workload whose steps are calls, groups, kills, closes and syncs.
 #[derive(Clone, Debug)]
 pub struct Calls {
     workload: Workload,
@@ -41,6 +42,100 @@ pub const BY_HAND: &[(&str, &str, &str)] = &[
         "a file that replaces another, and goes on after an unmount",
         "dirs,call.create-foo,call.fill-@foo,call.rename-foo-A/foo,close,call.append-A/foo",
     ),
+    (
+        "two-files",
+        "groups over two files, committed and aborted",
+        "dirs,call.fill-A/foo,call.create-B/foo,call.fill-B/foo,write-A/foo+write-B/foo,abort.write-A/foo+fill-B/foo,\
+         fill-B/foo+write-A/foo,call.write-B/foo",
+    ),
+    (
+        "partial-line",
+        "two threads write parts of one line in turn",
+        "bare,call.fill-A/foo,call.write-A/foo,call.nick-A/foo,call.append-A/foo,call.write-A/foo,call.append-A/foo",
+    ),
+    (
+        "six-versions",
+        "more versions of one block than stay",
+        "bare,call.more-A/foo,call.fill-A/foo,call.write-A/foo,call.fill-A/foo,call.write-A/foo,call.fill-A/foo,\
+         call.write-A/foo,call.append-A/foo,kill,call.write-A/foo",
+    ),
+    (
+        "select-origin",
+        "versions of few lines are copied home",
+        "bare,call.more-A/foo,call.write-A/foo,call.write-A/foo,call.write-A/foo,call.write-A/foo,call.write-A/foo,\
+         call.write-A/foo,call.append-A/foo,kill,call.write-A/foo",
+    ),
+    (
+        "select-pending",
+        "a version of a whole block becomes the home, and the old home another file's",
+        "bare,call.more-A/foo,call.write-A/foo,call.write-A/foo,call.write-A/foo,call.write-A/foo,call.write-A/foo,\
+         fill-A/foo+more-A/foo,call.create-foo,call.fill-foo,call.more-foo,kill,call.write-foo",
+    ),
+    (
+        "swap-and-cut",
+        "a group cuts a file of which the home is due to move",
+        "bare,call.more-A/foo,call.write-A/foo,call.write-A/foo,call.write-A/foo,call.write-A/foo,call.write-A/foo,\
+         fill-A/foo+more-A/foo,cut-A/foo%create-foo+fill-foo,call.more-foo,call.grow-A/foo",
+    ),
+    (
+        "hole-origin",
+        "content in holes and in reserved blocks, and versions of it",
+        "bare,call.grow-A/foo,call.reserve-A/foo,call.punch-A/foo,call.write-A/foo,call.write-A/foo,call.fill-A/foo,\
+         call.append-A/foo,call.blank-A/foo,call.write-A/foo",
+    ),
+    (
+        "cut-and-grown",
+        "a tail with versions is cut, and grows again",
+        "bare,call.more-A/foo,call.fill-A/foo,call.write-A/foo,call.cut-A/foo,call.grow-A/foo,call.write-A/foo,kill,\
+         call.more-A/foo",
+    ),
+    (
+        "commit-order",
+        "groups that commit in the order in which they did not begin",
+        "dirs,call.create-B/foo,fill-A/foo+create-A/bar%fill-B/foo+create-B/bar,call.write-A/foo,\
+         write-B/foo+write-A/foo%create-foo,call.write-B/foo",
+    ),
+    (
+        "abort-then-other",
+        "what an aborted group has touched, others change",
+        "bare,call.fill-A/foo,abort.write-A/foo+append-A/foo+create-foo+chmod-A,call.write-A/foo,call.create-foo,\
+         call.chmod-A,call.fill-foo",
+    ),
+    (
+        "number-reuse",
+        "an inode with versions is removed, and its number another file's",
+        "bare,call.fill-A/foo,call.write-A/foo,kill,call.write-A/foo,unlink-A/foo+create-A/foo,call.fill-A/foo,\
+         call.write-A/foo,kill,call.unlink-A/foo,call.create-foo,call.fill-foo",
+    ),
+    (
+        "block-reuse",
+        "blocks with versions are freed, and another file's",
+        "bare,call.more-A/foo,call.fill-A/foo,call.write-A/foo,call.punch-A/foo,call.create-foo,call.fill-foo,\
+         call.more-foo,kill,call.write-foo",
+    ),
+    (
+        "undo-thrice",
+        "one inode is changed several times in a group",
+        "bare,chmod-A/foo+times-A/foo+append-A/foo+cut-A/foo,abort.append-A/foo+chown-A/foo+times-A/foo+grow-A/foo,\
+         call.append-A/foo,append-A/foo+tag-A/foo+append-A/foo+untag-A/foo+times-A/foo",
+    ),
+    (
+        "spill",
+        "a group of more than a lane",
+        "dirs,call.fill-A/foo,create-foo+fill-foo+more-foo+create-bar+fill-bar+more-bar+create-A/bar+fill-A/bar+\
+         write-A/foo+note-A/foo+note-foo+more-A/foo+mkdir-B/C+create-B/C/foo+fill-B/C/foo,call.write-A/foo",
+    ),
+    (
+        "log-wrap",
+        "each lane is used many times",
+        "bare,call.append-A/foo,call.write-A/foo,call.append-A/foo,call.append-A/foo,call.write-A/foo,call.append-A/foo,\
+         call.append-A/foo,call.write-A/foo,call.append-A/foo,call.append-A/foo,call.write-A/foo,call.append-A/foo",
+    ),
+    (
+        "clean-unmount",
+        "unmounts with versions, and calls after them",
+        "bare,call.fill-A/foo,call.write-A/foo,close,call.write-A/foo,append-A/foo+write-A/foo,close,call.append-A/foo",
+    ),
 ];
 
 /// One in so many of the pairs is `some-pairs`.
@@ -51,9 +146,9 @@ pub fn several(engine: EngineKind, name: &str) -> Option<Vec<OnVolume<Calls>>> {
     let on_volume = |program| OnVolume { engine, program };
     let workloads = match name {
         "by-hand" => return BY_HAND.iter().map(|(name, ..)| Calls::named(name).map(on_volume)).collect(),
-        "ones" => sequences::calls(),
-        "pairs" => sequences::pairs_of_calls(),
-        "some-pairs" => sequences::pairs_of_calls().into_iter().step_by(ONE_IN).collect(),
+        "ones" => sequences::ones_on_volumes(),
+        "pairs" => sequences::pairs_on_volumes(),
+        "some-pairs" => sequences::pairs_on_volumes().into_iter().step_by(ONE_IN).collect(),
         _ => return Calls::named(name).map(|program| vec![on_volume(program)]),
     };
     Some(workloads.into_iter().map(|workload| on_volume(Calls { workload, making: Making::Before })).collect())
@@ -64,7 +159,9 @@ impl Calls {
     pub fn named(name: &str) -> Option<Calls> {
         let script = BY_HAND.iter().find(|(known, ..)| *known == name).map_or(name, |(.., script)| script);
         let workload = Workload { name: name.into(), ..script::workload(script)? };
-        let is_known = |step: &Step| matches!(step, Step::Call(_) | Step::Reopen { .. } | Step::Checkpoint);
+        use Step::{Across, Call, Checkpoint, Group, Reopen};
+        let is_known =
+            |step: &Step| matches!(step, Call(_) | Group { .. } | Across { .. } | Reopen { .. } | Checkpoint);
         let making = match name {
             "made" => Making::New,
             "made-again" => Making::Over,
@@ -155,6 +252,14 @@ impl Caller<'_, '_> {
     fn step(&mut self, i: usize, step: &Step) -> Result<(), String> {
         match step {
             Step::Call(op) => self.call(i, op),
+            Step::Group { ops, commit } => {
+                let mut open = self.begin(i)?;
+                if let Some(busy) = self.ops(i, &mut open, ops)? {
+                    return Err(format!("in a group that is alone: {busy}"));
+                }
+                if *commit { self.commit(i, open) } else { self.abort(i, open) }
+            }
+            Step::Across { first, second } => self.across(i, first, second),
             Step::Checkpoint => self
                 .running
                 .step(&format!("sync {i}"), |volume| volume.sync())?
@@ -193,6 +298,105 @@ impl Caller<'_, '_> {
         }
         Ok(())
     }
+
+    fn begin(&mut self, i: usize) -> Result<Open, String> {
+        let group = self.running.step(&format!("group {i}"), Volume::begin)?;
+        Ok(Open { group, base: self.model.clone(), private: self.model.clone(), files: BTreeMap::new() })
+    }
+
+    /// Makes calls in a group, up to the first that another group is in the way of: what that one says.
+    fn ops(&mut self, i: usize, open: &mut Open, ops: &[Op]) -> Result<Option<Error>, String> {
+        for op in ops {
+            let bytes = op.bytes(self.writes + 1);
+            self.writes += u64::from(bytes.is_some());
+            let bytes = bytes.unwrap_or_default();
+            // What is written to is found as it was before.
+            let handle = open.private.handle(op.file()).map(String::from);
+            let refused = open.private.apply(op, &bytes).err();
+            if refused.is_some() && op.is_of_bytes() {
+                continue;
+            }
+            let file = handle.and_then(|path| open.files.get(&path).or_else(|| self.files.get(&path)).cloned());
+            let done = self.running.step(&format!("in group {i}"), |_| in_group(&mut open.group, file, op, &bytes))?;
+            match (done, refused) {
+                (Ok(made), None) => open.files.extend(made.map(|file| (op.file().into(), file))),
+                (Err(busy @ Error::Busy(..)), _) => return Ok(Some(busy)),
+                (Err(error), Some(refused)) if error.errno() == refused.raw_os_error() => {}
+                (Err(error), None) => return Err(format!("in group {i}: {op:?}: {error}")),
+                (done, Some(refused)) => {
+                    return Err(format!("in group {i}: {op:?}: {:?} instead of {refused}", done.err()));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn commit(&mut self, i: usize, mut open: Open) -> Result<(), String> {
+        let exclude = |what| format!("two groups that exclude each other were let through: {what}");
+        self.model.merge(&open.base, &open.private).map_err(exclude)?;
+        let done = self.running.step(&format!("commit {i}"), |_| open.group.commit())?;
+        self.files.append(&mut open.files);
+        done.map_err(|error| format!("commit {i}: {error}"))
+    }
+
+    fn abort(&mut self, i: usize, open: Open) -> Result<(), String> {
+        let Open { group, files, .. } = open;
+        drop(files);
+        self.running.step(&format!("abort {i}"), |_| group.abort())
+    }
+
+    fn across(&mut self, i: usize, first: &[Op], second: &[Op]) -> Result<(), String> {
+        let mut one = self.begin(i)?;
+        if let Some(busy) = self.ops(i, &mut one, first)? {
+            return Err(format!("in a group that is alone: {busy}"));
+        }
+        let mut other = self.begin(i)?;
+        if let Some(busy) = self.ops(i, &mut other, second)? {
+            if go_together(&other.base, first, second) {
+                return Err(format!("two groups that have nothing to do with each other: {busy}"));
+            }
+            self.running.is_in_the_way();
+            self.abort(i, other)?;
+        } else {
+            self.commit(i, other)?;
+        }
+        self.commit(i, one)
+    }
+}
+
+/// A group that has begun.
+struct Open {
+    group: VolumeGroup,
+    /// What everybody saw when it began.
+    base: State,
+    /// As it sees everything, but for what others have committed since.
+    private: State,
+    /// Files that it made, by path.
+    files: BTreeMap<String, Arc<VolumeFile>>,
+}
+
+/// The same as [`call`], in a group.
+fn in_group(
+    group: &mut VolumeGroup,
+    file: Option<Arc<VolumeFile>>,
+    op: &Op,
+    bytes: &[u8],
+) -> wholly::Result<Option<Arc<VolumeFile>>> {
+    if !op.is_of_bytes() {
+        return call(group, None, op, bytes);
+    }
+    let file = match file {
+        Some(file) => file,
+        None => Arc::new(group.open_file(op.file())?),
+    };
+    match op {
+        Op::Write { offset, .. } => group.write_at(&file, *offset, bytes),
+        Op::Append { .. } => group.append(&file, bytes).map(drop),
+        Op::SetLen { length, .. } => group.set_len(&file, *length),
+        Op::Fallocate { how, offset, length, .. } => group.fallocate(&file, *how, *offset, *length),
+        op => unreachable!("{op:?} changes no bytes"),
+    }
+    .map(|()| None)
 }
 
 /// Makes a call; `file`, where it is open, is the one whose bytes it changes. Returns a file that it made.
@@ -257,10 +461,6 @@ impl Names for &VolumeCalls {
     }
 
     fn content(&mut self, path: &str) -> wholly::Result<Vec<u8>> {
-        let file = self.open_file(path)?;
-        let mut content = vec![0; file.metadata()?.size as usize];
-        let read = file.read_at(0, &mut content)?;
-        content.truncate(read);
-        Ok(content)
+        VolumeCalls::read_file(self, path)
     }
 }

@@ -1,9 +1,9 @@
 //! A volume with an engine, as a subject.
 //!
-//! What a call does is a group, and durable when the call returns. The states between which a crash may choose are
-//! looked at, not foretold: without a crash, the volume is opened in a copy of the world after each operation. So all
-//! that `lstat` says is compared, inode numbers and times too. A program that has a model of its own compares that as
-//! well ([`Calls`]).
+//! What a call does is a group, and durable when the call returns; explicit groups are durable when their commit
+//! returns. The states between which a crash may choose are looked at, not foretold: without a crash, the volume is
+//! opened in a copy of the world after each operation. So all that `lstat` says is compared, inode numbers and times
+//! too. A program that has a model of its own compares that as well ([`Calls`]).
 //!
 //! Nothing in a run comes from the machine: the volume's id and its clock are given, and operations are made by two
 //! threads in turn, so that no fence covers what the operation before it has stored. Opens are made by the thread that
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use wholly::Error;
 use wholly::vfs::Timestamp;
 use wholly_media::Region;
-use wholly_sim::{SimConfig, World};
+use wholly_sim::{CountingRegion, Counts, SimConfig, World};
 use wholly_volume::{EngineKind, Volume, VolumeCalls, VolumeOptions};
 
 use crate::life::Life;
@@ -44,7 +44,7 @@ pub const VOLUME_ID: [u8; 16] = *b"explored volume.";
 const OTHER_ID: [u8; 16] = *b"the other volume";
 
 /// The engines that promise something after a crash.
-pub const ENGINES: [EngineKind; 1] = [EngineKind::FineGrainedWal];
+pub const ENGINES: [EngineKind; 2] = [EngineKind::FineGrainedWal, EngineKind::HybridLog];
 
 /// The worlds in which they are explored.
 pub const WORLDS: [&str; 3] = ["pmem", "pmem-x86", "pmem-eadr"];
@@ -67,6 +67,11 @@ fn clock() -> Timestamp {
 fn turn_to(thread: u64, now: i64) {
     THREAD.set(thread);
     NOW.set(now);
+}
+
+/// A second passes: for programs whose clock stands still otherwise.
+pub fn tick() {
+    NOW.set(NOW.get() + 1);
 }
 
 /// The world with this name, for volumes.
@@ -106,6 +111,12 @@ pub trait Program: Sync {
     /// Where its volume comes from.
     fn making(&self) -> Making {
         Making::Before
+    }
+
+    /// Whether a second passes with every other operation. If not, the clock stands still from the making of the volume
+    /// on, but for [`tick`]: then calls change content without any metadata.
+    fn time_passes(&self) -> bool {
+        true
     }
 
     /// Fills the volume that is there before anything is recorded.
@@ -163,15 +174,15 @@ fn format(world: &Arc<World>, engine: EngineKind, volume_id: [u8; 16]) -> Result
     Volume::format_region_as(&*world.log(), &options(engine), volume_id).map_err(|error| format!("making it: {error}"))
 }
 
-fn open(world: &Arc<World>) -> wholly::Result<OpenVolume> {
-    Volume::open_region(world.log(), &options(EngineKind::None)).map(|volume| OpenVolume(Some(volume)))
+fn open(region: Arc<dyn Region>) -> wholly::Result<OpenVolume> {
+    Volume::open_region(region, &options(EngineKind::None)).map(|volume| OpenVolume(Some(volume)))
 }
 
 /// What a volume serves whose process dies now, without a crash.
 fn look(world: &World) -> Result<State, String> {
     let sound = SimConfig { mutations: Vec::new(), ..(**world.config()).clone() };
     let world = World::from_image(&world.latest(), sound);
-    let volume = open(&world).map_err(|error| format!("without a crash, open: {error}"))?;
+    let volume = open(world.log()).map_err(|error| format!("without a crash, open: {error}"))?;
     serves(&volume)
 }
 
@@ -204,7 +215,7 @@ impl<P: Program> Subject for OnVolume<P> {
         turn_to(0, MADE);
         let world = World::new(SimConfig { mutations: Vec::new(), ..(*setting.sim).clone() });
         let made = format(&world, self.engine, volume_id).and_then(|()| {
-            let mut volume = open(&world).map_err(|error| error.to_string())?;
+            let mut volume = open(world.log()).map_err(|error| error.to_string())?;
             self.program.prepare(&volume)?;
             // Reads after a crash renew the access time of those files only that have changed since this time.
             turn_to(0, MADE + 1);
@@ -219,11 +230,14 @@ impl<P: Program> Subject for OnVolume<P> {
     }
 
     fn perform(&self, _setting: &Setting, recorder: &mut Recorder) -> Result<(), String> {
-        turn_to(0, RUNS);
+        let time_passes = self.program.time_passes();
+        turn_to(0, if time_passes { RUNS } else { MADE });
         let making = self.program.making();
         let state = if making == Making::New { State::default() } else { look(&recorder.world)? };
+        let region = CountingRegion::new(recorder.world.log());
+        let running = Running { engine: self.engine, recorder, region, volume: None, state, steps: 0, time_passes };
         // What a panic left may not be fit to be dropped.
-        let mut running = ManuallyDrop::new(Running { engine: self.engine, recorder, volume: None, state, steps: 0 });
+        let mut running = ManuallyDrop::new(running);
         if making != Making::Before {
             running.make()?;
         }
@@ -241,7 +255,7 @@ impl<P: Program> Subject for OnVolume<P> {
 
     fn open(&self, world: &Arc<World>, _setting: &Setting) -> Result<OpenVolume, NotOpened> {
         turn_to(0, LATER);
-        open(world).map_err(|error| match error {
+        open(world.log()).map_err(|error| match error {
             Error::Unsupported(_) | Error::Corrupt { .. } => NotOpened::Unmade(error.to_string()),
             error => NotOpened::Failed(error.to_string()),
         })
@@ -302,10 +316,13 @@ fn at_rest(region: &dyn Region) -> Result<(), String> {
 pub struct Running<'r> {
     engine: EngineKind,
     recorder: &'r mut Recorder,
+    /// What is opened.
+    region: Arc<CountingRegion>,
     volume: Option<OpenVolume>,
     /// What is there, as it was looked at last.
     state: State,
     steps: u64,
+    time_passes: bool,
 }
 
 impl Running<'_> {
@@ -322,6 +339,16 @@ impl Running<'_> {
         self.volume.as_ref().expect("it is open")
     }
 
+    /// A group is given up because another one is in its way.
+    fn is_in_the_way(&mut self) {
+        self.recorder.busy += 1;
+    }
+
+    /// What volumes that this has opened did to the medium since this was called last.
+    pub fn take_counts(&mut self) -> Counts {
+        self.region.take()
+    }
+
     /// Records an operation, by the thread whose turn it is.
     fn operation<T>(&mut self, label: &str, body: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
         let op = self.recorder.begin(label, &self.state);
@@ -335,7 +362,7 @@ impl Running<'_> {
     fn turn(&mut self) {
         self.steps += 1;
         // Every other group changes no time of what the group before it has changed.
-        turn_to(self.steps % 2, RUNS + self.steps as i64 / 2);
+        turn_to(self.steps % 2, if self.time_passes { RUNS + self.steps as i64 / 2 } else { NOW.get() });
     }
 
     fn make(&mut self) -> Result<(), String> {
@@ -349,7 +376,7 @@ impl Running<'_> {
     pub fn open(&mut self) -> Result<(), String> {
         THREAD.set(0);
         self.operation("open", |running| {
-            let volume = open(&running.recorder.world).map_err(|error| error.to_string())?;
+            let volume = open(running.region.clone()).map_err(|error| error.to_string())?;
             running.volume = Some(volume);
             Ok(())
         })

@@ -33,6 +33,14 @@ const SECTOR: u32 = 512;
 /// How much is zeroed by one write when a region grows.
 const ZEROS: usize = 1 << 20;
 
+/// What a region is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Use,
+    Fill,
+    Read,
+}
+
 /// A file or block device.
 ///
 /// # What survives
@@ -83,12 +91,13 @@ impl DiskRegion {
     /// errors.
     ///
     /// To learn whether the file takes direct synchronous writes, its first block is overwritten with its own bytes (of
-    /// an empty file: written and cut off again). So the caller must own the file by then.
+    /// an empty file: written and cut off again). So the caller must own the file by then. If that block cannot be
+    /// read, nothing is overwritten.
     ///
     /// # Errors
-    /// Those of `statx` and of the first read and write; `EINVAL` for what is neither a file nor a block device.
+    /// Those of `statx` and of the first write; `EINVAL` for what is neither a file nor a block device.
     pub fn open(file: OwnedFd, name: impl Into<String>) -> Result<DiskRegion> {
-        Self::open_by(file, name.into(), probe)
+        Self::open_for(Purpose::Use, file, name.into())
     }
 
     /// Takes `file`, which must be new, for a region that is filled and then opened anew. **Nothing that is done to it
@@ -98,14 +107,19 @@ impl DiskRegion {
     /// # Errors
     /// Those of `statx`; `EINVAL` for what is neither a file nor a block device.
     pub fn fill(file: OwnedFd, name: impl Into<String>) -> Result<DiskRegion> {
-        Self::open_by(file, name.into(), |_, _, _, _| Ok((Way::Unsynced, None)))
+        Self::open_for(Purpose::Fill, file, name.into())
     }
 
-    fn open_by(
-        file: OwnedFd,
-        name: String,
-        way: impl FnOnce(BorrowedFd<'_>, Option<Direct>, Alignment, u64) -> rustix::io::Result<(Way, Option<Direct>)>,
-    ) -> Result<DiskRegion> {
+    /// Opens `file` to read it: the descriptor needs no right to write, and nothing of the file changes. Writes fail
+    /// with `EBADF`.
+    ///
+    /// # Errors
+    /// Those of `statx`; `EINVAL` for what is neither a file nor a block device.
+    pub fn open_read_only(file: OwnedFd, name: impl Into<String>) -> Result<DiskRegion> {
+        Self::open_for(Purpose::Read, file, name.into())
+    }
+
+    fn open_for(purpose: Purpose, file: OwnedFd, name: String) -> Result<DiskRegion> {
         let stat = rustix::fs::fstat(&file).or_fail("fstat", || &name)?;
         let file_system = FileSystem::of(&file)?;
         let device_len = match FileType::from_raw_mode(stat.st_mode) {
@@ -114,7 +128,7 @@ impl DiskRegion {
             _ => return Err(Error::new("open region", name, Errno::INVAL)),
         };
         let file_len = device_len.unwrap_or(stat.st_size as u64);
-        if file_system == FileSystem::Btrfs && device_len.is_none() && file_len == 0 {
+        if purpose != Purpose::Read && file_system == FileSystem::Btrfs && device_len.is_none() && file_len == 0 {
             // Copy on write would move each overwritten block and make the extents of the log ever smaller. Only an
             // empty file can be told; where it is refused the log is slower and still right.
             let flags = rustix::fs::ioctl_getflags(&file).unwrap_or(IFlags::empty());
@@ -122,9 +136,15 @@ impl DiskRegion {
         }
         let (alignment, takes_direct) = alignment_of(file.as_fd(), stat.st_blksize as u32, device_len.is_some());
         let block = u64::from(alignment.block);
-        let direct = if takes_direct { reopen_direct(file.as_fd()) } else { None };
-        let opened = direct.map(|fd| Direct::new(fd, alignment));
-        let (way, direct) = way(file.as_fd(), opened, alignment, file_len).or_fail("probe", || &name)?;
+        let (way, direct) = match purpose {
+            Purpose::Read => (Way::ReadOnly, None),
+            Purpose::Fill => (Way::Unsynced, None),
+            Purpose::Use => {
+                let direct = if takes_direct { reopen_direct(file.as_fd()) } else { None };
+                let opened = direct.map(|fd| Direct::new(fd, alignment));
+                probe(file.as_fd(), opened, alignment, file_len).or_fail("probe", || &name)?
+            }
+        };
         let (on, sector) = match device_len {
             Some(_) => ("a block device".to_string(), rustix::fs::ioctl_blksszget(&file).unwrap_or(SECTOR).max(SECTOR)),
             // What holds the file may have larger sectors; that its sectors are smaller cannot be.
@@ -135,6 +155,7 @@ impl DiskRegion {
             Way::DirectThenSync => "direct writes and fdatasync",
             Way::CachedThenSync => "cached writes and fdatasync",
             Way::Unsynced => "cached writes that its maker syncs",
+            Way::ReadOnly => "read only",
         };
         let emulated = file_system.is_memory() && device_len.is_none();
         let disk = if emulated { "disk, emulated on" } else { "disk on" };
@@ -178,7 +199,7 @@ impl DiskRegion {
 
     /// Runs one sync at a time, and none after one that failed.
     fn sync_by(&self, sync: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<()>) -> rustix::io::Result<()> {
-        if self.way == Way::Unsynced {
+        if matches!(self.way, Way::Unsynced | Way::ReadOnly) {
             return Ok(());
         }
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -361,27 +382,42 @@ fn probe(
     };
     let mut block = AlignedBuf::zeroed(alignment.block as usize);
     let was_empty = len < u64::from(alignment.block);
-    let tried = (|| {
+    let read = match was_empty {
+        false => direct.read(&mut block, 0),
         // Less than a block is of no use to a region and was never written by one.
-        if !was_empty {
-            direct.read(&mut block, 0)?;
-        } else if len > 0 {
-            return Err(Errno::INVAL);
-        }
-        match direct.write_blocks(&block, 0, ReadWriteFlags::DSYNC) {
-            Ok(()) => Ok(Way::DirectDsync),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                direct.write_blocks(&block, 0, ReadWriteFlags::empty()).map(|()| Way::DirectThenSync)
-            }
-            Err(errno) => Err(errno),
-        }
-    })();
+        true if len > 0 => Err(Errno::INVAL),
+        true => Ok(()),
+    };
+    let way = way_of(read, |flags| direct.write_blocks(&block, 0, flags));
     if was_empty && len == 0 {
         rustix::fs::ftruncate(file, 0)?;
     }
-    match tried {
-        Ok(way) => Ok((way, Some(direct))),
-        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok((Way::CachedThenSync, None)),
+    Ok(match way? {
+        Way::CachedThenSync => (Way::CachedThenSync, None),
+        way => (way, Some(direct)),
+    })
+}
+
+/// The way that a direct read of a block, and direct writes of it, allow.
+fn way_of(
+    read: rustix::io::Result<()>,
+    write: impl Fn(ReadWriteFlags) -> rustix::io::Result<()>,
+) -> rustix::io::Result<Way> {
+    let is_refused = |errno| matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL);
+    match read {
+        Ok(()) => {}
+        Err(errno) if is_refused(errno) => return Ok(Way::CachedThenSync),
+        // The block is lost, and the disk takes direct accesses. Nothing is written there, so this way needs no proof.
+        Err(_) => return Ok(Way::DirectThenSync),
+    }
+    match write(ReadWriteFlags::DSYNC) {
+        Ok(()) => return Ok(Way::DirectDsync),
+        Err(errno) if is_refused(errno) => {}
+        Err(errno) => return Err(errno),
+    }
+    match write(ReadWriteFlags::empty()) {
+        Ok(()) => Ok(Way::DirectThenSync),
+        Err(errno) if is_refused(errno) => Ok(Way::CachedThenSync),
         Err(errno) => Err(errno),
     }
 }

@@ -30,6 +30,8 @@ pub(super) enum Way {
     CachedThenSync,
     /// Through the page cache, and nothing is synced.
     Unsynced,
+    /// Not at all.
+    ReadOnly,
 }
 
 /// What direct accesses must be multiples of.

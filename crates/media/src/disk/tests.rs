@@ -181,6 +181,38 @@ fn what_is_no_file_is_refused() {
     assert_eq!(DiskRegion::open(fd, "null").expect_err("a character device").errno, Errno::INVAL);
 }
 
+/// A sealed file refuses each change, whoever asks for it.
+#[test]
+fn what_is_only_read_is_not_changed() {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+    let file = memfd_create("sealed", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
+    let bytes: Vec<u8> = (0..10_000).map(|i| (i % 251) as u8).collect();
+    sys::write_all_at(&file, &bytes, 0).expect("write");
+    fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK).expect("seal it");
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let only = rustix::fs::openat(rustix::fs::CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let region = DiskRegion::open_read_only(only.expect("open it to read"), "sealed").expect("a region");
+    let whole = region.len() as usize;
+    assert!(whole > 8000, "{whole}");
+    assert!(read(&region, 3, whole - 3) == bytes[3..whole]);
+    assert!(!region.is_direct() && region.guarantees().description.contains("read only"));
+    assert_eq!(region.write(SITE, 0, &[1]).expect_err("it is only read").errno, Errno::BADF);
+    region.set_len(SITE, 1 << 20).expect_err("it is only read");
+    region.fence(SITE).expect("there is nothing to order");
+}
+
+/// A first block that cannot be read keeps nobody from the rest. Nothing is written to find out what the disk takes.
+#[test]
+fn a_first_block_that_is_lost_is_not_written() {
+    assert_eq!(way_of(Err(Errno::IO), |_| unreachable!("it is not written")), Ok(Way::DirectThenSync));
+    assert_eq!(way_of(Err(Errno::INVAL), |_| unreachable!("it is not written")), Ok(Way::CachedThenSync));
+    assert_eq!(way_of(Ok(()), |_| Ok(())), Ok(Way::DirectDsync));
+    let no_dsync = |flags| if flags == ReadWriteFlags::DSYNC { Err(Errno::OPNOTSUPP) } else { Ok(()) };
+    assert_eq!(way_of(Ok(()), no_dsync), Ok(Way::DirectThenSync));
+    assert_eq!(way_of(Ok(()), |_| Err(Errno::INVAL)), Ok(Way::CachedThenSync));
+    assert_eq!(way_of(Ok(()), |_| Err(Errno::IO)), Err(Errno::IO));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 

@@ -50,17 +50,24 @@ struct Flock {
 }
 
 impl Flock {
+    const F_RDLCK: i16 = 0;
     const F_WRLCK: i16 = 1;
     const F_UNLCK: i16 = 2;
     /// A write lock of everything.
     const WHOLE_FILE: Flock = Flock { kind: Self::F_WRLCK, whence: 0, start: 0, len: 0, pid: 0 };
+    /// A read lock of everything.
+    const TO_READ: Flock = Flock { kind: Self::F_RDLCK, ..Self::WHOLE_FILE };
 }
 
 /// Tries to take the write lock of the whole file for this open file description (`F_OFD_SETLK`). It is released when
 /// the last descriptor of the description is closed: not by closing some other descriptor of the file, as POSIX locks
 /// are.
 pub fn try_lock(fd: BorrowedFd<'_>) -> rustix::io::Result<Lock> {
-    match set_lock(fd, Flock::WHOLE_FILE) {
+    try_to_set(fd, Flock::WHOLE_FILE)
+}
+
+fn try_to_set(fd: BorrowedFd<'_>, lock: Flock) -> rustix::io::Result<Lock> {
+    match set_lock(fd, lock) {
         Ok(()) => Ok(Lock::Taken),
         Err(Errno::AGAIN | Errno::ACCESS) => Ok(Lock::Busy),
         Err(errno) => Err(errno),
@@ -74,6 +81,15 @@ pub fn try_lock(fd: BorrowedFd<'_>) -> rustix::io::Result<Lock> {
 /// Those of `fcntl`.
 pub fn lock_file(fd: BorrowedFd<'_>, name: &str) -> Result<bool> {
     Ok(try_lock(fd).or_fail("lock", || name)? == Lock::Taken)
+}
+
+/// [`lock_file`] for a caller that only reads, by a descriptor that may be open for reading only: others may read
+/// meanwhile.
+///
+/// # Errors
+/// Those of `fcntl`.
+pub fn lock_file_to_read(fd: BorrowedFd<'_>, name: &str) -> Result<bool> {
+    Ok(try_to_set(fd, Flock::TO_READ).or_fail("lock", || name)? == Lock::Taken)
 }
 
 /// Releases the lock of this open file description, whoever else has a descriptor of it.

@@ -284,7 +284,7 @@ pub trait Maps {
     /// Lets a block of a file be in another block of the volume: if it is in the first of two and its pointer can be
     /// changed by one store, `store` is called with the byte of the volume and the word that leads to the second.
     /// Nobody reads, changes or frees the file meanwhile, and no running group has changed it. Returns whether it was
-    /// called; it never waits for anybody.
+    /// called; it waits for nobody but another swap.
     ///
     /// # Errors
     /// The medium's, and those of `store`.
@@ -294,6 +294,16 @@ pub trait Maps {
         places: (Lba, Lba),
         store: &mut dyn FnMut(u64, u64) -> Result<()>,
     ) -> Result<bool>;
+}
+
+/// The space that a checkpoint makes. Implemented by the core.
+pub trait Reclaim {
+    /// How many blocks are to become free yet; [`u64::MAX`]: as many as can. Other threads take blocks meanwhile, and
+    /// make blocks free.
+    fn wanted(&self) -> u64;
+
+    /// Takes blocks that are free: no crash brings them back.
+    fn reclaim(&self, freed: Run);
 }
 
 /// A block of a file that may have got another place by [`Maps::swap`]: the process may have died between the store of
@@ -482,15 +492,16 @@ pub trait Engine: Load + Send + Sync {
         false
     }
 
-    /// Writes content back: what is due, and then what is cheapest, until `wanted` blocks become free or there is
-    /// nothing left. Returns the blocks: no crash brings them back. Any thread may call it, in a running group, too.
-    /// After [`u64::MAX`] blocks were wanted, the volume may be changed past the engine, if no group is running.
+    /// Writes content back: what is due, and then what is cheapest, until no more space is wanted or there is nothing
+    /// left but what other threads are writing back. Any thread may call it, in a running group, too; threads that call
+    /// it at the same time share the work. After [`u64::MAX`] blocks were wanted, the volume may be changed past the
+    /// engine, if no group is running.
     ///
     /// # Errors
     /// As `record`.
-    fn checkpoint(&self, wanted: u64, maps: &dyn Maps) -> Result<Vec<Run>> {
-        let _ = (wanted, maps);
-        Ok(Vec::new())
+    fn checkpoint(&self, space: &dyn Reclaim, maps: &dyn Maps) -> Result<()> {
+        let _ = (space, maps);
+        Ok(())
     }
 }
 

@@ -95,6 +95,22 @@ pub struct Superblock {
     pub repair: Option<(Lba, u64)>,
     /// The table of heads, of an engine with pending blocks.
     pub heads: Option<HeadTable>,
+    /// What a later version has put here, and a writer need not know.
+    pub later: Later,
+}
+
+/// Features that nobody need know, and the bytes that are reserved: kept as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Later {
+    /// Bits of features.
+    pub compatible: u64,
+    /// The bytes behind all fields.
+    pub more: [u8; BYTES - 256],
+}
+
+impl Later {
+    /// Nothing.
+    pub const NONE: Later = Later { compatible: 0, more: [0; BYTES - 256] };
 }
 
 fn sum(raw: &[u8], slot: u64) -> u64 {
@@ -141,6 +157,8 @@ impl Superblock {
             repair_check: repair_check.into(),
             heads_start: self.heads.map_or(0, |heads| heads.0.start.0).into(),
             heads_blocks: self.heads.map_or(0, |heads| heads.0.count).into(),
+            compatible: self.later.compatible.into(),
+            more: self.later.more,
             ..RawSuperblock::new_zeroed()
         };
         raw.checksum = sum(raw.as_bytes(), at.0).into();
@@ -214,6 +232,7 @@ impl Superblock {
             repair: (raw.incompatible.get() & FEATURE_REPAIR != 0)
                 .then_some((Lba(raw.repair.get()), raw.repair_check.get())),
             heads,
+            later: Later { compatible: raw.compatible.get(), more: raw.more },
         })
     }
 }
@@ -238,6 +257,7 @@ mod tests {
             log: Some(LogArea { start: Lba(2), half_blocks: 2, lanes: 3 }),
             repair: Some((Lba(78), 6)),
             heads: Some(HeadTable::for_volume(Lba(20), 1000)),
+            later: Later { compatible: 9, more: [8; BYTES - 256] },
         };
         let block = superblock.encode(Lba(1));
         assert_eq!(Superblock::decode(&block, Lba(1)), Ok(superblock.clone()));

@@ -81,6 +81,7 @@ impl Core {
         }
         let fields = self.wish(ctx, inode, &state, change)?;
         if let Some(fields) = fields {
+            let now = fields.times.map(|times| times.ctime);
             let drops = change.uid.is_some() || change.gid.is_some();
             if drops && inode.kind == REGULAR {
                 self.remove_capabilities(inode, &mut state)?;
@@ -91,6 +92,9 @@ impl Core {
                 self.set_list(inode, &mut state, acl::ACCESS, Some(list.with_mode(mode)), fields)?;
             } else {
                 self.set_fields(inode, &mut state, &fields)?;
+            }
+            if let (Some(now), Some((_, mut changes))) = (now, inode.changes()) {
+                changes.has_set([change.atime, change.mtime].map(|time| matches!(time, SetTime::At(_))), now);
             }
         }
         if let Some(size) = change.size {

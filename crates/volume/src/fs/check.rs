@@ -1,25 +1,22 @@
 //! Whether everything on a volume agrees: invariants 5, 6 and 7. Only reads. Each fault has a [`Remedy`], for
 //! `repair.rs`.
 //!
-//! It takes about 80 bytes of memory an inode in use, and three bits a block.
-//!
-//! # Who has a block
-//!
-//! Nodes, leaves, inodes, attributes and targets prove by their bytes whose they are; content does not. A pointer that
-//! is stale (its inode was not written when the block went to another file) is valid. So the first walk over all maps
-//! marks content apart from the rest, and if any block has two owners, a second one settles who keeps it: never content
-//! against what proves itself, and content alone only where the same users may read it in all files.
+//! It takes about 80 bytes of memory an inode in use, and three bits a block. `check/disputes.rs` settles who has a
+//! block of several owners, `check/lines.rs` what is below the root.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+mod disputes;
+mod lines;
+
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
+use lines::{Below, Lines};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use wholly::{Error, Result};
 use wholly_media::Region;
 
 use super::mount::{Marks, Plain, read_copy, read_superblock};
-use super::overlay::NOTHING;
 use super::remedy::{MapOf, RANKS, Remedy};
 use super::{DIRECTORY, REGULAR, SYMLINK, TYPE, map};
 use crate::engine::{InoGen, Load};
@@ -89,8 +86,6 @@ pub type Watch<'w> = dyn FnMut(Progress) -> ControlFlow<()> + 'w;
 
 /// Findings of one rank that are listed: what hides behind them is found once they are put right.
 const MOST_FINDINGS: usize = 1 << 17;
-/// Claims to blocks of several owners that are weighed against each other; of the rest, content is lost.
-const MOST_CLAIMS: usize = 1 << 16;
 /// Nodes, leaves or inodes between two looks at whether to go on.
 const OFTEN: u32 = 1 << 10;
 
@@ -128,23 +123,6 @@ struct Check<'r, 'w> {
     last: Progress,
     ticks: u32,
     watch: &'w mut Watch<'w>,
-}
-
-/// A pointer to a block that has several owners.
-#[derive(Clone, Copy)]
-struct Claim {
-    of: MapOf,
-    level: u8,
-    index: u64,
-    /// Of content: who may read it, if any of it can be read.
-    content: Option<Content>,
-}
-
-#[derive(Clone, Copy)]
-struct Content {
-    is_shown: bool,
-    /// User, group and mode; `None` if an access control list may say more.
-    readers: Readers,
 }
 
 /// What a check has found, with a remedy for each finding, and which blocks are in use.
@@ -371,156 +349,6 @@ impl Check<'_, '_> {
                 || is_used(Target::NUMBER) && Target::decode(self.seed, ino, line(Target::NUMBER)).is_ok()
         };
         bytes.chunks_exact(INODE).enumerate().any(proves)
-    }
-
-    /// Settles who has a block to which several pointers lead.
-    fn disputes(&mut self, superblock: &Superblock, leaves: &[(u64, Lba)]) -> Result<()> {
-        self.is_disputed |= self.content.add_to(&self.marks, &self.disputed);
-        if !self.is_disputed {
-            return Ok(());
-        }
-        let mut claims = Claims { nodes: Marks::new(self.blocks), by_block: BTreeMap::new(), left: MOST_CLAIMS };
-        superblock.of_engine().for_each(|run| claims.nodes.mark_run(run));
-        let seed = self.seed.stream(INODE_FILE, 0, Stream::Data);
-        self.claim(&mut claims, (MapOf::InodeFile, seed), &superblock.inode_tree, None)?;
-        for (index, lba) in leaves {
-            let mut bytes = [0; BLOCK];
-            self.view.load(*lba, 0, &mut bytes)?;
-            for (slot, raw) in bytes.chunks_exact(INODE).enumerate() {
-                let ino = index * PER_BLOCK + slot as u64;
-                if !self.inodes.contains_key(&ino) {
-                    continue;
-                }
-                let line = |number: usize| raw[number * LINE..][..LINE].try_into().expect("a line");
-                let owned = Owned::decode(self.seed, ino, line(Owned::NUMBER)).unwrap_or_default();
-                let more = More::decode(self.seed, ino, line(More::NUMBER)).unwrap_or_default();
-                let of_stream = |stream| self.seed.stream(ino, owned.generation, stream);
-                let (data, xattrs) = (of_stream(Stream::Data), of_stream(Stream::Xattr));
-                let readers = (more.xattr_bytes == 0).then_some((owned.uid, owned.gid, owned.mode));
-                let content = (owned.mode & TYPE == REGULAR).then_some((owned.size, readers));
-                self.claim(&mut claims, (MapOf::Content(ino), data), &owned.tree, content)?;
-                self.claim(&mut claims, (MapOf::Xattrs(ino), xattrs), &more.xattrs, None)?;
-            }
-        }
-        let is_complete = claims.left > 0;
-        let fixed: Vec<_> = superblock.of_engine().collect();
-        for (block, claims) in claims.by_block {
-            let of_engine = fixed.iter().any(|run| (run.start.0..run.start.0 + run.count).contains(&block));
-            let is_taken = of_engine || copies(self.blocks).contains(&Lba(block));
-            self.settle(Lba(block), claims, is_taken, is_complete)?;
-        }
-        Ok(())
-    }
-
-    /// Walks a map once more, for what it has of disputed blocks. `content`: size and readers of a regular file.
-    fn claim(
-        &mut self,
-        claims: &mut Claims,
-        (of, seed): (MapOf, u64),
-        tree: &Tree,
-        content: Option<(u64, Readers)>,
-    ) -> Result<()> {
-        let (blocks, view, disputed) = (self.blocks, &self.view, &self.disputed);
-        let (watch, ticks, last) = (&mut *self.watch, &mut self.ticks, self.last);
-        let mut failed = Ok(());
-        let mut each = |level: u8, index: u64, pointer: Pointer| {
-            *ticks += 1;
-            if failed.is_ok() && ticks.is_multiple_of(OFTEN) {
-                failed = go_on(watch, last);
-            }
-            let block = pointer.block;
-            if failed.is_err() || block.0 >= blocks - 1 {
-                return false;
-            }
-            if level > 0 && !map::is_node(view, seed, (level, index), block).unwrap_or(false) {
-                return false;
-            }
-            let content = content.filter(|_| level == 0).map(|(size, readers)| {
-                let is_shown = !pointer.reserved && index.saturating_mul(BLOCK as u64) < size;
-                Content { is_shown, readers }
-            });
-            let is_first = content.is_some() || !claims.nodes.mark(block);
-            if disputed.is_marked(block) {
-                claims.add(block, Claim { of, level, index, content });
-            }
-            is_first
-        };
-        map::walk(view, seed, tree, &mut each, &mut |_, _, _| ())?;
-        failed
-    }
-
-    fn settle(&mut self, block: Lba, claims: Vec<Claim>, is_taken: bool, is_complete: bool) -> Result<()> {
-        let mut keeper = None;
-        let of_structure: Vec<usize> = (0..claims.len()).filter(|i| claims[*i].content.is_none()).collect();
-        if !is_taken {
-            for i in &of_structure {
-                if self.is_proven(block, &claims[*i])? {
-                    keeper = Some(*i);
-                    break;
-                }
-            }
-            keeper = keeper.or(of_structure.first().copied());
-        }
-        let fault = format!("block {} is used twice", block.0);
-        let shown: Vec<&Claim> = claims.iter().filter(|claim| claim.content.is_some_and(|it| it.is_shown)).collect();
-        let readers = |claim: &Claim| claim.content.and_then(|it| it.readers);
-        let is_content = !is_taken && of_structure.is_empty();
-        let is_one = is_content && is_complete && shown.len() == 1;
-        let are_alike = is_content
-            && is_complete
-            && shown.iter().all(|claim| {
-                readers(claim).is_some() && readers(claim) == shown.first().and_then(|first| readers(first))
-            });
-        // What cannot be read is not to be copied.
-        let is_readable = !is_content || {
-            let mut bytes = [0; BLOCK];
-            self.view.load(block, 0, &mut bytes)?;
-            bytes != [NOTHING; BLOCK]
-        };
-        let keeps = is_readable && (is_one || are_alike);
-        let mut kept = None;
-        for (i, claim) in claims.iter().enumerate().filter(|(i, _)| Some(*i) != keeper) {
-            let (of, level, index) = (claim.of, claim.level, claim.index);
-            let remedy = match (claim.content, of) {
-                (Some(Content { is_shown: true, .. }), MapOf::Content(ino)) if is_content => {
-                    if keeps && kept.is_none() {
-                        kept = Some((i, Remedy::Keep { ino, index }));
-                        continue;
-                    }
-                    if keeps { Remedy::Copy { ino, index } } else { Remedy::Unowned { ino, index } }
-                }
-                _ => Remedy::Twice { of, level, index },
-            };
-            self.find(of.to_string(), fault.clone(), remedy);
-        }
-        // After the copies: what is beyond the end of the file goes.
-        if let Some((i, remedy)) = kept {
-            self.find(claims[i].of.to_string(), fault, remedy);
-        }
-        Ok(())
-    }
-
-    /// Whether the bytes of a block say that it belongs to this structure. Attributes and targets that are not right
-    /// are lost anyway.
-    fn is_proven(&self, block: Lba, claim: &Claim) -> Result<bool> {
-        let mut bytes = [0; BLOCK];
-        match claim.of {
-            _ if claim.level > 0 => Ok(true),
-            MapOf::InodeFile => {
-                self.view.load(block, 0, &mut bytes)?;
-                Ok(self.has_inodes(claim.index, &bytes))
-            }
-            MapOf::Content(ino) => {
-                let Some(known) = self.inodes.get(&ino).filter(|it| u32::from(it.kind) << 12 == DIRECTORY) else {
-                    return Ok(true);
-                };
-                self.view.load(block, 0, &mut bytes)?;
-                let seed = self.seed.stream(ino, known.generation, Stream::Data);
-                let leaf = Leaf::new(seed, &bytes);
-                Ok((0..SLOTS).any(|slot| matches!(leaf.at(slot), Ok(Some(_)))))
-            }
-            MapOf::Xattrs(_) => Ok(true),
-        }
     }
 
     fn inode(&mut self, ino: u64, raw: &[u8]) -> Result<()> {
@@ -791,10 +619,7 @@ impl Check<'_, '_> {
             Some(_) => self.find("inode 1", "there is no root directory", Remedy::Inode(ROOT)),
             None => self.find("inode 1", "there is no root directory", Remedy::Root),
         }
-        // Each directory is passed once: what is known of one holds for those below it.
-        let (mut sound, mut unsound) = (HashSet::from([ROOT]), HashSet::new());
-        // Those of a circle, by the directory that was met twice; and circles that are cut.
-        let (mut circles, mut cut): (HashMap<u64, u64>, HashSet<u64>) = Default::default();
+        let mut lines = Lines::new();
         for (ino, known) in all {
             self.tick()?;
             let place = format!("inode {ino}");
@@ -815,45 +640,16 @@ impl Check<'_, '_> {
                 self.find(place, format!("its parent is {}, and it says {}", known.found_in, known.parent), remedy);
                 continue;
             }
-            // Up to a directory of which that is known, or round in circles.
-            let (mut line, mut on_line, mut at) = (Vec::new(), HashSet::new(), ino);
-            while !sound.contains(&at) && !unsound.contains(&at) && on_line.insert(at) {
-                line.push(at);
-                at = self.inodes.get(&at).map_or(0, |known| known.parent);
-            }
-            if sound.contains(&at) {
-                sound.extend(line);
-                continue;
-            }
-            let circle = line.iter().skip_while(|ino| **ino != at);
-            circles.extend(circle.map(|ino| (*ino, at)));
-            unsound.extend(line);
-            // One of a circle loses its name.
-            let is_first = circles.get(&ino).is_some_and(|circle| cut.insert(*circle));
-            let remedy = if is_first { Remedy::Name { at: known.found_at } } else { Remedy::Other };
+            let parent = |ino: u64| self.inodes.get(&ino).map_or(0, |known| known.parent);
+            let remedy = match lines.place_of(ino, parent) {
+                Below::Root => continue,
+                // One of a circle loses its name.
+                Below::ItselfFirst => Remedy::Name { at: known.found_at },
+                Below::Nothing => Remedy::Other,
+            };
             self.find(place, "it is not below the root", remedy);
         }
         Ok(())
-    }
-}
-
-type Readers = Option<(u32, u32, u32)>;
-
-/// Claims to disputed blocks.
-struct Claims {
-    /// Structures that were walked.
-    nodes: Marks,
-    by_block: BTreeMap<u64, Vec<Claim>>,
-    /// How many more there may be.
-    left: usize,
-}
-
-impl Claims {
-    fn add(&mut self, block: Lba, claim: Claim) {
-        if self.left > 0 {
-            self.left -= 1;
-            self.by_block.entry(block.0).or_default().push(claim);
-        }
     }
 }
 

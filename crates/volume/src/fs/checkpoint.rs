@@ -2,29 +2,33 @@
 //! group needs it.
 
 use std::cell::RefCell;
+use std::collections::hash_map::Entry;
 
 use wholly::Result;
+use wholly::sync::{Mutex, thread};
 
-use super::table::Held;
+use super::table::{ByNumber, Held};
 use super::{Core, map};
-use crate::engine::{InoGen, Maps};
-use crate::format::Lba;
+use crate::engine::{InoGen, Maps, Reclaim};
+use crate::format::{Lba, Run};
 
-/// Content is written back when less than one in so many blocks is free.
+/// Content is written back when less than so many percent of the blocks are free.
 const LOW: u64 = 10;
-/// And then until one in so many is, cheapest lists of versions first.
-const ENOUGH: u64 = 6;
+/// And then until so many percent are, cheapest lists of versions first.
+const ENOUGH: u64 = 15;
 
-/// Files of which pointers are swapped at a time, at most.
-const MOST_HELD: usize = 1024;
+/// Locks for swaps: one for each file, or for a few.
+pub type Swapping = [Mutex<()>; 16];
 
-/// Files whose blocks a checkpoint moves.
-struct Files<'c> {
+/// What one thread of a checkpoint gets from the core.
+struct Checkpoint<'c> {
     core: &'c Core,
-    held: RefCell<Vec<Held<'c>>>,
+    wanted: &'c dyn Fn() -> u64,
+    /// Files whose blocks it has moved, by inode number. At most those that are in memory already.
+    held: RefCell<ByNumber<Held<'c>>>,
 }
 
-impl Maps for Files<'_> {
+impl Maps for Checkpoint<'_> {
     fn swap(
         &self,
         (file, block): (InoGen, u64),
@@ -33,15 +37,19 @@ impl Maps for Files<'_> {
     ) -> Result<bool> {
         let core = self.core;
         let mut held = self.held.borrow_mut();
-        if held.last().is_none_or(|last| last.id.ino != file.ino) {
-            if held.len() == MOST_HELD {
-                return Ok(false);
-            }
-            // Another one must not be read from the medium: this one may be about to be freed.
-            let Some(found) = core.in_memory(file.ino) else { return Ok(false) };
-            held.push(found);
+        let inode = match held.entry(file.ino) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            // One that is not in memory must not be read from the medium: it may be about to be freed.
+            Entry::Vacant(entry) => match core.in_memory(file.ino) {
+                Some(found) => entry.insert(found),
+                None => return Ok(false),
+            },
+        };
+        if inode.id != file {
+            return Ok(false);
         }
-        let Some(inode) = held.last().filter(|inode| inode.id == file) else { return Ok(false) };
+        // Threads that write the same file back would be in each other's way.
+        let _alone = core.swapping[(file.ino % core.swapping.len() as u64) as usize].lock().unwrap();
         let Ok(mut state) = inode.state.try_write() else { return Ok(false) };
         // A running group has the pointers in its draft, and what it has written is about their homes.
         if state.is_claimed() {
@@ -58,53 +66,67 @@ impl Maps for Files<'_> {
     }
 }
 
+impl Reclaim for Checkpoint<'_> {
+    fn wanted(&self) -> u64 {
+        (self.wanted)()
+    }
+
+    fn reclaim(&self, freed: Run) {
+        self.core.blocks.give(freed.start.0, freed.count);
+    }
+}
+
 impl Core {
     /// Blocks that are free, or can be.
     pub fn free_blocks(&self) -> u64 {
         self.blocks.free() + self.engine.pending_blocks()
     }
 
-    /// Lets the engine write back so much that `wanted` blocks become free, or all that it has. It may be called with
-    /// any locks of the core held.
+    /// Lets the engine write back until no more blocks are `wanted`, or it has no more but what other threads are
+    /// writing back. It may be called with any locks of the core held.
     ///
     /// # Errors
     /// The medium's: the volume has failed then.
-    pub fn checkpoint(&self, wanted: u64) -> Result<()> {
+    pub fn checkpoint(&self, wanted: &dyn Fn() -> u64) -> Result<()> {
         // Files are let go when the engine has finished: that may free one, in a group of its own.
         self.check_usable()?;
-        let files = Files { core: self, held: RefCell::default() };
-        // Nobody takes blocks that are in no account for a lack of space.
-        let _alone = self.accounts.lock().unwrap();
-        let runs = self.engine.checkpoint(wanted, &files).inspect_err(|error| self.fail(error))?;
-        runs.into_iter().for_each(|run| self.blocks.give(run.start.0, run.count));
-        Ok(())
+        let checkpoint = Checkpoint { core: self, wanted, held: RefCell::default() };
+        let _counted = self.accounts.read().unwrap();
+        self.engine.checkpoint(&checkpoint, &checkpoint).inspect_err(|error| self.fail(error))
     }
 
     /// Sets blocks aside, if `keep` others stay free. What the engine holds becomes free for that.
     pub fn set_aside(&self, blocks: u64, keep: u64) -> bool {
+        let enough = blocks.saturating_add(keep);
+        let missing = || enough.saturating_sub(self.blocks.free());
         while !self.blocks.reserve(blocks, keep) {
-            let missing = blocks.saturating_add(keep).saturating_sub(self.blocks.free());
-            let held = self.engine.pending_blocks();
-            if held == 0 || self.checkpoint(missing.max(1)).is_err() || self.engine.pending_blocks() >= held {
-                let _alone = self.accounts.lock().unwrap();
-                return self.blocks.reserve(blocks, keep);
+            if self.checkpoint(&missing).is_err() {
+                return false;
             }
+            if missing() > 0 {
+                // Blocks that other threads are making free are in no account.
+                let _alone = self.accounts.write().unwrap();
+                if self.free_blocks() < enough {
+                    return false;
+                }
+            }
+            thread::yield_now();
         }
         true
     }
 
-    /// Before a call that writes: writes back what is due.
+    /// Before a call that writes: writes back what is due. Threads that come while space is short do it together.
     pub fn make_space(&self) -> Result<()> {
         if self.engine.pending_blocks() == 0 {
             return Ok(());
         }
         let _admitted = self.admit()?;
         if self.engine.is_due() {
-            self.checkpoint(0)?;
+            self.checkpoint(&|| 0)?;
         }
-        let (free, blocks) = (self.blocks.free(), self.blocks.units());
-        if free < blocks / LOW && self.engine.pending_blocks() > 0 {
-            self.checkpoint(blocks / ENOUGH - free)?;
+        let percent = |percents: u64| self.blocks.units() * percents / 100;
+        if self.blocks.free() < percent(LOW) {
+            self.checkpoint(&|| percent(ENOUGH).saturating_sub(self.blocks.free()))?;
         }
         Ok(())
     }

@@ -1,5 +1,11 @@
 //! Explicit groups: what one has of inodes, what it keeps others from, its commit and its abort.
 //!
+//! | file | idea |
+//! |---|---|
+//! | `explicit.rs` | running groups, their calls and twins |
+//! | `explicit/claims.rs` | what they keep others from |
+//! | `explicit/ending.rs` | commit and abort |
+//!
 //! # Terms
 //!
 //! - *shared*: an inode as everybody sees it. *Twin*: the same as a running group sees it, made when the group first
@@ -30,12 +36,15 @@
 //! 8. A group has one reference to each shared inode of which it has a twin. An inode that has lost its last name is
 //!    freed when it has no references, by a group of its own.
 
+mod claims;
+mod ending;
+
+pub use claims::{Claims, What};
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wholly::sync::{
-    AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard,
-};
+use wholly::sync::{AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, RwLock, RwLockReadGuard};
 use wholly::vfs::{Context, Errno, GroupId, Result};
 
 use super::dir::Place;
@@ -46,6 +55,8 @@ use super::table::{ByNumber, Held, Inode, State};
 use super::{Core, DIRECTORY};
 use crate::engine::{Fields, Kind, Logged};
 use crate::format::dir::TWIN_BITS;
+use crate::format::inode::{Time, Times};
+use claims::{Fresh, Named};
 
 /// Undo entries, at most, for a name that changes in the commit: five slots, and their live word.
 const BY_NAME: u64 = 12;
@@ -79,6 +90,31 @@ pub struct Changes {
     /// By key.
     names: BTreeMap<u64, Change>,
     fields: Fields,
+    /// Times as others had them when the call began that runs.
+    seen: Times,
+    /// Of the times in `fields`, those of access, modification and change that the group has changed.
+    times: [Option<ChangedTime>; 3],
+}
+
+/// A time that a group has changed.
+#[derive(Clone, Copy)]
+struct ChangedTime {
+    /// What others had then.
+    base: Time,
+    /// When, if it was set to another time than that.
+    set_at: Option<Time>,
+}
+
+impl ChangedTime {
+    /// The latest of the group's change and those of others, whoever commits first.
+    fn latest(self, own: Time, others: Time) -> Time {
+        match self.set_at {
+            _ if others == self.base => own,
+            Some(at) if others <= at => own,
+            Some(_) => others,
+            None => own.max(others),
+        }
+    }
 }
 
 /// What a name has become.
@@ -86,119 +122,6 @@ struct Change {
     name: Vec<u8>,
     /// Inode and type.
     to: Option<(u64, u32)>,
-}
-
-/// What running groups keep others from, at a shared inode.
-#[derive(Debug, Default)]
-pub struct Claims {
-    /// The group that has it alone.
-    alone: Option<GroupId>,
-    /// The one that has the attributes of a directory.
-    attributes: Option<GroupId>,
-    /// Those that rely on where a directory is.
-    sharers: Vec<GroupId>,
-    names: BTreeMap<Vec<u8>, Named>,
-    /// Slots for names to come, by key: the first one, and how many.
-    pub rooms: BTreeMap<u64, (usize, usize)>,
-}
-
-#[derive(Debug)]
-struct Named {
-    group: GroupId,
-    /// The key of its room.
-    room: Option<u64>,
-}
-
-/// One claim.
-enum Fresh {
-    Twin,
-    Alone,
-    Attributes,
-    Sharer,
-    Name(Vec<u8>),
-}
-
-/// What a call changes of an inode.
-#[derive(Clone, Copy, Debug)]
-pub enum What<'n> {
-    /// All but names: of a directory, its attributes.
-    Itself,
-    /// A name in a directory.
-    Name(&'n [u8]),
-    /// Nothing: it relies on where the directory is.
-    Place,
-    /// A directory that is removed or moved.
-    Alone,
-}
-
-impl State {
-    /// That no other group has claimed what is to be changed.
-    ///
-    /// # Errors
-    /// `EBUSY`.
-    pub fn check_free(&self, inode: &Inode, me: Option<GroupId>, what: What<'_>) -> Result<()> {
-        let Some(claims) = &self.claims else { return Ok(()) };
-        let other = |of: Option<GroupId>| of.is_some() && of != me;
-        let is_dir = inode.kind == DIRECTORY;
-        let is_busy = match what {
-            What::Itself => is_dir && other(claims.attributes),
-            What::Name(name) => other(claims.names.get(name).map(|named| named.group)),
-            What::Place => false,
-            What::Alone => other(claims.attributes) || claims.sharers.iter().any(|group| other(Some(*group))),
-        };
-        if is_busy || other(claims.alone) { Err(Errno::BUSY) } else { Ok(()) }
-    }
-
-    /// Whether a group has the attributes of a directory.
-    pub fn has_attributes(&self, group: Option<GroupId>) -> bool {
-        let of = self.claims.as_ref().map_or((None, None), |claims| (claims.attributes, claims.alone));
-        group.is_some() && (of.0 == group || of.1 == group)
-    }
-
-    /// Whether a group has it alone.
-    pub fn is_claimed(&self) -> bool {
-        self.claims.as_ref().is_some_and(|claims| claims.alone.is_some())
-    }
-
-    fn release(&mut self, group: GroupId) {
-        let Some(claims) = &mut self.claims else { return };
-        for claim in [&mut claims.alone, &mut claims.attributes] {
-            claim.take_if(|of| *of == group);
-        }
-        claims.sharers.retain(|of| *of != group);
-        let rooms = &mut claims.rooms;
-        claims.names.retain(|_, named| {
-            if named.group == group {
-                named.room.map(|key| rooms.remove(&key));
-            }
-            named.group != group
-        });
-        self.drop_empty_claims();
-    }
-
-    fn release_one(&mut self, group: GroupId, claim: &Fresh) {
-        let Some(claims) = &mut self.claims else { return };
-        match claim {
-            Fresh::Twin => {}
-            Fresh::Alone => claims.alone = None,
-            Fresh::Attributes => claims.attributes = None,
-            Fresh::Sharer => claims.sharers.retain(|of| *of != group),
-            Fresh::Name(name) => {
-                let room = claims.names.remove(name).and_then(|named| named.room);
-                room.map(|key| claims.rooms.remove(&key));
-            }
-        }
-        self.drop_empty_claims();
-    }
-
-    fn drop_empty_claims(&mut self) {
-        self.claims.take_if(|claims| {
-            claims.alone.is_none()
-                && claims.attributes.is_none()
-                && claims.sharers.is_empty()
-                && claims.names.is_empty()
-        });
-    }
 }
 
 impl Changes {
@@ -219,25 +142,37 @@ impl Changes {
         group.record_later(if is_new { BY_NAME } else { 0 });
     }
 
-    /// Sets fields of the directory.
-    pub fn assign(&mut self, group: &mut Group<'_>, fields: &Fields) {
+    /// Sets fields of the directory, whose times were others.
+    pub fn assign(&mut self, group: &mut Group<'_>, before: &Times, fields: &Fields) {
         group.record_later(if self.fields == Fields::default() { BY_FIELDS } else { 0 });
         self.fields.merge(fields);
+        let Some(times) = &fields.times else { return };
+        let pairs = [(before.atime, times.atime), (before.mtime, times.mtime), (before.ctime, times.ctime)];
+        let seen = [self.seen.atime, self.seen.mtime, self.seen.ctime];
+        for ((changed, base), (before, now)) in self.times.iter_mut().zip(seen).zip(pairs) {
+            if before != now {
+                *changed = Some(ChangedTime { base, set_at: None });
+            }
+        }
+    }
+
+    /// Of the times that were just assigned, those of access and of modification were set, to any time.
+    pub fn has_set(&mut self, which: [bool; 2], now: Time) {
+        let seen = [self.seen.atime, self.seen.mtime];
+        for ((changed, base), _) in self.times.iter_mut().zip(seen).zip(which).filter(|(_, is_set)| *is_set) {
+            *changed = Some(ChangedTime { base, set_at: Some(now) });
+        }
     }
 
     /// The fields that it has changed, where others may have changed them since.
-    fn fields_over(&self, shared: &State, me: GroupId) -> Fields {
+    fn fields_over(&self, others: &Times) -> Fields {
         let mut fields = self.fields.clone();
         let Some(times) = &mut fields.times else { return fields };
-        let others = shared.record.times;
-        // The latest one holds.
-        if !shared.has_attributes(Some(me)) {
-            times.atime = times.atime.max(others.atime);
-            times.mtime = times.mtime.max(others.mtime);
-            times.ctime = times.ctime.max(others.ctime);
-        } else if times.ctime < others.ctime {
-            *times = others;
-        }
+        let over = |changed: Option<ChangedTime>, own, others| changed.map_or(others, |it| it.latest(own, others));
+        let [atime, mtime, ctime] = self.times;
+        times.atime = over(atime, times.atime, others.atime);
+        times.mtime = over(mtime, times.mtime, others.mtime);
+        times.ctime = over(ctime, times.ctime, others.ctime);
         fields
     }
 
@@ -437,13 +372,14 @@ impl Core {
     /// Whatever others have changed of a directory since. A call that has locks waits for none: what it misses is being
     /// changed just now.
     fn refresh(twin: &Inode, waits: bool) {
-        let Some((shared, changes)) = twin.changes() else { return };
+        let Some((shared, mut changes)) = twin.changes() else { return };
         let locked = if waits { Ok(shared.state.read().unwrap()) } else { shared.state.try_read() };
         let (Ok(shared), Ok(mut state)) = (locked, twin.state.try_write()) else { return };
         let Some(me) = twin.group().map(|explicit| explicit.id) else { return };
         let more = if shared.has_attributes(Some(me)) { state.record.more } else { shared.record.more };
         state.record = Record { more, ..shared.record };
-        state.record.set(&changes.fields_over(&shared, me));
+        state.record.set(&changes.fields_over(&shared.record.times));
+        changes.seen = shared.record.times;
         state.subdirs = None;
     }
 
@@ -545,7 +481,8 @@ impl Core {
         state: &State,
         is_born: bool,
     ) -> Result<Arc<Inode>> {
-        let changes = (shared.kind == DIRECTORY && !is_born).then(Mutex::default);
+        let changes = || Mutex::new(Changes { seen: state.record.times, ..Changes::default() });
+        let changes = (shared.kind == DIRECTORY && !is_born).then(changes);
         let state = State { record: state.record, nameable: state.nameable, ..State::default() };
         let twin = Arc::new(Inode {
             id: shared.id,
@@ -595,172 +532,4 @@ impl Core {
         claims.names.get_mut(name).expect("the name is claimed").room = Some(key);
         Ok(key)
     }
-
-    /// Ends a group: from here on nobody calls it.
-    fn end_group(&self, id: GroupId) -> Result<(Arc<Explicit>, Twins)> {
-        let explicit = self.groups.lock().unwrap().remove(&id.0).ok_or(Errno::INVAL)?;
-        let entered = Entered::new(self, explicit.clone(), None)?;
-        let twins = explicit.twins.lock().unwrap().take().ok_or(Errno::INVAL)?;
-        drop(entered);
-        Ok((explicit, twins.into_values().collect()))
-    }
-
-    /// Commits a group. It is durable on return.
-    ///
-    /// # Errors
-    /// `EINVAL` if there is no such running group; else the volume has failed, or had before.
-    pub fn commit_group(&self, id: GroupId) -> Result<()> {
-        let _gate = self.gate.try_read().map_err(|_| Errno::IO)?;
-        let (explicit, mut twins) = self.end_group(id)?;
-        let committed = self.commit_twins(&explicit, &mut twins);
-        if committed.is_err() {
-            self.abort_twins(&explicit, &twins);
-        }
-        self.part_with(twins);
-        Ok(committed?)
-    }
-
-    /// Aborts a group.
-    ///
-    /// # Errors
-    /// `EINVAL` if there is no such running group.
-    pub fn abort_group(&self, id: GroupId) -> Result<()> {
-        // An unmount that has begun aborts it, before it saves what is free.
-        let _gate = self.gate.try_read().map_err(|_| Errno::IO)?;
-        self.abort_running(id)
-    }
-
-    fn abort_running(&self, id: GroupId) -> Result<()> {
-        let (explicit, twins) = self.end_group(id)?;
-        self.abort_twins(&explicit, &twins);
-        self.part_with(twins);
-        Ok(())
-    }
-
-    /// Aborts all groups, whose calls are over.
-    pub fn abort_groups(&self) {
-        let ids: Vec<u64> = self.groups.lock().unwrap().keys().copied().collect();
-        for id in ids {
-            let _ = self.abort_running(GroupId(id));
-        }
-    }
-
-    fn part_with(&self, twins: Twins) {
-        for twin in twins {
-            let shared = twin.twin.as_ref().map(|twin| twin.shared.clone());
-            drop(twin);
-            shared.inspect(|shared| self.forget(shared, 1));
-        }
-    }
-
-    fn commit_twins(&self, explicit: &Arc<Explicit>, twins: &mut Twins) -> wholly::Result<()> {
-        // Of several directories it has to be known which are above which. Where they are stays as it is then.
-        let dirs = twins.iter().filter(|twin| twin.kind == DIRECTORY).count();
-        let _still = (dirs > 1).then(|| self.rename.lock().unwrap());
-        let depth = |shared: &Inode| match shared.kind == DIRECTORY && !shared.unborn.load(Ordering::Acquire) {
-            true if dirs > 1 => self.line_of(&Context::superuser(), shared).map_or(usize::MAX, |line| line.len()),
-            _ => usize::MAX,
-        };
-        twins.sort_by_cached_key(|twin| {
-            let shared = shared(twin);
-            (shared.kind != DIRECTORY, depth(shared), shared.id.ino)
-        });
-        let mut states: Vec<RwLockWriteGuard<'_, State>> =
-            twins.iter().map(|twin| shared(twin).state.write().unwrap()).collect();
-        // All places are looked up first: what is read now is as others know it, and damage that is met changes
-        // nothing.
-        let mut places = Vec::new();
-        for (twin, state) in twins.iter().zip(&states) {
-            let Some((shared, changes)) = twin.changes() else { continue };
-            for (key, change) in &changes.names {
-                places.push((*key, self.find(shared, state, &change.name)?));
-            }
-        }
-        let mut places = places.into_iter();
-        let mut group = Group::ending(self, explicit)?;
-        for (twin, state) in twins.iter().zip(&mut states) {
-            let Some((shared, changes)) = twin.changes() else { continue };
-            self.record_changes(&mut group, explicit.id, (shared, state), &changes, &mut places)?;
-        }
-        group.commit_all()?;
-        for (twin, state) in twins.iter().zip(&mut states) {
-            let shared = shared(twin);
-            if twin.changed().is_some() {
-                self.reload(&*self.engine, shared, state)?;
-                state.subdirs = None;
-            } else {
-                let mut own = twin.state.write().unwrap();
-                state.record = own.record;
-                (state.subdirs, state.nameable) = (own.subdirs, own.nameable);
-                state.pieces = std::mem::take(&mut own.pieces);
-                shared.unborn.store(false, Ordering::Release);
-            }
-            state.release(explicit.id);
-        }
-        for (twin, state) in twins.iter().zip(&mut states) {
-            let Some((shared, changes)) = twin.changes() else { continue };
-            for change in changes.names.values().filter(|change| change.to.is_none()) {
-                // The group is committed: a leaf that stays empty is none the worse for it.
-                if let Ok(Some(place)) = self.find(shared, state, &change.name) {
-                    let _ = self.tidy(shared, state, &place);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Records what a group has changed in a directory, which is locked.
-    fn record_changes(
-        &self,
-        group: &mut Group<'_>,
-        me: GroupId,
-        (shared, state): (&Inode, &mut State),
-        changes: &Changes,
-        places: &mut dyn Iterator<Item = (u64, Option<Place>)>,
-    ) -> wholly::Result<()> {
-        for (key, Change { name, to }) in &changes.names {
-            let (found_for, place) = places.next().expect("each name has been looked up");
-            assert_eq!(found_for, *key);
-            match (place, *to) {
-                (Some(place), Some(to)) if place.found.is_some() => {
-                    if place.found.is_some_and(|found| found.head.ino != to.0) {
-                        self.replace(group, shared, &place, to, name)?;
-                    }
-                }
-                (Some(place), None) if place.found.is_some() => {
-                    self.remove(group, shared, &place, name)?;
-                }
-                (Some(place), Some(to)) => {
-                    let room = state.claims.as_ref().and_then(|claims| claims.rooms.get(key));
-                    let (slot, _) = *room.expect("room for each new name is kept");
-                    self.insert(group, shared, &place.at(slot, *key), name, to)?;
-                }
-                (_, None) => {}
-                (None, Some(_)) => unreachable!("a directory with room for a name has a leaf"),
-            }
-        }
-        let fields = changes.fields_over(state, me);
-        if fields != Fields::default() {
-            self.assign(group, shared, state, &fields)?;
-        }
-        Ok(())
-    }
-
-    fn abort_twins(&self, explicit: &Explicit, twins: &Twins) {
-        explicit.body().abort(self);
-        for twin in twins {
-            let shared = shared(twin);
-            let mut state = shared.state.write().unwrap();
-            state.release(explicit.id);
-            if shared.unborn.load(Ordering::Acquire) {
-                state.record.owned.links = 0;
-            }
-        }
-    }
-}
-
-type Twins = Vec<Arc<Inode>>;
-
-fn shared(twin: &Inode) -> &Arc<Inode> {
-    &twin.twin.as_ref().expect("it is a twin").shared
 }

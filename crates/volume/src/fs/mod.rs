@@ -58,6 +58,7 @@ use crate::engine::{Engine, Fields, Kind, Load, Operation, Structure, corrupt};
 use crate::format::Fault;
 use crate::format::inode::{PER_BLOCK, Time, Times};
 use crate::format::pointer::{depth_for, nodes_for};
+use checkpoint::Swapping;
 use explicit::Explicit;
 use group::{Group, Need};
 use known::Budget;
@@ -92,8 +93,9 @@ pub struct Core {
     rename: Mutex<()>,
     /// Held while the inode file grows.
     growth: Mutex<()>,
-    /// Held while blocks that the engine gives back are in no account.
-    accounts: Mutex<()>,
+    /// Held for reading while blocks that the engine makes free are in no account.
+    accounts: RwLock<()>,
+    swapping: Swapping,
     /// The running explicit groups.
     groups: Mutex<ByNumber<Arc<Explicit>>>,
     failed: AtomicBool,
@@ -120,7 +122,8 @@ impl Core {
             known: Budget::new(cache_bytes),
             rename: Mutex::default(),
             growth: Mutex::default(),
-            accounts: Mutex::default(),
+            accounts: RwLock::default(),
+            swapping: Swapping::default(),
             groups: Mutex::default(),
             failed: AtomicBool::new(false),
             clock,
@@ -233,7 +236,7 @@ impl Core {
     /// Sets fields of an inode, on the medium and in memory.
     fn assign(&self, group: &mut Group<'_>, inode: &Inode, state: &mut State, fields: &Fields) -> Result<()> {
         match inode.changes() {
-            Some((_, mut changes)) => changes.assign(group, fields),
+            Some((_, mut changes)) => changes.assign(group, &state.record.times, fields),
             None => group.record(&Operation::Assign { on: inode.id, fields })?,
         }
         state.record.set(fields);

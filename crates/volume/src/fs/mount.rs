@@ -21,7 +21,7 @@ use crate::format::inode::{self, FIRST, INODE, LINE, Line, More, Owned, PER_BLOC
 use crate::format::log::LogArea;
 use crate::format::pointer::Pointer;
 use crate::format::saved::{MAX_RUNS, Table};
-use crate::format::superblock::{MIN_BLOCKS, Superblock, copies};
+use crate::format::superblock::{Later, MIN_BLOCKS, Superblock, copies};
 use crate::format::{BLOCK, Fault, Lba, Run, Seed, Stream};
 
 const WIPE: Site = Site("volume.wipe");
@@ -133,6 +133,7 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
         log,
         heads,
         repair: None,
+        later: Later::NONE,
     };
     // What was there is not found any more: it is overwritten now.
     for at in copies(blocks) {
@@ -298,7 +299,7 @@ pub fn unmount(core: &Core, region: &dyn Region) -> Result<()> {
         }
     }
     core.engine.sync()?;
-    core.checkpoint(u64::MAX)?;
+    core.checkpoint(&|| u64::MAX)?;
     let saved = save(core, region)?;
     region.fence(FENCE)?;
     let mut superblock = core.storage.superblock.lock().unwrap();

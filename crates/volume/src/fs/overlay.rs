@@ -41,15 +41,16 @@ struct Above {
 pub struct Overlay<'r> {
     below: Below<'r>,
     above: Mutex<Above>,
+    most_changed: usize,
 }
 
 impl<'r> Overlay<'r> {
     pub fn over(region: &'r dyn Region) -> Overlay<'r> {
-        Overlay { below: Below::Borrowed(region), above: Mutex::default() }
+        Overlay { below: Below::Borrowed(region), above: Mutex::default(), most_changed: MOST_CHANGED }
     }
 
     pub fn shared(region: Arc<dyn Region>) -> Overlay<'static> {
-        Overlay { below: Below::Shared(region), above: Mutex::default() }
+        Overlay { below: Below::Shared(region), above: Mutex::default(), most_changed: MOST_CHANGED }
     }
 
     fn below(&self) -> &dyn Region {
@@ -85,8 +86,8 @@ impl<'r> Overlay<'r> {
             let (block, from) = (at / BLOCK as u64, (at % BLOCK as u64) as usize);
             let part = (BLOCK - from).min(data.len() - done);
             if !above.blocks.contains_key(&block) {
-                if above.blocks.len() >= MOST_CHANGED {
-                    let what = format!("more than {MOST_CHANGED} changed blocks");
+                if above.blocks.len() >= self.most_changed {
+                    let what = format!("more than {} changed blocks", self.most_changed);
                     return Err(Error::new("keep in memory", what, Errno::NOMEM));
                 }
                 let mut bytes = Box::new([0; BLOCK]);
@@ -202,12 +203,30 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn what_is_written_is_read_and_stays_above() {
+    fn of_sevens() -> PmemRegion {
         let file = rustix::fs::memfd_create("below", rustix::fs::MemfdFlags::CLOEXEC).expect("a file");
         rustix::fs::ftruncate(&file, 4 * BLOCK as u64).expect("its length");
         let below = PmemRegion::open(file, PmemOptions::default()).expect("a region");
         below.write(Site("test"), 0, &[7; 4 * BLOCK]).expect("write");
+        below
+    }
+
+    /// However much is written, memory is bounded. What has changed can go on changing.
+    #[test]
+    fn more_changes_than_there_may_be_are_refused() {
+        let below = of_sevens();
+        let over = Overlay { most_changed: 2, ..Overlay::over(&below) };
+        over.put(BLOCK as u64 - 1, &[9; 2]).expect("write to two blocks");
+        over.put(0, &[8; 2 * BLOCK]).expect("write to the same");
+        assert_eq!(over.put(3 * BLOCK as u64, &[9]).expect_err("it is a third one").errno, Errno::NOMEM);
+        let mut bytes = [0; 3];
+        over.read(3 * BLOCK as u64 - 1, &mut bytes).expect("read");
+        assert_eq!(bytes, [7; 3], "nothing of it is there");
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_stays_above() {
+        let below = of_sevens();
         let over = Overlay::over(&below);
         over.put(BLOCK as u64 - 3, &[9; 6]).expect("write");
         over.put(3 * BLOCK as u64, &[7; 50]).expect("write what is there");

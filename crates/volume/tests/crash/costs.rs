@@ -2,15 +2,80 @@
 //! the byte; and that undo entries are for exactly what is stored in place (its invariant 6).
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 
+use wholly_crash::volume::{BYTES, OnVolume, Program, Running, VOLUME_ID};
+use wholly_crash::{Op, Run, State, run};
 use wholly_media::Site;
-use wholly_sim::{Count, Event, EventKind};
+use wholly_sim::{Count, Counts, Event, EventKind};
 use wholly_volume::format::log::{Entry, LINE, LogArea, LogSeed, decode};
 use wholly_volume::format::{Lba, Seed};
+use wholly_volume::{EngineKind, Volume};
 
-use crate::explore::{BLOCKS, Recorded, Subject};
-use crate::groups::stories;
+use crate::programs::{Done, groups, world};
 use crate::scripts::SCRIPTS;
+
+/// A program of which it is counted what it does to the medium.
+struct Counted {
+    program: Done,
+    /// That, and how often the volume was mounted.
+    counted: Mutex<(Counts, u64)>,
+}
+
+impl Program for Counted {
+    fn name(&self) -> String {
+        self.program.name()
+    }
+
+    fn time_passes(&self) -> bool {
+        self.program.time_passes()
+    }
+
+    fn prepare(&self, volume: &Volume) -> Result<(), String> {
+        self.program.prepare(volume)
+    }
+
+    fn perform(&self, running: &mut Running<'_>) -> Result<(), String> {
+        // What the open stores is no group.
+        running.take_counts();
+        self.program.perform(running)?;
+        *self.counted.lock().unwrap() = (running.take_counts(), running.volume().stat().incarnation);
+        Ok(())
+    }
+
+    fn ops_after(&self, state: &State) -> Vec<Op> {
+        self.program.ops_after(state)
+    }
+
+    fn rules(&self) -> String {
+        self.program.rules()
+    }
+}
+
+/// What a program did, once it had an open volume.
+pub struct Recorded {
+    run: Run,
+    counts: Counts,
+    incarnation: u64,
+}
+
+impl Recorded {
+    pub fn of(engine: EngineKind, program: Done) -> Recorded {
+        let subject = OnVolume { engine, program: Counted { program, counted: Mutex::default() } };
+        let run = run(&subject, &world("pmem"));
+        assert_eq!(run.failure, None, "{}", program.name());
+        let (counts, incarnation) = subject.program.counted.into_inner().unwrap();
+        Recorded { run, counts, incarnation }
+    }
+
+    pub fn steps(&self) -> &[Event] {
+        &self.run.trace.events[self.run.operations[0].end as usize..]
+    }
+
+    fn seed(&self) -> LogSeed {
+        LogSeed::of(Seed::of(&VOLUME_ID), self.incarnation)
+    }
+}
 
 /// What one group stored.
 #[derive(Default)]
@@ -41,7 +106,7 @@ impl Group {
                 if self.fences.last() == Some(&"wal.log.fence") && site.0.starts_with("volume.") {
                     self.in_place.push((*offset, end));
                 }
-                let lanes = 0..LogArea::for_volume(Lba(2), BLOCKS).lanes;
+                let lanes = 0..LogArea::for_volume(Lba(2), BYTES / 4096).lanes;
                 let read = <&[u8; LINE]>::try_from(&data[..]).ok();
                 let seeds = || lanes.clone().map(|lane| seed.lane(lane)).chain([seed.chains()]);
                 let read = read.and_then(|line| seeds().find_map(|seed| decode(seed, *offset, line)));
@@ -117,13 +182,11 @@ impl Group {
 fn groups_cost_what_is_said() {
     let (mut groups, mut with_data) = (0, 0);
     for script in SCRIPTS {
-        let recorded = Recorded::of(script, false, &[]);
-        let (volume_id, incarnation) = recorded.incarnation();
-        let seed = LogSeed::of(Seed::of(&volume_id), incarnation);
+        let recorded = Recorded::of(EngineKind::FineGrainedWal, Done::Script(script));
         let mut group = Group::default();
         let (before, mut fences, mut undo_lines) = (groups, 0, 0);
         for event in recorded.steps() {
-            group.add(seed, event);
+            group.add(recorded.seed(), event);
             // The lane is given back after the last fence: that of the settled word, or of the commit entry.
             let ended = match group.fences.last() {
                 Some(&"wal.settle.fence") => true,
@@ -151,15 +214,14 @@ fn groups_cost_what_is_said() {
 
 #[test]
 fn explicit_groups_cost_what_is_said() {
-    let story = stories().into_iter().find(|story| story.name == "data, committed").expect("it is one of them");
-    let recorded = Recorded::of_moves(Subject::FINE_GRAINED_WAL, (&story.name, story.before), &story.moves, false, &[]);
-    let (volume_id, incarnation) = recorded.incarnation();
-    let seed = LogSeed::of(Seed::of(&volume_id), incarnation);
+    let subject = groups().into_iter().find(|subject| subject.program.name() == "data, committed");
+    let program = subject.expect("it is one of them").program;
+    let recorded = Recorded::of(EngineKind::FineGrainedWal, program);
     let mut group = Group::default();
     for event in recorded.steps() {
-        group.add(seed, event);
+        group.add(recorded.seed(), event);
         if group.fences.last() == Some(&"wal.settle.fence") {
-            return group.expect_explicit(&story.name);
+            return group.expect_explicit(&program.name());
         }
     }
     panic!("it is settled");

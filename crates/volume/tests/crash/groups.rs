@@ -1,13 +1,17 @@
 //! Explicit groups while the power fails. Calls of a group come from two threads, and two groups run at once, beside
 //! calls outside of groups, in any order of their ends.
 
-use wholly::vfs::{Errno, FallocateFlags, FileType, Ino, OFlags, RenameFlags, Result};
+use wholly::vfs::{Context, Errno, FallocateFlags, FileType, Ino, OFlags, RenameFlags, Result, Vfs};
+use wholly_crash::volume::BYTES;
+use wholly_crash::{State, served_tree};
 use wholly_posix::Tree;
+use wholly_sim::{SimConfig, World};
+use wholly_volume::{EngineKind, Volume, VolumeCalls, VolumeGroup, VolumeOptions, VolumeVfs};
 
 use crate::scripts::{Step, files, full_leaf, nothing};
 
 /// One thing that is done.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Move {
     /// A call outside of groups.
     Out(Step),
@@ -19,6 +23,7 @@ pub enum Move {
 }
 
 /// What is done, from a beginning on.
+#[derive(Debug)]
 pub struct Story {
     pub name: String,
     pub before: Step,
@@ -198,14 +203,6 @@ pub fn stories() -> Vec<Story> {
 /// nothing is left.
 #[test]
 fn groups_are_private_and_see_themselves() {
-    use std::sync::Arc;
-
-    use wholly::vfs::{Context, Vfs};
-    use wholly_sim::{SimConfig, World};
-    use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
-
-    use crate::tree::Seen;
-
     let with_engines = || {
         let of_both = [EngineKind::FineGrainedWal, EngineKind::HybridLog];
         let own = crate::hybrid::stories().into_iter().map(|story| (story, EngineKind::HybridLog));
@@ -213,18 +210,21 @@ fn groups_are_private_and_see_themselves() {
     };
 
     for (story, engine) in with_engines() {
-        let world = World::new(Arc::new(SimConfig { log_len: crate::explore::BLOCKS * 4096, ..SimConfig::pmem() }));
+        let world = World::new(SimConfig { log_len: BYTES, ..SimConfig::pmem() });
         let options = VolumeOptions { engine, ..VolumeOptions::default() };
         Volume::format_region(&*world.log(), &options).expect("make a volume");
         let volume = Volume::open_region(world.log(), &options).expect("open it");
         let vfs = VolumeVfs::new(&volume);
         let tree = Tree::new(&vfs, Ino::ROOT);
         (story.before)(&tree).expect("before");
-        let look = |group: Option<wholly::vfs::GroupId>| {
-            Seen::of_tree(&Tree { ctx: Context { group, ..tree.ctx.clone() }, ..tree.clone() }).expect("look")
+        let look = |mut calls: &VolumeCalls| {
+            served_tree(&mut calls, &mut |path, error| Err(format!("{path}: {error}"))).expect("look")
         };
-        let (mut groups, mut running) = ([None; 2], 0);
-        let mut committed = look(None);
+        let same = |one: &State, other: &State, what: &str| {
+            assert_eq!(one.difference(other), None, "{}, {what}", story.name);
+        };
+        let mut groups: [Option<VolumeGroup>; 2] = [None, None];
+        let mut committed = look(&volume);
         let free = volume.stat().free_blocks;
         let mut is_as_before = true;
         for (number, step) in story.moves.iter().enumerate() {
@@ -232,35 +232,26 @@ fn groups_are_private_and_see_themselves() {
             match *step {
                 Out(step) => {
                     step(&tree).unwrap_or_else(|errno| panic!("{name}: {errno}"));
-                    (committed, is_as_before) = (look(None), false);
+                    (committed, is_as_before) = (look(&volume), false);
                 }
-                Begin(group) => {
-                    groups[group] = Some(vfs.begin_group().expect("begin"));
-                    running += 1;
-                }
+                Begin(group) => groups[group] = Some(volume.begin()),
                 In(group, step) => {
-                    let ctx = Context { group: groups[group], ..tree.ctx.clone() };
-                    let tree = Tree { ctx, ..tree.clone() };
+                    let group = groups[group].as_ref().expect("it runs").id().expect("it has begun");
+                    let tree = Tree { ctx: Context { group: Some(group), ..tree.ctx.clone() }, ..tree.clone() };
                     step(&tree).unwrap_or_else(|errno| panic!("{name}: {errno}"));
                 }
                 Commit(group) => {
-                    let own = look(groups[group]);
                     let group = groups[group].take().expect("it runs");
-                    vfs.commit_group(group).unwrap_or_else(|errno| panic!("{name}: {errno}"));
-                    running -= 1;
-                    assert_eq!(vfs.commit_group(group), Err(Errno::INVAL), "{name}: it has ended");
-                    committed = look(None);
-                    is_as_before = false;
-                    assert!(own == committed, "{name}: {}", own.difference(&committed));
+                    let (own, id) = (look(&group), group.id().expect("it has begun"));
+                    group.commit().unwrap_or_else(|error| panic!("{name}: {error}"));
+                    assert_eq!(vfs.commit_group(id), Err(Errno::INVAL), "{name}: it has ended");
+                    (committed, is_as_before) = (look(&volume), false);
+                    same(&own, &committed, &format!("move {number}"));
                 }
-                Abort(group) => {
-                    vfs.abort_group(groups[group].take().expect("it runs")).expect("abort");
-                    running -= 1;
-                }
+                Abort(group) => groups[group].take().expect("it runs").abort(),
             }
-            let now = look(None);
-            assert!(now == committed, "{name}: others see {}", committed.difference(&now));
-            if running == 0 && is_as_before {
+            same(&committed, &look(&volume), &format!("move {number}, as others see it"));
+            if groups.iter().all(Option::is_none) && is_as_before {
                 // Room that was made in directories stays.
                 let more = free - volume.stat().free_blocks;
                 assert!(more <= 4, "{name}: {more} blocks are missing");
@@ -278,7 +269,7 @@ fn groups_are_private_and_see_themselves() {
         let saved = Volume::open_region(world.log(), &options).expect("open it").stat();
         let volume = Volume::open_region(world.log(), &options).expect("open it");
         let world = World::from_image(&world.latest(), world.config().clone());
-        std::mem::forget(volume);
+        volume.abandon();
         let rebuilt = Volume::open_region(world.log(), &options).expect("open it").stat();
         assert_eq!(
             (saved.free_blocks, saved.free_inodes),

@@ -1,69 +1,91 @@
 //! Mistakes that are planted, one at a time: a fence that orders nothing, a store that the fence after it does not
-//! cover. Each must be seen by some script.
+//! cover. Each must be seen by some program.
+//!
+//! Not among them: what recovery stores behind a commit entry that it believes, and the fence after that. The mount
+//! fences once more, before it says in the superblock that it has recovered; until then the next mount does the same
+//! again.
 
+use wholly_crash::mutants::Hunt;
+use wholly_crash::volume::OnVolume;
+use wholly_crash::{Limits, Setting};
 use wholly_media::Site;
-use wholly_sim::{Mutation, MutationKind};
+use wholly_sim::MutationKind::{DelayWrite, DropOrder};
+use wholly_sim::{ExploreLimits, Mutation, MutationKind};
 
-use crate::explore::{Limits, Recorded, Subject};
-use crate::groups::stories;
-use crate::scripts::SCRIPTS;
+use crate::programs::{Done, calls, groups, world};
 
-/// The fences of a commit. What recovery stores a mount fences once more, before it says that it has recovered.
-const FENCES: &[&str] =
-    &["wal.call.fence", "wal.log.fence", "wal.place.fence", "wal.commit.fence", "wal.home.fence", "wal.settle.fence"];
-
-/// Stores that the next fence must cover: to the log, in place, and home. Not fresh blocks: any fence before the commit
-/// entry will do for them.
-const STORES: &[&str] = &[
-    "wal.undo",
-    "wal.head",
-    "wal.payload",
-    "wal.link",
-    "volume.inode.line",
-    "volume.entry.live",
-    "volume.map.pointer",
-    "wal.commit",
-    "wal.home",
+/// Fences of a commit, and of a mount. Stores that the next fence must cover: to the log, in place, and home; what
+/// settles a group; the superblock. Not fresh blocks: any fence before the
+/// commit entry will do for them.
+const MISTAKES: &[(&str, MutationKind)] = &[
+    ("wal.log.fence", DropOrder),
+    ("wal.place.fence", DropOrder),
+    ("wal.commit.fence", DropOrder),
+    ("wal.home.fence", DropOrder),
+    ("wal.settle.fence", DropOrder),
+    ("volume.fence", DropOrder),
+    ("wal.undo", DelayWrite),
+    ("wal.head", DelayWrite),
+    ("wal.payload", DelayWrite),
+    ("wal.link", DelayWrite),
+    ("volume.inode.line", DelayWrite),
+    ("volume.entry.live", DelayWrite),
+    ("volume.map.pointer", DelayWrite),
+    ("wal.commit", DelayWrite),
+    ("wal.home", DelayWrite),
+    ("wal.settle", DelayWrite),
+    ("volume.superblock", DelayWrite),
 ];
 
-fn is_seen(site: &'static str, kind: MutationKind, is_group: bool) -> bool {
-    let limits = Limits { exhaustive_bits: 4, samples: 8, nested_every: u64::MAX, seed: 7, ..Limits::default() };
-    let mutations = [Mutation::new(Site(site), kind)];
-    if site == "wal.call.fence" || is_group {
-        return stories().iter().any(|story| {
-            let recorded = Recorded::of_moves(
-                Subject::FINE_GRAINED_WAL,
-                (&story.name, story.before),
-                &story.moves,
-                false,
-                &mutations,
-            );
-            recorded.explore(&limits).violation.is_some()
-        });
+/// The same of recovery: a commit entry that it believes.
+const IN_RECOVERY: &[(&str, MutationKind)] = &[("wal.recover.commit", DelayWrite)];
+
+/// The same of explicit groups: at the end of a call; in their logs, and what leads there.
+const OF_GROUPS: &[(&str, MutationKind)] =
+    &[("wal.call.fence", DropOrder), ("wal.head", DelayWrite), ("wal.payload", DelayWrite), ("wal.link", DelayWrite)];
+
+/// Crashes of the program, and none in the recovery after one.
+pub fn once() -> Limits {
+    let states = ExploreLimits {
+        exhaustive_bits: 4,
+        single_units: 24,
+        pair_units: 0,
+        samples: 8,
+        focus_bits: 0,
+        seed: 7,
+        ..ExploreLimits::default()
+    };
+    Limits { states, nested_one_in: 0, whole_one_in: 0, from_break: true, ..Limits::quick() }
+}
+
+/// Crashes in recovery, too.
+pub fn twice() -> Limits {
+    Limits { nested_one_in: 5, nested_points: 20, ..once() }
+}
+
+/// Fails unless each mistake is seen by one of these programs.
+pub fn expect_seen(
+    programs: &[OnVolume<Done>],
+    setting: &Setting,
+    mistakes: &[(&'static str, MutationKind)],
+    limits: &Limits,
+) {
+    let mistakes = mistakes.iter().map(|(site, kind)| Mutation::new(Site(site), *kind)).collect();
+    let mutants = Hunt::of(programs, setting, mistakes).run(true, limits);
+    for mutant in &mutants {
+        println!("{mutant}");
     }
-    SCRIPTS.iter().any(|script| {
-        // A mistake may be missed at once, without a crash.
-        let recorded = std::panic::catch_unwind(|| Recorded::of(script, false, &mutations));
-        recorded.map_or(true, |recorded| recorded.explore(&limits).violation.is_some())
-    })
+    let unseen: Vec<_> = mutants.iter().filter(|mutant| mutant.caught.is_none()).map(|m| m.mutation).collect();
+    assert_eq!(unseen, []);
 }
 
 #[test]
-fn a_fence_that_orders_nothing_is_seen() {
-    let unseen: Vec<_> = FENCES.iter().filter(|site| !is_seen(site, MutationKind::DropOrder, false)).collect();
-    assert!(unseen.is_empty(), "{unseen:?}");
+fn mistakes_in_calls_are_seen() {
+    expect_seen(&calls(), &world("pmem"), MISTAKES, &once());
+    expect_seen(&calls(), &world("pmem"), IN_RECOVERY, &twice());
 }
 
 #[test]
-fn a_store_that_comes_late_is_seen() {
-    let unseen: Vec<_> = STORES.iter().filter(|site| !is_seen(site, MutationKind::DelayWrite, false)).collect();
-    assert!(unseen.is_empty(), "{unseen:?}");
-}
-
-/// The same of the log of an explicit group, and of what leads to it.
-#[test]
-fn a_store_of_a_chain_that_comes_late_is_seen() {
-    let sites = ["wal.head", "wal.payload", "wal.link"];
-    let unseen: Vec<_> = sites.iter().filter(|site| !is_seen(site, MutationKind::DelayWrite, true)).collect();
-    assert!(unseen.is_empty(), "{unseen:?}");
+fn mistakes_in_explicit_groups_are_seen() {
+    expect_seen(&groups(), &world("pmem"), OF_GROUPS, &once());
 }

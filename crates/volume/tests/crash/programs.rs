@@ -6,35 +6,50 @@ use wholly::vfs::{Context, Ino, Vfs};
 use wholly_crash::volume::{BYTES, OnVolume, Program, Running, setting};
 use wholly_crash::{FRESH, Op, Setting, State};
 use wholly_posix::Tree;
+use wholly_sim::SimConfig;
 use wholly_volume::{EngineKind, Volume, VolumeVfs};
 
 use crate::groups::{Move, Story, stories};
 use crate::scripts::{SCRIPTS, Script};
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Done {
     /// Each step is an operation.
     Script(&'static Script),
+    /// The same, while the clock stands still.
+    Still(&'static Script),
     /// So is each move.
     Story(&'static Story),
+    /// The same, while the clock stands still.
+    StillStory(&'static Story),
     /// The volume gets smaller, and larger again. Nothing of what there is changes.
     Resizing,
 }
 
-/// All scripts on a volume, and what else is done.
-pub fn all() -> Vec<OnVolume<Done>> {
-    let scripts = SCRIPTS.iter().map(Done::Script);
-    scripts.chain([Done::Resizing]).chain(STORIES.iter().map(Done::Story)).map(on_volume).collect()
+/// Calls outside of groups, with the engine `fine_grained_wal`.
+pub fn calls() -> Vec<OnVolume<Done>> {
+    SCRIPTS.iter().map(Done::Script).chain([Done::Resizing]).map(on_volume).collect()
 }
 
-static STORIES: LazyLock<Vec<Story>> = LazyLock::new(stories);
+pub static STORIES: LazyLock<Vec<Story>> = LazyLock::new(stories);
 
-pub fn on_volume(program: Done) -> OnVolume<Done> {
+/// Explicit groups, with the same engine.
+pub fn groups() -> Vec<OnVolume<Done>> {
+    STORIES.iter().map(Done::Story).map(on_volume).collect()
+}
+
+fn on_volume(program: Done) -> OnVolume<Done> {
     OnVolume { engine: EngineKind::FineGrainedWal, program }
 }
 
 pub fn world(name: &str) -> Setting {
     setting(name).expect("a world")
+}
+
+/// The same, with volumes of so many blocks.
+pub fn large_world(name: &str, blocks: u64) -> Setting {
+    let setting = world(name);
+    Setting { sim: SimConfig { log_len: blocks * 4096, ..(*setting.sim).clone() }.into(), ..setting }
 }
 
 fn with_tree<T>(volume: &Volume, body: impl FnOnce(&Tree<'_>) -> T) -> T {
@@ -44,16 +59,20 @@ fn with_tree<T>(volume: &Volume, body: impl FnOnce(&Tree<'_>) -> T) -> T {
 impl Program for Done {
     fn name(&self) -> String {
         match self {
-            Done::Script(script) => script.name.into(),
-            Done::Story(story) => story.name.clone(),
+            Done::Script(script) | Done::Still(script) => script.name.into(),
+            Done::Story(story) | Done::StillStory(story) => story.name.clone(),
             Done::Resizing => "resizing".into(),
         }
     }
 
+    fn time_passes(&self) -> bool {
+        !matches!(self, Done::Still(_) | Done::StillStory(_))
+    }
+
     fn prepare(&self, volume: &Volume) -> Result<(), String> {
         let prepared = with_tree(volume, |tree| match self {
-            Done::Script(script) => (script.before)(tree),
-            Done::Story(story) => (story.before)(tree),
+            Done::Script(script) | Done::Still(script) => (script.before)(tree),
+            Done::Story(story) | Done::StillStory(story) => (story.before)(tree),
             Done::Resizing => tree.file("a", 0o644, &[1; 9000]).map(drop),
         });
         prepared.map_err(|errno| errno.to_string())
@@ -61,8 +80,8 @@ impl Program for Done {
 
     fn perform(&self, running: &mut Running<'_>) -> Result<(), String> {
         let script = match self {
-            Done::Script(script) => script,
-            Done::Story(story) => return tell(story, running),
+            Done::Script(script) | Done::Still(script) => script,
+            Done::Story(story) | Done::StillStory(story) => return tell(story, running),
             Done::Resizing => {
                 running.close()?;
                 running.offline("shrink", |region| Volume::resize_region(region, BYTES - 20 * 4096))?;

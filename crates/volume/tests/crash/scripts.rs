@@ -7,6 +7,7 @@ use wholly_posix::Tree;
 pub type Step = fn(&Tree<'_>) -> Result<()>;
 
 /// A sequence of calls.
+#[derive(Debug)]
 pub struct Script {
     pub name: &'static str,
     /// Made before anything is recorded.

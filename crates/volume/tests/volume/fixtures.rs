@@ -15,6 +15,9 @@ use wholly::vfs::{Ino, XattrFlags};
 use wholly_media::{PersistenceDomain, Region, Site};
 use wholly_posix::Tree;
 use wholly_sim::{Medium, Mutation, MutationKind, PmemMode, SimConfig, World};
+use wholly_volume::format::Lba;
+use wholly_volume::format::head::HeadTable;
+use wholly_volume::format::superblock::Superblock;
 use wholly_volume::{EngineKind, Repair, Volume, VolumeOptions, VolumeVfs};
 
 const BYTES: u64 = 512 << 10;
@@ -131,6 +134,30 @@ fn volumes_of_this_version_are_opened_and_their_twins_refused() {
         assert_eq!(Volume::check_region(&*damaged).expect("check it").findings, [], "{name}");
         expect_content(&damaged, engine, false);
     }
+}
+
+/// Which log a volume has its engine says, and not what the superblock names besides. Without the log that the engine
+/// must have, something is wrong.
+#[test]
+fn the_engine_says_which_log_there_is() {
+    let Fixture { image, twin, wrong, .. } = &FIXTURES[1];
+    let changed = |image: &[u8], change: &dyn Fn(&mut Superblock)| {
+        let region = region(&gzip("-d", image));
+        let copies = Volume::dump_region(&*region, None).expect("dump it").superblocks;
+        let all = copies.into_iter().filter_map(|copy| copy.decoded.ok());
+        let mut superblock = all.max_by_key(|superblock| superblock.generation).expect("a superblock");
+        change(&mut superblock);
+        for at in [0, 1, superblock.blocks - 1] {
+            region.write(TEST, at * BLOCK as u64, &superblock.encode(Lba(at))).expect("write it");
+        }
+        let findings = Volume::check_region(&*region).expect("check it").findings;
+        findings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let free = Volume::check_region(&*region(&gzip("-d", image))).expect("check it").last_used_block + 1;
+    let name_heads = |it: &mut Superblock| it.heads = Some(HeadTable::for_volume(Lba(free), it.blocks));
+    assert_eq!(changed(image, &name_heads), [""; 0]);
+    assert_eq!(changed(twin, &name_heads), *wrong);
+    assert_eq!(changed(image, &|it| it.log = None), ["superblock: the engine has no log"]);
 }
 
 /// Makes the images.

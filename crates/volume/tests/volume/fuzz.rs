@@ -13,6 +13,7 @@ use wholly_media::pmem::{PmemOptions, PmemRegion};
 use wholly_media::{Region, Site};
 use wholly_posix::Tree;
 use wholly_volume::format::dir::{self, Head, SLOT};
+use wholly_volume::format::head::{self, HeadSeed, PendingHead};
 use wholly_volume::format::inode::{INODE, INODE_FILE, LINE, Line, More, Owned, PER_BLOCK, Target, Times};
 use wholly_volume::format::log::{self, Entry, LogArea, LogSeed};
 use wholly_volume::format::pointer::{self, Pointer};
@@ -305,6 +306,35 @@ fn forge_log(image: &mut [u8], base: &Base, random: &mut Random) {
     }
 }
 
+/// A head of a pending block that was never written so: changed from one that is there, if there is one.
+fn forge_head(image: &mut [u8], base: &Base, random: &mut Random) {
+    let Some(table) = base.superblock.heads else { return };
+    let blocks = (BYTES / BLOCK) as u64;
+    let seed = HeadSeed::of(base.seed, base.superblock.incarnation);
+    let line =
+        |block: u64| -> &[u8; LINE] { image[table.at(Lba(block)) as usize..][..LINE].try_into().expect("a line") };
+    let there: Vec<(u64, PendingHead)> =
+        (0..blocks).filter_map(|block| Some((block, head::decode(seed, Lba(block), line(block))?.0))).collect();
+    let Some((block, mut head)) = there.get(random.below(there.len().max(1))).copied() else { return };
+    let (other, any) = (base.inode(random).ino, number(random));
+    changed(&mut head.ino, other, random);
+    changed(&mut head.ino, any % (1 << 48), random);
+    changed(&mut head.generation, any as u32, random);
+    changed(&mut head.block, any, random);
+    changed(&mut head.block, any % 16, random);
+    changed(&mut head.home, Lba(any), random);
+    changed(&mut head.home, Lba(any % blocks), random);
+    changed(&mut head.lines, any, random);
+    changed(&mut head.order, any, random);
+    changed(&mut head.sequence, any, random);
+    changed(&mut head.lane, any as u32 % (1 << 16), random);
+    changed(&mut head.sum, any as u32, random);
+    // Also of a block that is in use, or of another free one.
+    let at = if random.below(3) == 0 { number(random) % blocks } else { block };
+    let (line, _) = head::encode(seed, Lba(at), &head);
+    image[table.at(Lba(at)) as usize..][..LINE].copy_from_slice(&line);
+}
+
 fn used(image: &[u8], random: &mut Random) -> usize {
     let blocks: Vec<usize> =
         (0..BYTES / BLOCK).filter(|block| image[block * BLOCK..][..BLOCK].iter().any(|byte| *byte != 0)).collect();
@@ -341,6 +371,7 @@ fn mutate(image: &mut [u8], base: &Base, random: &mut Random) {
         6..=8 => forge_inode(image, base, random),
         9 | 10 => forge_pointer(image, base, random),
         11 | 12 => forge_entry(image, base, random),
+        _ if random.below(2) == 0 && base.superblock.heads.is_some() => forge_head(image, base, random),
         _ if random.below(2) == 0 => forge_log(image, base, random),
         _ => forge_superblock(image, base, random),
     }
@@ -454,7 +485,7 @@ fn try_image(image: &[u8], base: &Base, outcomes: &mut Outcomes) -> Result<(), S
     let repaired = region(image);
     let done = Volume::repair_region(&repaired, &options(), (Repair::All, true), &mut |_| ControlFlow::Continue(()));
     match done {
-        Ok(done) if done.left.is_empty() => {
+        Ok(done) if done.ended.is_none() && done.left.is_empty() => {
             outcomes.repaired += 1;
             let checked = Volume::check_region(&*repaired).map_err(|error| error.to_string())?;
             if let Some(finding) = checked.findings.first() {
@@ -471,9 +502,9 @@ fn try_image(image: &[u8], base: &Base, outcomes: &mut Outcomes) -> Result<(), S
                 Some(finding) => Err(format!("it was repaired, and after its use: {finding}")),
             }
         }
-        Ok(_) => {
+        Ok(done) => {
             outcomes.hopeless += 1;
-            Ok(())
+            done.ended.map_or(Ok(()), |error| told("repair", error))
         }
         Err(error) => {
             outcomes.hopeless += 1;
@@ -496,6 +527,8 @@ fn damaged_images_are_told_from_sound_ones_and_repaired() {
         Base::new(EngineKind::FineGrainedWal, false),
         Base::new(EngineKind::None, true),
         Base::new(EngineKind::FineGrainedWal, true),
+        Base::new(EngineKind::HybridLog, false),
+        Base::new(EngineKind::HybridLog, true),
     ];
     let mut outcomes = Outcomes::default();
     let seeds = seeds();

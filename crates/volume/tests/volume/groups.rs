@@ -1,9 +1,13 @@
 //! Explicit groups: their calls as a library has them, conflicts, full volumes, and sizes.
 
-use wholly::vfs::{Context, Errno, FallocateFlags, GroupId, Ino, OFlags, RenameFlags, Result, Vfs};
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use wholly::vfs::{
+    Attr, Context, Errno, FallocateFlags, GroupId, Ino, OFlags, RenameFlags, Result, SetTime, Timestamp, Vfs,
+};
 use wholly::{Error, Rename};
 use wholly_posix::Tree;
-use wholly_volume::VolumeVfs;
+use wholly_volume::{Volume, VolumeOptions, VolumeVfs};
 
 use crate::place::{Place, is_long, populate};
 
@@ -335,7 +339,7 @@ fn no_space_is_told_with(make: fn(u64) -> Place) {
         tree.file("old", 0o644, &[3; 10_000]).expect("make a file");
         tree.file("eater", 0o600, b"").expect("make a file");
         leave(&tree, left);
-        let before = (volume.stat().free_blocks, volume.stat().free_inodes);
+        let before = volume.stat().free_inodes;
         let group = vfs.begin_group().expect("begin");
         full_at_all += calls(&within(&tree, group));
         if commits {
@@ -344,9 +348,10 @@ fn no_space_is_told_with(make: fn(u64) -> Place) {
             vfs.commit_group(group).unwrap_or_else(|errno| panic!("{left} blocks: the commit failed: {errno}"));
         } else {
             vfs.abort_group(group).expect("abort");
-            let after = (volume.stat().free_blocks, volume.stat().free_inodes);
-            // Leaves and inodes that were made by structure changes stay.
-            assert!(after.0 + 12 >= before.0 && after.1 >= before.1, "{left} blocks: {before:?} {after:?}");
+            // Leaves and inodes that were made by structure changes stay. What nothing uses is free.
+            let (after, used) = (volume.stat(), place.check().used_blocks);
+            assert_eq!(after.free_blocks, after.blocks - used, "{left} blocks");
+            assert!(after.free_inodes >= before, "{left} blocks: {before} {after:?}");
             assert_eq!(tree.content("old").expect("read"), [3; 10_000]);
         }
         place.expect_sound();
@@ -355,6 +360,74 @@ fn no_space_is_told_with(make: fn(u64) -> Place) {
         place.expect_sound();
     }
     assert!(full_at_all > 40, "only {full_at_all} calls failed");
+}
+
+/// Seconds that pass with each look at the clock.
+fn ticking() -> Timestamp {
+    static NOW: AtomicI64 = AtomicI64::new(1_000_000);
+    Timestamp { sec: NOW.fetch_add(1, Ordering::Relaxed), nsec: 0 }
+}
+
+/// Each time of a directory is that of the latest change, by the group or by others, whoever commits first.
+#[test]
+fn times_of_a_directory_are_those_of_the_latest_change() {
+    let at = |sec| SetTime::At(Timestamp { sec, nsec: 0 });
+    for make in WITH_GROUPS {
+        let place = make(4 << 20);
+        let options = VolumeOptions { clock: ticking, ..VolumeOptions::default() };
+        let volume = Volume::open_region(place.region.clone(), &options).expect("open it");
+        let vfs = VolumeVfs::new(&volume);
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        let begin = || vfs.begin_group().expect("begin");
+        let commit = |group| vfs.commit_group(group).expect("commit");
+        let make = |tree: &Tree<'_>, path: &str| tree.create(path, 0o644).map(drop).expect("create");
+        let set = |tree: &Tree<'_>, path: &str| tree.utimes(path, at(5), at(6)).map(drop).expect("set its times");
+        let times = |path: &str| {
+            let Attr { atime, mtime, ctime, .. } = tree.stat(path).expect("stat");
+            [atime, mtime, ctime].map(|time| time.sec)
+        };
+        for dir in ["set", "made", "seen", "to come", "two", "mixed"] {
+            tree.mkdir(dir, 0o755).expect("mkdir");
+        }
+        // Set by the group, then changed by others; and the other way round.
+        let group = begin();
+        set(&within(&tree, group), "set");
+        make(&tree, "made/name");
+        set(&within(&tree, group), "made");
+        let now = ticking().sec;
+        make(&tree, "set/name");
+        commit(group);
+        let [[atime, mtime, ctime], made] = ["set", "made"].map(times);
+        assert!(atime == 5 && mtime > now && ctime > now, "{atime} {mtime} {ctime}");
+        assert_eq!(made[..2], [5, 6]);
+        // The group changes the mode, others read.
+        let group = begin();
+        within(&tree, group).chmod("seen", 0o700).expect("chmod");
+        let now = ticking().sec;
+        tree.names("seen").expect("list");
+        commit(group);
+        assert!(times("seen")[0] > now);
+        // What it had was later than now.
+        tree.utimes("to come", at(5), at(1 << 40)).expect("set its times");
+        let group = begin();
+        make(&within(&tree, group), "to come/name");
+        commit(group);
+        assert!(times("to come")[1] < 1 << 40);
+        // Two groups, and the first one to change it commits last.
+        let (first, second) = (begin(), begin());
+        make(&within(&tree, first), "two/first");
+        make(&within(&tree, second), "mixed/name");
+        let now = ticking().sec;
+        make(&within(&tree, second), "two/second");
+        set(&within(&tree, first), "mixed");
+        commit(second);
+        commit(first);
+        assert!(times("two")[1] > now);
+        assert_eq!(times("mixed")[..2], [5, 6]);
+        drop(vfs);
+        volume.close().expect("close");
+        place.expect_sound();
+    }
 }
 
 /// A group that writes four times as much as there is memory for caches, over content and into new blocks.

@@ -10,14 +10,14 @@ use wholly::vfs::Ino;
 use wholly_media::disk::DiskRegion;
 use wholly_media::{PersistenceDomain, Region, Site};
 use wholly_posix::Tree;
-use wholly_sim::{Image, Medium, PmemMode, SimConfig, World};
+use wholly_sim::{Image, Medium, Mutation, MutationKind, PmemMode, SimConfig, World};
 use wholly_volume::format::dir::{self, Head};
 use wholly_volume::format::inode::{INODE_FILE, LINE, Line, More, Owned, PER_BLOCK};
 use wholly_volume::format::pointer::{self, Pointer};
 use wholly_volume::format::repair::{Move, Table, copy_sum};
-use wholly_volume::format::superblock::Superblock;
+use wholly_volume::format::superblock::{Later, Superblock};
 use wholly_volume::format::{Lba, Seed, Stream};
-use wholly_volume::{EngineKind, Object, Repair, Volume, VolumeVfs};
+use wholly_volume::{EngineKind, Object, Progress, Repair, Volume, VolumeVfs};
 
 use crate::place::{Place, is_long};
 use crate::repair::{Filled, Snapshot, is_sound, options, put, record, repair, seed};
@@ -453,6 +453,97 @@ fn a_repair_that_is_ended_tells_what_it_has_done() {
         }
     }
     assert!(ended > 3 && told > 1, "{ended} {told}");
+}
+
+/// Whoever wants to end a check is heard inside of a large map, of a large directory, and while names are counted.
+#[test]
+fn a_check_can_be_ended_in_what_takes_long() {
+    let place = Place::of_zeros(24 << 20, EngineKind::None);
+    let volume = place.open();
+    let vfs = VolumeVfs::new(&volume);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    let large = tree.file("large", 0o644, b"").expect("make a file");
+    large.allocate(wholly::vfs::FallocateFlags::empty(), 0, 2500 * BLOCK as u64).expect("make a map");
+    tree.mkdir("dir", 0o755).expect("make a directory");
+    let names = "n".repeat(240);
+    for i in 0..15_000 {
+        tree.link("large", format!("dir/{i}-{names}")).expect("make a name");
+    }
+    for i in 0..2500 {
+        tree.mkdir(format!("dir/{i}"), 0o755).expect("make a directory");
+    }
+    drop((large, tree));
+    drop(vfs);
+    volume.close().expect("close it");
+    let check = |watch: &mut dyn FnMut(Progress) -> ControlFlow<()>| {
+        Volume::repair_region(&place.region, &options(), (Repair::Safe, true), watch)
+    };
+    let mut looks: Vec<Progress> = Vec::new();
+    let checked = check(&mut |progress| {
+        looks.push(progress);
+        ControlFlow::Continue(())
+    });
+    assert_eq!(checked.expect("check it").left, []);
+    for pass in [1, 2, 3] {
+        // Nothing was done with since the last look.
+        let within = (1..looks.len()).find(|i| looks[*i].pass == pass && looks[*i] == looks[*i - 1]);
+        let within = within.unwrap_or_else(|| panic!("nobody looked within pass {pass}"));
+        let mut count = 0;
+        let ended = check(&mut |_| {
+            count += 1;
+            if count > within { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        let ended = ended.expect_err("it was ended");
+        assert!(matches!(ended, Error::Refused(_, rustix::io::Errno::INTR)), "pass {pass}: {ended}");
+    }
+}
+
+/// The medium fails when all is repaired: what was lost is told, and that it failed.
+#[test]
+fn what_was_done_is_told_also_after_an_error() {
+    let place = filled(EngineKind::None, |tree| {
+        for i in 0..5 {
+            tree.file(format!("{i}"), 0o644, &[i; 100]).expect("make a file");
+        }
+    });
+    let (ino, at, ..) = record(&place, "3");
+    place.region.write(TEST, at + 5, &[0x55]).expect("damage it");
+    let mutations = vec![Mutation::new(Site("volume.save"), MutationKind::Fail(rustix::io::Errno::IO))];
+    let failing = Arc::new(SimConfig { mutations, ..(*sim()).clone() });
+    let world = World::from_image(&world(&bytes_of(&*place.region)), failing);
+    let repaired = repair(&world.log(), Repair::All).expect("what was done is told");
+    let lost = format!("inode {ino} and its content are lost");
+    assert!(repaired.done.iter().any(|it| it.done == lost), "{repaired:?}");
+    assert!(matches!(repaired.ended, Some(Error::Media(_))), "{repaired:?}");
+}
+
+/// What a later version has put into the superblock, and need not be known, stays there.
+#[test]
+fn what_a_later_version_has_added_stays() {
+    let place = filled(EngineKind::None, |tree| drop(tree.file("file", 0o644, &[1; 100]).expect("make a file")));
+    let later = Later { compatible: 1 << 60, more: [0x5a; 256] };
+    let own = Superblock { later, ..superblock(&place) };
+    for at in [0, 1, own.blocks - 1] {
+        place.region.write(TEST, at * BLOCK as u64, &own.encode(Lba(at))).expect("write it");
+    }
+    let expect = |what: &str| {
+        let copies = Volume::dump_region(&*place.region, None).expect("dump it").superblocks;
+        assert!(
+            copies.iter().all(|copy| copy.decoded.as_ref().is_ok_and(|it| it.later == later)),
+            "{what}: {copies:?}"
+        );
+    };
+    place.open().close().expect("close it");
+    expect("a mount");
+    let (_, at, ..) = record(&place, "file");
+    place.region.write(TEST, at + 5, &[0x55]).expect("damage it");
+    repaired(&place, "a repair");
+    expect("a repair");
+    Volume::resize_region(&*place.region, BYTES / 2).expect("make it smaller");
+    let end = BYTES / 2 / BLOCK as u64 - 1;
+    let mut copy = [0; BLOCK];
+    place.region.read(end * BLOCK as u64, &mut copy).expect("read");
+    assert_eq!(Superblock::decode(&copy, Lba(end)).expect("a superblock").later, later);
 }
 
 /// Directories in a circle, with others below: one name goes, and all are found.

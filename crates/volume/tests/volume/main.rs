@@ -9,6 +9,8 @@ mod hard_repair;
 mod known;
 mod large;
 mod mounts;
+mod no_space;
+mod only_read;
 mod pending;
 mod place;
 mod repair;

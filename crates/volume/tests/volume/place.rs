@@ -9,7 +9,7 @@ use wholly_media::{
     pmem::{PmemOptions, PmemRegion},
 };
 use wholly_posix::Tree;
-use wholly_volume::{Checked, EngineKind, Volume, VolumeOptions, VolumeVfs};
+use wholly_volume::{Checked, EngineKind, Volume, VolumeOptions, VolumeVfs, WriteBack};
 
 /// The bytes of files whose content is not to be compared.
 pub const CONTENT: u8 = 0xd5;
@@ -94,8 +94,12 @@ impl Place {
     }
 
     pub fn try_open(&self) -> wholly::Result<Volume> {
+        self.try_open_as(WriteBack::default())
+    }
+
+    pub fn try_open_as(&self, write_back: WriteBack) -> wholly::Result<Volume> {
         // The smallest cache, so that things come and go.
-        let options = VolumeOptions { cache_bytes: 1 << 20, ..VolumeOptions::default() };
+        let options = VolumeOptions { cache_bytes: 1 << 20, write_back, ..VolumeOptions::default() };
         Volume::open_region(self.region.clone(), &options)
     }
 

@@ -64,7 +64,7 @@ fn the_death_of_its_process_frees_a_volume() {
             let said: u64 = numbers.nth(100 * round).expect("so many files");
             for busy in [
                 Volume::open(&image.0, &options(engine)).map(drop),
-                Volume::check(&image.0, &options(engine)).map(drop),
+                Volume::check(&image.0).map(drop),
                 Volume::repair(&image.0, &options(engine), (Repair::All, true), &mut |_| unreachable!("it is in use"))
                     .map(drop),
             ] {
@@ -74,7 +74,7 @@ fn the_death_of_its_process_frees_a_volume() {
             child.kill().expect("kill it");
             child.wait().expect("it is dead");
             if engine == EngineKind::FineGrainedWal {
-                let checked = Volume::check(&image.0, &options(engine)).expect("nobody has it");
+                let checked = Volume::check(&image.0).expect("nobody has it");
                 assert_eq!(checked.findings, [], "round {round}");
             } else {
                 // A call that was in flight may be half-done.

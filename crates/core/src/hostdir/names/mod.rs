@@ -23,6 +23,7 @@
 //! |---|---|
 //! | `object.rs` | what is known of an object |
 //! | `objects.rs` | the table of objects |
+//! | `bytes.rs` | the bytes of a name, shared |
 //! | `packed.rs` | tables and sets that are small for very many entries |
 //! | `attributes.rs` | what groups set of its attributes |
 //! | `claims.rs` | who may change what |
@@ -33,6 +34,7 @@
 //! | `replay.rs` | from the log's records to all this, at open |
 
 mod attributes;
+mod bytes;
 mod claims;
 mod forget;
 mod object;
@@ -54,6 +56,7 @@ use crate::log::checksum::checksum;
 pub(super) use crate::rules::{DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE};
 use crate::sync::{AtomicU64, Mutex, Ordering, RwLock};
 pub(super) use attributes::{Set, XattrValue, checksum as xattr_checksum};
+use bytes::NameBytes;
 use claims::Claims;
 pub(super) use claims::{Held, Wanted};
 use forget::Callers;
@@ -89,7 +92,7 @@ const SHOWN: usize = 65536;
 pub(super) const TRIES: usize = 100;
 
 /// A directory and one part of a path. All that know a name share its bytes.
-pub(super) type Name = (u64, Arc<[u8]>);
+pub(super) type Name = (u64, NameBytes);
 
 /// See the head of this module.
 pub(crate) struct Names {
@@ -106,7 +109,7 @@ pub(crate) struct Names {
 pub(crate) struct State {
     pub objects: Objects,
     pub by_inode: Packed<(u64, i64), u64>,
-    pub registers: HashMap<u64, Packed<Arc<[u8]>, Register>>,
+    pub registers: HashMap<u64, Packed<NameBytes, Register>>,
     claims: Claims,
     /// How many registers there are.
     pub count: u64,
@@ -124,7 +127,7 @@ pub(crate) struct State {
     /// Where objects lie in those folders that were on their way out when a crash came, and which they are.
     pub spent: Vec<(Name, u64)>,
     /// What a provisional group removes, and what it is undone with.
-    pub kept: BTreeSet<u64>,
+    pub kept: Ids,
     /// What hangs on an anchor, or goes back there, for the [undo that is kept](super::kept).
     pub held: BTreeSet<u64>,
     /// Directories that a group had adopted, with all that is in them, and that is undone.
@@ -766,8 +769,8 @@ impl Names {
                 }
             }
         }
-        for id in &private.adopted {
-            state.spoken_of(*id, sequence);
+        for id in private.adopted.iter() {
+            state.spoken_of(id, sequence);
         }
         for id in private.staged() {
             if let Some(object) = state.objects.get_mut(id) {

@@ -143,7 +143,7 @@ pub(crate) struct Object {
     pub left: Option<Box<Baseline>>,
 }
 
-const _: () = assert!(size_of::<Object>() <= 192);
+const _: () = assert!(size_of::<Object>() <= 184);
 
 impl Object {
     fn new(kind: Kind, inode: Option<Inode>, home: Place) -> Self {

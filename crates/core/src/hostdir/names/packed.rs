@@ -10,6 +10,8 @@ use std::ops::Bound;
 
 /// Entries of the longest run.
 const LONGEST: usize = 64;
+/// Entries by which a run grows.
+const STEP: usize = 16;
 
 /// A map in the order of its keys. Each run is under a key at or below its first one, and none is empty.
 #[derive(Debug)]
@@ -79,6 +81,10 @@ impl<K: Ord + Clone, V> Packed<K, V> {
         }
         let (_, run) = self.0.range_mut(..=&key).next_back().expect("it was just there");
         let at = place.unwrap_or_else(|at| {
+            if run.len() == run.capacity() {
+                // Not twice as much: most runs have a length between half of the longest and that.
+                run.reserve_exact(STEP.min(LONGEST - run.len()));
+            }
             run.insert(at, (key, make()));
             at
         });

@@ -19,21 +19,23 @@ pub(crate) struct Change {
 /// What a group has done to an object's names, and what its records say of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Trace {
-    /// How many names more than all others see it has for the group, what it has made being seen with one. So what it
-    /// made with one name, as is usual, has no trace.
-    links: i64,
     /// When the group last changed anything of it, or [`AT_HOME`] for never.
     ctime_ns: i64,
-    /// The announced tail for which the group's records identify it; 0 if they speak of it and do not;
-    /// [`NOT_SPOKEN_OF`] if they do not speak of it.
-    announced: u64,
+    /// How many names more than all others see it has for the group, what it has made being seen with one. So what it
+    /// made with one name, as is usual, has no trace.
+    links: i32,
+    /// The [round](Private::round) in which the group's records identify it, counted from [`FIRST`]; [`NEVER`] if they
+    /// speak of it and do not; [`NOT_SPOKEN_OF`] if they do not speak of it.
+    told: u32,
 }
 
-const NOT_SPOKEN_OF: u64 = u64::MAX;
+const NOT_SPOKEN_OF: u32 = 0;
+const NEVER: u32 = 1;
+const FIRST: u32 = 2;
 
 impl Default for Trace {
     fn default() -> Self {
-        Trace { links: 0, ctime_ns: AT_HOME as i64, announced: NOT_SPOKEN_OF }
+        Trace { ctime_ns: AT_HOME as i64, links: 0, told: NOT_SPOKEN_OF }
     }
 }
 
@@ -41,9 +43,12 @@ impl Default for Trace {
 #[derive(Default)]
 pub(crate) struct Private {
     changes: Packed<Name, Change>,
-    /// The last name that the group gave an object, if it has that still; of directories, and of what it has not made.
+    /// The last name that the group gave an object, if it has that still; of directories, and of what it has neither
+    /// made nor adopted.
     places: HashMap<u64, Name>,
     traces: Packed<u64, Trace>,
+    /// The announced tail for which the group identifies what it speaks of, and how many there were before that.
+    round: (u64, u32),
     /// How many directories more than all others see a directory has for the group.
     directories: HashMap<u64, i64>,
     /// Objects that the group made.
@@ -59,7 +64,7 @@ pub(crate) struct Private {
     /// Objects that it made with all their bytes, of which it told the log.
     staged: Vec<u64>,
     /// Objects that it has adopted.
-    pub adopted: Vec<u64>,
+    pub adopted: Ids,
     /// Directories that it gives a name with all that is in them.
     pub whole: Vec<u64>,
     /// The groups that it is, of those that are set aside.
@@ -97,7 +102,7 @@ impl Private {
             self.places.remove(&before);
         }
         // What is the group's own, and no directory, has a name as long as it has links.
-        if after != 0 && (is_dir || !self.is_born(after)) {
+        if after != 0 && (is_dir || !(self.is_born(after) || self.adopted.contains(after))) {
             self.places.insert(after, name);
         }
         for (id, more) in [(before, -1), (after, 1)] {
@@ -110,7 +115,7 @@ impl Private {
         }
     }
 
-    fn count(&mut self, id: u64, more: i64) {
+    fn count(&mut self, id: u64, more: i32) {
         let trace = self.traces.get_or_insert_with(id, Trace::default);
         trace.links += more;
         if *trace == Trace::default() {
@@ -209,8 +214,8 @@ impl Private {
         // What it makes itself its records tell in full.
         if id != 0 && !self.is_born(id) {
             let trace = self.traces.get_or_insert_with(id, Trace::default);
-            if trace.announced == NOT_SPOKEN_OF {
-                trace.announced = 0;
+            if trace.told == NOT_SPOKEN_OF {
+                trace.told = NEVER;
             }
         }
     }
@@ -233,7 +238,7 @@ impl Private {
 
     /// How many names more than all others see the object has for the group.
     pub fn links(&self, id: u64) -> i64 {
-        i64::from(self.is_born(id)) + self.traces.get(&id).map_or(0, |trace| trace.links)
+        i64::from(self.is_born(id)) + self.traces.get(&id).map_or(0, |trace| trace.links.into())
     }
 
     /// A name was set, by which there are so many directories more in this one.
@@ -250,13 +255,18 @@ impl Private {
 
     /// Objects that are to be identified for `announced`, and were not by the group itself.
     pub fn unidentified(&self, announced: u64) -> Ids {
-        let is_due = |trace: &Trace| trace.announced != NOT_SPOKEN_OF && trace.announced != announced;
+        let done = if self.round.0 == announced { FIRST + self.round.1 } else { NOT_SPOKEN_OF };
+        let is_due = |trace: &Trace| trace.told != NOT_SPOKEN_OF && trace.told != done;
         self.traces.iter().filter(|(_, trace)| is_due(trace)).map(|(id, _)| *id).collect()
     }
 
-    /// The log knows an object for `announced`: because the group has told it so (`logged`), or else.
+    /// The log knows an object for `announced`, which never is lower than before: because the group has told it so
+    /// (`logged`), or else.
     pub fn identified(&mut self, id: u64, announced: u64, logged: bool) {
-        self.traces.get_or_insert_with(id, Trace::default).announced = announced;
+        if self.round.0 != announced {
+            self.round = (announced, self.round.1 + 1);
+        }
+        self.traces.get_or_insert_with(id, Trace::default).told = FIRST + self.round.1;
         if logged {
             self.logged.insert(id);
         }

@@ -5,15 +5,14 @@
 //! be, for only passes change the host's names, and a pass goes from values of the log to values of the log.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::Arc;
 
 use rustix::io::Errno;
 use wholly_host::{HostFs, Stat};
 
 use super::TYPE;
 use super::{
-    ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Change, Kind, Name, Object, ROOT, Register, Set, State, Strange,
-    id_of, join, mark_of,
+    ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Change, Kind, Name, NameBytes, Object, ROOT, Register, Set, State,
+    Strange, id_of, join, mark_of,
 };
 use crate::error::{Error, Result};
 use crate::hostdir::records::{Birth, Identity, Value};
@@ -31,7 +30,7 @@ pub(crate) struct NameReplay {
     /// The object that was at a name before the first group that is not home; only where a copy may be adopted.
     first: Option<HashMap<Name, u64>>,
     /// Names at which records say that there is something, by directory.
-    candidates: HashMap<u64, BTreeSet<Arc<[u8]>>>,
+    candidates: HashMap<u64, BTreeSet<NameBytes>>,
     /// Objects whose place a Name entry has told: later identities tell what their group saw, which may be older.
     moved: BTreeSet<u64>,
     /// What the host has at the names that were looked at.
@@ -178,7 +177,7 @@ impl NameReplay {
         loop {
             let Some(dir) = todo.pop_front() else {
                 let Some((folder, path)) = folders.next() else { break };
-                self.candidates.insert(folder, names_in(host, path)?.into_iter().map(Arc::from).collect());
+                self.candidates.insert(folder, names_in(host, path)?.into_iter().map(NameBytes::from).collect());
                 todo.push_back(folder);
                 continue;
             };
@@ -315,7 +314,7 @@ impl NameReplay {
         for one in &mut strange {
             let (id, mark) = (id_of(&one.place.1), mark_of(&one.place.1));
             let names = || self.state.registers.iter().flat_map(|(dir, names)| names.iter().map(move |of| (dir, of)));
-            let of = |(dir, (name, _)): (&u64, (&Arc<[u8]>, &Register))| (*dir, name.clone());
+            let of = |(dir, (name, _)): (&u64, (&NameBytes, &Register))| (*dir, name.clone());
             if let Some(mark) = mark {
                 one.from = names().map(of).find(|(dir, name)| checksum(*dir, name) == mark);
                 continue;
@@ -325,7 +324,7 @@ impl NameReplay {
                 (one.from, one.instead) = (Some(home), id);
                 continue;
             }
-            let had = |(dir, (name, register)): &(&u64, (&Arc<[u8]>, &Register))| {
+            let had = |(dir, (name, register)): &(&u64, (&NameBytes, &Register))| {
                 let is_free = self.looked.get(&(**dir, (*name).clone())).is_some_and(Option::is_none);
                 is_free && (register.home() == id || register.values().any(|value| value.1 == id))
             };

@@ -15,7 +15,7 @@ use super::super::records::{Attributes, Baseline, Identity, Space, Value, Xattr}
 use super::super::table::host_error;
 use super::{Base, FOLDER, Known, LONGEST_NOTE, Piece, Settled, Summary};
 use crate::error::Result;
-use crate::hostdir::names::join;
+use crate::hostdir::names::{Ids, join};
 use crate::log::checksum::{PIECE, checksum, payload_checksum, segment_seed};
 use crate::log::layout::EntryKind;
 use crate::site;
@@ -203,7 +203,11 @@ pub(crate) struct Writing {
     path: Vec<u8>,
     head: Head,
     seed: u64,
+    /// Behind the bytes that are written so far.
     position: u64,
+    catalogue: Catalogue,
+    /// The length and the checksum of what of the catalogue is written.
+    written: (u64, u64),
 }
 
 impl Writing {
@@ -237,12 +241,14 @@ impl Writing {
             catalogue_checksum: 0,
         };
         let seed = head.seed();
-        Ok(Writing { file, path: path.to_vec(), head, seed, position: HEAD as u64 })
+        let (path, catalogue) = (path.to_vec(), Catalogue::default());
+        Ok(Writing { file, path, head, seed, position: HEAD as u64, catalogue, written: (0, seed) })
     }
 
-    /// Writes the bytes of a piece.
+    /// Writes the bytes of a piece: before anything is [added](Self::add).
     pub fn write(&mut self, piece: &mut Piece, data: &[u8]) -> Result<()> {
         debug_assert_eq!(piece.length as usize, data.len());
+        debug_assert!(self.catalogue.is_empty() && self.written.0 == 0, "the catalogue is behind the bytes");
         piece.position = self.position;
         piece.checksum = payload_checksum(self.seed, self.position, data);
         self.put(self.position, data)?;
@@ -258,22 +264,37 @@ impl Writing {
         self.head.home_below = home_below;
     }
 
+    /// Adds what a group would change, or a part of that: the first part has all but names, and names come in order. Of
+    /// what several parts speak of, the first one counts.
+    pub fn add(&mut self, part: &Summary) -> Result<()> {
+        debug_assert!(is_readable(part), "it was looked at before");
+        self.head.has_parts |= !part.parts.is_empty();
+        self.head.files += part.contents.len() as u32;
+        self.head.names += part.names().len() as u32;
+        let mut catalogue = std::mem::take(&mut self.catalogue);
+        let added = catalogue.add_all(part, &mut |bytes| self.put_catalogue(bytes));
+        self.catalogue = catalogue;
+        added
+    }
+
     /// Writes the rest. The file survives a crash when this returns, but for its name.
-    pub fn finish(mut self, summary: &Summary) -> Result<()> {
-        debug_assert!(is_readable(summary), "it was looked at before");
-        self.head.has_parts = !summary.parts.is_empty();
-        self.head.files = summary.contents.len() as u32;
-        self.head.names = summary.names().len() as u32;
-        let (mut length, mut sum) = (0, self.seed);
-        write_catalogue(summary, &mut |bytes| {
-            self.put(self.position + length, bytes)?;
-            (length, sum) = (length + bytes.len() as u64, checksum(sum, bytes));
-            Ok(())
-        })?;
-        (self.head.catalogue, self.head.catalogue_length) = (self.position, length);
-        self.head.catalogue_checksum = sum;
+    pub fn finish(mut self) -> Result<()> {
+        let rest = std::mem::take(&mut self.catalogue).bytes;
+        // Nothing has a checksum too, but only where it is all.
+        if !rest.is_empty() || self.written.0 == 0 {
+            self.put_catalogue(&rest)?;
+        }
+        (self.head.catalogue, (self.head.catalogue_length, self.head.catalogue_checksum)) =
+            (self.position, self.written);
         self.put(0, &self.head.to_bytes())?;
         self.file.sync(site::PARK_SYNC).map_err(|error| host_error(error, &self.path))
+    }
+
+    fn put_catalogue(&mut self, bytes: &[u8]) -> Result<()> {
+        let (length, sum) = self.written;
+        self.put(self.position + length, bytes)?;
+        self.written = (length + bytes.len() as u64, checksum(sum, bytes));
+        Ok(())
     }
 
     fn put(&self, offset: u64, data: &[u8]) -> Result<()> {
@@ -293,9 +314,23 @@ pub(crate) fn is_readable(summary: &Summary) -> bool {
 
 /// All of a group but the bytes that it writes, in the making.
 #[derive(Default)]
-struct Catalogue(Vec<u8>);
+struct Catalogue {
+    /// What is not passed on yet.
+    bytes: Vec<u8>,
+    /// The objects that it tells of, and those of whose attributes.
+    objects: Ids,
+    sets: Ids,
+}
+
+/// Bytes of the catalogue that are written at a time: a whole number of what checksums go by.
+const AT_A_TIME: usize = 256 << 10;
+const _: () = assert!(AT_A_TIME.is_multiple_of(PIECE));
 
 impl Catalogue {
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     fn add(&mut self, kind: u8, object: u64, payload: &[u8]) {
         self.add_at(kind, object, 0, payload);
     }
@@ -303,8 +338,8 @@ impl Catalogue {
     fn add_at(&mut self, kind: u8, object: u64, offset: u64, payload: &[u8]) {
         let piece = Piece { offset, length: payload.len() as u32, ..Piece::default() };
         self.entry(kind, object, &piece);
-        self.0.extend_from_slice(payload);
-        self.0.resize(self.0.len().next_multiple_of(8), 0);
+        self.bytes.extend_from_slice(payload);
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
     }
 
     fn entry(&mut self, kind: u8, object: u64, piece: &Piece) {
@@ -317,87 +352,90 @@ impl Catalogue {
             kind,
             reserved: [0; 3],
         };
-        self.0.extend_from_slice(entry.as_bytes());
+        self.bytes.extend_from_slice(entry.as_bytes());
     }
 
     fn truncate(&mut self, object: u64, length: u64) {
         self.entry(TRUNCATE, object, &Piece { offset: length, ..Piece::default() });
     }
+
+    /// Adds what a group, or a part of one, tells, from front to back, and passes on what is long enough for that: so
+    /// that of a large one only a part is in memory.
+    fn add_all(&mut self, summary: &Summary, write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        if let Some(coordinator) = &summary.coordinator {
+            self.add(COORDINATOR, 0, &coordinator.to_bytes());
+        }
+        if let Some(id) = summary.applies {
+            self.add(APPLIES, id, &[]);
+        }
+        summary.parts.iter().for_each(|part| self.add(PART, 0, &part.to_bytes()));
+        for (id, settled) in above_first(summary) {
+            if !self.objects.insert(id) {
+                continue;
+            }
+            self.add(IDENTIFY, id, &identity(settled).to_bytes());
+            if let Some(base) = settled.base {
+                self.add(BASE, id, base_entry(base).as_bytes());
+            }
+            self.pass_on(write)?;
+        }
+        for (id, known) in &summary.objects {
+            if let Known::Born(birth) = known
+                && self.objects.insert(*id)
+            {
+                self.add(CREATE, *id, &birth.to_bytes());
+            }
+            self.pass_on(write)?;
+        }
+        for ((dir, name), &(before, after)) in summary.names() {
+            self.add(NAME, *dir, &Value { before, after, name: name.to_vec() }.to_bytes());
+            self.pass_on(write)?;
+        }
+        for (id, content) in &summary.contents {
+            self.truncate(*id, content.limit);
+            for (range, how) in &content.space {
+                let space = Space { length: range.end - range.start, how: *how };
+                self.add_at(SPACE, *id, range.start, &space.to_bytes());
+            }
+            content.pieces.iter().for_each(|piece| self.entry(WRITE, *id, piece));
+            self.truncate(*id, content.size);
+            self.pass_on(write)?;
+        }
+        for (id, (set, mtime_ns)) in &summary.sets {
+            if !self.sets.insert(*id) {
+                continue;
+            }
+            let Set { mode, uid, gid, atime_ns, .. } = *set;
+            let entry = Attributes { mode, uid, gid, atime_ns, mtime_ns: *mtime_ns, before: set.before.attributes };
+            self.add(ATTRIBUTES, *id, &entry.to_bytes());
+            for (name, value) in &set.xattrs {
+                let before = set.before.xattrs.get(name).copied().flatten();
+                let value = value.as_ref().map(|value| value.to_vec());
+                self.add(XATTR, *id, &Xattr { name: name.clone(), value, before }.to_bytes());
+            }
+            self.pass_on(write)?;
+        }
+        Ok(())
+    }
+
+    /// Passes on whole pieces of what checksums go by.
+    fn pass_on(&mut self, write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        while self.bytes.len() >= AT_A_TIME {
+            write(&self.bytes[..AT_A_TIME])?;
+            self.bytes.drain(..AT_A_TIME);
+        }
+        Ok(())
+    }
 }
 
 fn catalogue(summary: &Summary) -> Vec<u8> {
-    let mut all = Vec::new();
+    let (mut all, mut rest) = (Vec::new(), Catalogue::default());
     let add = &mut |bytes: &[u8]| {
         all.extend_from_slice(bytes);
         Ok(())
     };
-    write_catalogue(summary, add).expect("memory takes it");
-    all
-}
-
-/// Bytes of the catalogue that are written at a time: a whole number of what checksums go by.
-const AT_A_TIME: usize = 1 << 20;
-const _: () = assert!(AT_A_TIME.is_multiple_of(PIECE));
-
-/// Writes a catalogue from front to back, so that of a large one only a part is in memory.
-fn write_catalogue(summary: &Summary, write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let mut all = Catalogue::default();
-    let mut is_first = true;
-    let mut pass_on = |all: &mut Catalogue, least: usize| -> Result<()> {
-        while all.0.len() >= least.max(1) || (least == 0 && is_first) {
-            let length = all.0.len().min(AT_A_TIME);
-            write(&all.0[..length])?;
-            all.0.drain(..length);
-            is_first = false;
-        }
-        Ok(())
-    };
-    if let Some(coordinator) = &summary.coordinator {
-        all.add(COORDINATOR, 0, &coordinator.to_bytes());
-    }
-    if let Some(id) = summary.applies {
-        all.add(APPLIES, id, &[]);
-    }
-    summary.parts.iter().for_each(|part| all.add(PART, 0, &part.to_bytes()));
-    for (id, settled) in above_first(summary) {
-        all.add(IDENTIFY, id, &identity(settled).to_bytes());
-        if let Some(base) = settled.base {
-            all.add(BASE, id, base_entry(base).as_bytes());
-        }
-        pass_on(&mut all, AT_A_TIME)?;
-    }
-    for (id, known) in &summary.objects {
-        if let Known::Born(birth) = known {
-            all.add(CREATE, *id, &birth.to_bytes());
-        }
-        pass_on(&mut all, AT_A_TIME)?;
-    }
-    for ((dir, name), &(before, after)) in summary.names() {
-        all.add(NAME, *dir, &Value { before, after, name: name.to_vec() }.to_bytes());
-        pass_on(&mut all, AT_A_TIME)?;
-    }
-    for (id, content) in &summary.contents {
-        all.truncate(*id, content.limit);
-        for (range, how) in &content.space {
-            let space = Space { length: range.end - range.start, how: *how };
-            all.add_at(SPACE, *id, range.start, &space.to_bytes());
-        }
-        content.pieces.iter().for_each(|piece| all.entry(WRITE, *id, piece));
-        all.truncate(*id, content.size);
-        pass_on(&mut all, AT_A_TIME)?;
-    }
-    for (id, (set, mtime_ns)) in &summary.sets {
-        let Set { mode, uid, gid, atime_ns, .. } = *set;
-        let entry = Attributes { mode, uid, gid, atime_ns, mtime_ns: *mtime_ns, before: set.before.attributes };
-        all.add(ATTRIBUTES, *id, &entry.to_bytes());
-        for (name, value) in &set.xattrs {
-            let before = set.before.xattrs.get(name).copied().flatten();
-            let value = value.as_ref().map(|value| value.to_vec());
-            all.add(XATTR, *id, &Xattr { name: name.clone(), value, before }.to_bytes());
-        }
-        pass_on(&mut all, AT_A_TIME)?;
-    }
-    pass_on(&mut all, 0)
+    rest.add_all(summary, add).expect("memory takes it");
+    [all, rest.bytes].concat()
 }
 
 /// The objects that a group has found, directories before what is in them.
@@ -582,21 +620,63 @@ mod tests {
         assert_eq!((again.path_before(20).unwrap(), again.path_after(20).unwrap()), (b"d/a".to_vec(), b"n/a".to_vec()));
     }
 
-    /// One part is written after the other, and their checksums add up.
+    /// What several parts tell is read as what one tells, and each object once, however many parts speak of it.
     #[test]
-    fn a_catalogue_is_written_in_parts() {
-        for count in [0, 1, 20_000] {
+    fn a_catalogue_in_parts_is_read_as_one() {
+        let whole = summary();
+        for most in [1, 2, 3] {
+            let (mut all, mut catalogue) = (Vec::new(), Catalogue::default());
+            let mut first = Summary::default();
+            (first.parts, first.contents, first.sets) =
+                (whole.parts.clone(), whole.contents.clone(), whole.sets.clone());
+            let mut parts = vec![first];
+            for (i, (name, (before, after))) in whole.names().iter().enumerate() {
+                if i % most == 0 {
+                    parts.push(Summary::default());
+                }
+                parts.last_mut().expect("there is one").add_name(name.clone(), *before, *after);
+            }
+            for part in &mut parts {
+                part.objects = whole.objects.clone();
+                let add = &mut |bytes: &[u8]| {
+                    all.extend_from_slice(bytes);
+                    Ok(())
+                };
+                catalogue.add_all(part, add).expect("memory takes it");
+            }
+            all.extend_from_slice(&catalogue.bytes);
+            assert_eq!(all.len(), super::catalogue(&whole).len());
+            let again = read(&all).expect("it was just written");
+            assert_eq!(super::catalogue(&again), super::catalogue(&whole), "{most} names in a part");
+        }
+    }
+
+    /// One piece is written after the other, and their checksums add up, also where the last one is full.
+    #[test]
+    fn a_catalogue_is_written_in_pieces() {
+        let file = || {
             let mut summary = Summary::default();
-            (0..count).for_each(|n| summary.add_name((ROOT, format!("{n:07}").into_bytes().into()), 0, 1 << 40 | n));
-            let (mut parts, mut sum) = (Vec::new(), 7);
-            let take = &mut |bytes: &[u8]| {
-                parts.push(bytes.to_vec());
-                sum = checksum(sum, bytes);
-                Ok(())
-            };
-            write_catalogue(&summary, take).expect("memory takes it");
-            let all = parts.concat();
-            assert_eq!((parts.len(), sum), (all.len().div_ceil(AT_A_TIME).max(1), checksum(7, &all)), "{count}");
+            let (mode, target) = (0o100_600, Vec::new());
+            let birth = Birth { mode, uid: 1, gid: 2, rdev: 0, btime_ns: 3, atime_ns: 4, mtime_ns: 5, target };
+            summary.objects.insert(40, Known::Born(Arc::new(birth)));
+            summary
+        };
+        // So many names fill the first piece that take 64 and 72 bytes.
+        let left = AT_A_TIME - catalogue(&file()).len();
+        let long = left / 8 % 8;
+        let short = (left - long * 72) / 64;
+        let world = wholly_sim::World::new(wholly_sim::SimConfig::disk());
+        let host = world.host();
+        for (short, pieces) in [(0, 1), (short - 1, 1), (short, 1), (short + 1, 2), (short * 2, 2)] {
+            let mut summary = file();
+            let names = (0..short).map(|n| format!("{n:08}")).chain((0..long).map(|n| format!("{n:09}")));
+            names.for_each(|name| summary.add_name((ROOT, name.into_bytes().into()), 0, 40));
+            assert_eq!(catalogue(&summary).len().div_ceil(AT_A_TIME), pieces);
+            let mut writing = Writing::new(&*host, b"parked", (&[9; 16], 7, "note"), (1, 2)).unwrap();
+            writing.add(&summary).unwrap();
+            writing.finish().unwrap();
+            let again = ParkedFile::read(&*host, b"parked").unwrap();
+            assert_eq!(again.summary.names(), summary.names(), "{short} names");
         }
     }
 
@@ -626,7 +706,7 @@ mod tests {
         let space = Space { length: 4096, how: Keep }.to_bytes();
         let mut all = Catalogue::default();
         all.add_at(SPACE, 20, 0, &space);
-        assert!(read(&all.0).is_none());
+        assert!(read(&all.bytes).is_none());
     }
 
     /// What is read would be written the same, or it is refused; nothing panics.

@@ -204,7 +204,8 @@ impl StoreInner {
             if !is_readable(rest) {
                 return Err(Error::NotFound("what the rest builds on, as it was a moment ago".into()));
             }
-            writing.finish(rest)?;
+            writing.add(rest)?;
+            writing.finish()?;
             let renamed = host.rename(site::PARK_RENAME, &unfinished, &path, Rename::Replace);
             renamed.map_err(|error| host_error(error, &path))?;
             self.sync_parked(site::PARK_SYNC_DIR)

@@ -31,17 +31,60 @@ const SYNC_EACH: usize = 16;
 /// What a group has by somebody else, who made its changes.
 #[derive(Default)]
 pub(super) struct Brought {
-    adopted: Vec<Adopted>,
+    /// Where that was which it has [adopted](Private::adopted), in the same order.
+    from: Paths,
     /// What the group builds on and is not what that one has seen, as he has told: objects, and what is otherwise.
     pub told: Vec<(u64, Mismatch)>,
 }
 
-/// Something that a group has adopted.
-struct Adopted {
-    id: u64,
-    kind: Kind,
-    /// Where it was.
-    from: Vec<u8>,
+/// Paths that are taken in the order contrary to that in which they came. Of very many in one directory each takes
+/// little more than its name.
+#[derive(Default)]
+struct Paths {
+    /// Directories, each with the number of the first path in it.
+    dirs: Vec<(usize, Vec<u8>)>,
+    /// One name behind the other, each before its length, in pieces that never grow. None is empty.
+    names: Vec<Vec<u8>>,
+    count: usize,
+}
+
+/// Bytes of names in a piece.
+const PIECE: usize = 64 << 10;
+
+impl Paths {
+    fn push(&mut self, path: &[u8]) {
+        let (dir, name) = path.split_at(path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1));
+        if self.dirs.last().is_none_or(|(_, last)| last != dir) {
+            self.dirs.push((self.count, dir.to_vec()));
+        }
+        if self.names.last().is_none_or(|piece| piece.capacity() - piece.len() <= name.len()) {
+            self.names.push(Vec::with_capacity(if self.names.is_empty() { 1 + name.len() } else { PIECE }));
+        }
+        let piece = self.names.last_mut().expect("there is one");
+        piece.extend_from_slice(name);
+        piece.push(u8::try_from(name.len()).expect("the host has no longer names"));
+        self.count += 1;
+    }
+
+    fn last(&self) -> Option<Vec<u8>> {
+        let ((_, dir), (length, names)) = (self.dirs.last()?, self.names.last()?.split_last()?);
+        Some([dir, &names[names.len() - usize::from(*length)..]].concat())
+    }
+
+    fn pop(&mut self) -> Option<Vec<u8>> {
+        let last = self.last()?;
+        self.count -= 1;
+        let (first, dir) = self.dirs.last().expect("the path is in it");
+        let piece = self.names.last_mut().expect("the path is in it");
+        piece.truncate(piece.len() - (last.len() - dir.len()) - 1);
+        if piece.is_empty() {
+            self.names.pop();
+        }
+        if *first == self.count {
+            self.dirs.pop();
+        }
+        Some(last)
+    }
 }
 
 impl Running {
@@ -74,10 +117,6 @@ impl Running {
         Ok(())
     }
 
-    fn adopted(&self) -> &[Adopted] {
-        self.brought.as_ref().map_or(&[], |brought| &brought.adopted)
-    }
-
     /// See [`Brought::told`].
     pub(super) fn told(&self) -> &[(u64, Mismatch)] {
         self.brought.as_ref().map_or(&[], |brought| &brought.told)
@@ -101,28 +140,27 @@ impl Running {
             store.names.with(|state| state.unmake(found.id));
             host_error(error, from)
         })?;
-        let adopted = Adopted { id: found.id, kind: found.kind, from: from.to_vec() };
-        self.brought.get_or_insert_default().adopted.push(adopted);
-        self.names_mut().adopted.push(found.id);
+        self.brought.get_or_insert_default().from.push(from);
+        // The id is new, and higher than all others.
+        self.names_mut().adopted.insert(found.id);
         Ok(())
     }
 
     /// Before the commit: what is adopted survives (invariant 1).
     #[cold]
     pub(super) fn settle_adopted(&mut self) -> Result<()> {
-        let (store, adopted) = (&self.store, self.adopted());
-        if adopted.is_empty() {
-            return Ok(());
-        }
+        let count = self.brought.as_ref().map_or(0, |brought| brought.from.count);
+        let (store, Some(names)) = (&self.store, self.names.as_deref().filter(|_| count > 0)) else { return Ok(()) };
         // What a failure is about nobody knows: it may be what a pass has written.
         let poisons = |error| store.poison(&Error::Media(error));
-        if adopted.len() > SYNC_EACH || adopted.iter().any(|adopted| adopted.kind != Kind::Regular) {
+        let is_regular = |id: u64| store.names.with(|state| state.objects[&id].kind == Kind::Regular);
+        if count > SYNC_EACH || !names.adopted.iter().all(is_regular) {
             store.host.sync_all(site::ADOPT_SYNC_ALL).map_err(poisons)?;
             store.log.count_barrier();
             return Ok(());
         }
-        for adopted in adopted {
-            let path = hung(adopted.id);
+        for id in names.adopted.iter() {
+            let path = hung(id);
             let home = store.host.open(&path, false).map_err(|error| host_error(error, &path))?;
             home.sync(site::ADOPT_SYNC).map_err(poisons)?;
             store.log.count_barrier();
@@ -134,12 +172,14 @@ impl Running {
 
     /// The group has not committed.
     pub(super) fn give_back(&mut self) {
-        let Some(brought) = self.brought.take() else { return };
+        let Some(mut brought) = self.brought.take() else { return };
         if self.store.check_usable().is_err() {
             // Invariant 3.
             return;
         }
-        for Adopted { id, from, .. } in brought.adopted.into_iter().rev() {
+        let adopted: Vec<u64> = self.names_mut().adopted.iter().collect();
+        for id in adopted.into_iter().rev() {
+            let from = brought.from.pop().expect("each was somewhere");
             let store: &StoreInner = &self.store;
             let give = || store.host.rename(site::ADOPT_RETURN, &hung(id), &from, Rename::NoReplace);
             // Where that fails, the next open removes it.
@@ -150,11 +190,11 @@ impl Running {
     /// That all of what the group would change can be shown: what is in directories that it has adopted it does not
     /// know.
     pub(super) fn check_shown(&self) -> Result<()> {
-        match self.adopted().first() {
+        match self.brought.as_ref().and_then(|brought| brought.from.last()) {
             None => Ok(()),
-            Some(Adopted { from, .. }) => Err(Error::invalid(format!(
+            Some(from) => Err(Error::invalid(format!(
                 "a group that has adopted {} can be neither reviewed nor parked",
-                show(from)
+                show(&from)
             ))),
         }
     }
@@ -163,4 +203,27 @@ impl Running {
 /// The host path of something that is adopted.
 fn hung(id: u64) -> Vec<u8> {
     join(BLANK_FOLDER, &id_name(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Paths;
+
+    #[test]
+    fn paths_are_taken_in_the_contrary_order() {
+        let all: [&[u8]; 7] = [b"a/b", b"a/c", b"a/d/e", b"a/d/", b"f", b"a/b", b"a/longer than the others"];
+        let mut paths = Paths::default();
+        for round in 0..2 {
+            all.iter().for_each(|path| paths.push(path));
+            assert_eq!((paths.count, paths.dirs.len()), (7, 4));
+            for path in all.iter().rev().take(7 - round) {
+                assert_eq!((paths.last(), paths.pop()), (Some(path.to_vec()), Some(path.to_vec())));
+            }
+            assert_eq!(paths.count, round);
+            if round == 1 {
+                assert_eq!(paths.pop(), Some(b"a/b".to_vec()));
+            }
+            assert!(paths.last().is_none() && paths.pop().is_none() && paths.dirs.is_empty() && paths.names.is_empty());
+        }
+    }
 }

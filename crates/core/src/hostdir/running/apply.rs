@@ -314,6 +314,10 @@ impl Running {
             else {
                 continue;
             };
+            // Another part of the summary may have its other name.
+            if self.has_name(found.id) {
+                continue;
+            }
             for (name, _) in self.walk().list(found.id)? {
                 let path = [applying.path(id).as_slice(), b"/", &name].concat();
                 applying.wrong(path, "it has been put into a directory that the group removes");

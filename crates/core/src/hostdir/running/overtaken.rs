@@ -53,7 +53,14 @@ impl Running {
     /// All that the group builds on and that a bystander has changed, in order.
     pub(in crate::hostdir) fn changed_meanwhile(&self) -> Result<Vec<Mismatch>> {
         self.check_open()?;
-        let look = || look_steadily(|| self.look_for_changes(&self.summarize(For::Review)?));
+        let look_at_all = || {
+            let mut wrong = Vec::new();
+            for part in self.summarize_in_parts(For::Review) {
+                wrong.extend(self.look_for_changes(&part?)?);
+            }
+            Ok(wrong)
+        };
+        let look = || look_steadily(look_at_all);
         let wrong = look()?;
         // A pass that runs has changed files of which the table does not say so yet.
         let mut wrong = if wrong.is_empty() { wrong } else { self.store.between_passes(look)? };
@@ -76,6 +83,7 @@ impl Running {
         Ok(())
     }
 
+    /// Looks at a part of what the group would change.
     fn look_for_changes(&self, summary: &Summary) -> Result<Vec<Mismatch>> {
         let everybody = Running::looking(self.store.clone());
         let mut applying = Applying::new(summary);

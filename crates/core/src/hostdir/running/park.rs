@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
 use crate::hostdir::joint::Neighbour;
 use crate::hostdir::joint::folder::prepared_path;
-use crate::hostdir::names::{Change, Found, Kind, Object, ROOT, names_in};
+use crate::hostdir::names::{Change, Found, Ids, Kind, Name, Object, ROOT, names_in};
 use crate::hostdir::parked::{
     Base, Content, FOLDER, Known, LARGEST_SUM, LONGEST_NOTE, ParkedId, Settled, Summary, UNFINISHED, Writing,
     is_readable, path_of, runs,
@@ -35,6 +35,28 @@ pub(super) enum For {
     Parking,
     /// To undo it once it is written back: also what it changes of objects that it removes.
     Undo,
+}
+
+/// The most names of a [part](Parts) of a summary.
+const NAMES_OF_PART: usize = 1024;
+
+/// What a group would change, in parts: of very many names only some are in memory at a time. Content and attributes
+/// are in the first part. Each part has the objects that it speaks of. An object's other names may be in other parts.
+struct Parts<'r, N> {
+    running: &'r Running,
+    what_for: For,
+    names: N,
+    is_first: bool,
+}
+
+impl<'r, N: Iterator<Item = (&'r Name, &'r Change)>> Iterator for Parts<'r, N> {
+    type Item = Result<Summary>;
+
+    fn next(&mut self) -> Option<Result<Summary>> {
+        let mut names = self.names.by_ref().take(NAMES_OF_PART).peekable();
+        let is_first = std::mem::take(&mut self.is_first);
+        (is_first || names.peek().is_some()).then(|| self.running.summarize_part(self.what_for, names, is_first))
+    }
 }
 
 /// Bytes that are read at a time: a whole number of what checksums go by.
@@ -173,7 +195,8 @@ impl Running {
                 writing.write(piece, &buffer)?;
             }
         }
-        writing.finish(summary)
+        writing.add(summary)?;
+        writing.finish()
     }
 
     /// Whether nothing would be parked.
@@ -191,21 +214,52 @@ impl Running {
 
     /// What the group would change, net.
     pub(super) fn summarize(&self, what_for: For) -> Result<Summary> {
+        self.summarize_part(what_for, self.changed_names(), true)
+    }
+
+    /// The same, of which only a part is in memory at a time.
+    pub(super) fn summarize_in_parts(&self, what_for: For) -> impl Iterator<Item = Result<Summary>> {
+        Parts { running: self, what_for, names: self.changed_names(), is_first: true }
+    }
+
+    /// The names that are otherwise, in order.
+    fn changed_names(&self) -> impl Iterator<Item = (&Name, &Change)> + Clone {
+        let changes = self.names.iter().flat_map(|private| private.changes());
+        changes.filter(|(_, change)| change.committed != change.after)
+    }
+
+    /// The objects that get names, and those that lose names.
+    fn moved(&self) -> (Ids, Ids) {
+        let changes = self.changed_names().map(|(_, change)| *change);
+        let gained = changes.clone().map(|change| change.after).filter(|&id| id != 0).collect();
+        (gained, changes.map(|change| change.committed).filter(|&id| id != 0).collect())
+    }
+
+    /// The objects that the group takes all names from.
+    pub(super) fn unnamed(&self) -> Ids {
+        let (gained, lost) = self.moved();
+        lost.iter().filter(|id| !gained.contains(*id)).collect()
+    }
+
+    /// What becomes of these names, and, in the part that has the rest, of content and attributes.
+    fn summarize_part<'r>(
+        &self,
+        what_for: For,
+        names: impl Iterator<Item = (&'r Name, &'r Change)>,
+        has_rest: bool,
+    ) -> Result<Summary> {
         let to_park = what_for == For::Parking;
         if to_park {
             self.check_shown()?;
         }
         let mut summary = Summary::default();
         let everybody = Running::looking(self.store.clone());
-        let told: BTreeSet<u64> = self.told().iter().map(|(id, _)| *id).collect();
+        let told: BTreeSet<u64> = self.told().iter().filter(|_| has_rest).map(|(id, _)| *id).collect();
         let mut speaks_of: Vec<u64> = told.iter().copied().collect();
         let is_born = |id: u64| self.names.as_ref().is_some_and(|private| private.is_born(id));
         let mut dir = 0;
-        for (name, change) in self.names.iter().flat_map(|private| private.changes()) {
+        for (name, change) in names {
             let Change { committed, after } = *change;
-            if committed == after {
-                continue;
-            }
             match what_for == For::Undo && committed == 0 && is_born(after) {
                 true => summary.add_new(name.clone(), after),
                 false => summary.add_name(name.clone(), committed, after),
@@ -216,9 +270,9 @@ impl Running {
             speaks_of.extend([committed, after].into_iter().filter(|id| *id != 0));
         }
         // What the group made and gave no name is gone with it, and so is what nobody else has a name of any more.
-        let stays = |id: u64, summary: &Summary| -> Result<bool> {
-            let gains = summary.moved().get(&id).is_some_and(|moves| !moves.gained.is_empty());
-            let loses = summary.moved().contains_key(&id);
+        let (gained, lost) = if has_rest { self.moved() } else { Default::default() };
+        let stays = |id: u64| -> Result<bool> {
+            let (gains, loses) = (gained.contains(id), lost.contains(id));
             if what_for == For::Undo {
                 return Ok(!is_born(id));
             }
@@ -228,7 +282,7 @@ impl Running {
                 false => Ok(!self.has_lost_all(id)?),
             }
         };
-        for (i, file) in self.seat().files.iter().enumerate() {
+        for (i, file) in self.seat().files.iter().enumerate().filter(|_| has_rest) {
             let id = file.inner.id;
             let before = if is_born(id) { 0 } else { file.inner.size.load(Ordering::Acquire) };
             let ranges = match file.staged {
@@ -246,15 +300,16 @@ impl Running {
                 None => file.wishes.iter().flat_map(|wishes| wishes.as_calls()).collect(),
             };
             let is_same = ranges.is_empty() && space.is_empty() && file.limit >= before && file.size == before;
-            if !is_same && stays(id, &summary)? {
+            if !is_same && stays(id)? {
                 let limit = if is_born(id) { 0 } else { file.limit.min(LARGEST_FILE) };
                 summary.contents.insert(id, Content { limit, size: file.size, space, pieces: runs(ranges) });
                 speaks_of.push(id);
             }
         }
-        let of_files: HashMap<u64, Mtime> = self.seat().files.iter().map(|file| (file.inner.id, file.mtime)).collect();
-        for (id, set) in self.names.iter().flat_map(|private| private.sets()) {
-            if stays(*id, &summary)? {
+        let of_files: HashMap<u64, Mtime> =
+            self.seat().files.iter().filter(|_| has_rest).map(|file| (file.inner.id, file.mtime)).collect();
+        for (id, set) in self.names.iter().flat_map(|private| private.sets()).filter(|_| has_rest) {
+            if stays(*id)? {
                 let told = self.told_mtime(*id, is_born(*id), &of_files);
                 summary.sets.insert(*id, (set.clone(), told));
                 speaks_of.push(*id);

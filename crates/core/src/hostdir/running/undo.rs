@@ -32,7 +32,7 @@
 //!     `──crash──► gone                               `──refused, or a crash──► undone
 //! ```
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use wholly_host::Rename;
@@ -44,7 +44,7 @@ use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::joint::cannot_be_undone;
 use crate::hostdir::kept::lost;
-use crate::hostdir::names::{Found, Kind, Last, ROOT, Set};
+use crate::hostdir::names::{Found, Ids, Kind, Last, ROOT, Set};
 use crate::hostdir::parked::{
     Base, Content, Known, ParkedFile, Provisional, Settled, Summary, UNFINISHED, Writing, is_readable, runs, undo_path,
 };
@@ -65,7 +65,7 @@ impl Running {
     /// does that.
     pub(super) fn commit_at_once(&mut self) -> Result<()> {
         match self.write_undo()? {
-            Some(undo) => self.commit_provisionally(undo, false),
+            Some(lost) => self.commit_provisionally(&lost, false),
             None => {
                 self.commit_to_log()?;
                 self.store.checkpoint().map(drop)
@@ -76,17 +76,16 @@ impl Running {
     /// The same for the part of a joint commit that is the prepared group `id`. When this returns it is in the
     /// directory, and waits for the decision: for [`StoreInner::finish_joint`] or [`StoreInner::take_back`].
     pub(in crate::hostdir) fn commit_prepared_at_once(&mut self, id: u64) -> Result<()> {
-        let undo = self.write_undo()?.expect("what was prepared changes something");
+        let lost = self.write_undo()?.expect("what was prepared changes something");
         let (store, own) = (self.store.clone(), self.id);
         self.is_applied(id).or_else(|error| store.remove_undo(own).and(Err(error)))?;
-        self.commit_provisionally(undo, true)
+        self.commit_provisionally(&lost, true)
     }
 
-    fn commit_provisionally(&mut self, undo: Summary, waits: bool) -> Result<()> {
+    /// `lost` is what the group takes all names from.
+    fn commit_provisionally(&mut self, lost: &Ids, waits: bool) -> Result<()> {
         let (store, id) = (self.store.clone(), self.id);
-        store.names.with(|state| state.kept.extend(lost(&undo)));
-        // It is as large as the group, and written by now.
-        drop(undo);
+        store.names.with(|state| state.kept.extend(lost.iter()));
         self.names_mut().provisional = Some((id, waits));
         store.kept.is_to_keep(self.keep.take().map(|keep| (id, *keep)));
         let committed = self.entry(EntryKind::Provisional, 0, id, &[]).and_then(|_| self.commit_to_log());
@@ -101,20 +100,21 @@ impl Running {
         };
         if !waits || done.is_err() {
             store.kept.is_to_keep(None);
-            store.names.with(|state| state.kept.clear());
+            store.names.with(|state| state.kept = Ids::default());
         }
         done
     }
 
-    /// Writes the group's undo. It survives when this returns. None where the group changes nothing.
-    fn write_undo(&mut self) -> Result<Option<Summary>> {
+    /// Writes the group's undo, a part at a time. It survives when this returns. Gives what the group takes all names
+    /// from; none where it changes nothing.
+    fn write_undo(&mut self) -> Result<Option<Ids>> {
         let store = self.store.clone();
         let _caller = store.names.caller();
-        let mut summary = self.summarize(For::Undo)?;
-        if summary.is_empty() {
+        let mut parts = self.summarize_in_parts(For::Undo);
+        let first = parts.next().expect("there is a first part")?;
+        if first.is_empty() {
             return Ok(None);
         }
-        self.turn_back(&mut summary)?;
         store.make_parked_folder()?;
         let path = undo_path(self.id);
         let unfinished = [&path, UNFINISHED].concat();
@@ -123,24 +123,31 @@ impl Running {
         let note = keep.map_or("what undoes a group that is written back", |keeping| &keeping.keep.note);
         let head = (store.log.volume_id(), self.id, note);
         let times = (now, keep.map_or(0, |keeping| keeping.expires_ns(now)));
-        for (id, state) in keep.iter().flat_map(|keeping| &keeping.restored) {
-            if let Some(Known::Settled(settled)) = summary.objects.get_mut(id) {
-                settled.base = Some(Base::Stat(*state));
-            }
-        }
-        let mut write = || {
+        let private = self.names.iter();
+        let adopted: Ids = private.flat_map(|names| names.adopted.iter().chain(names.whole.iter().copied())).collect();
+        let write = || {
             let mut writing = Writing::new(&*store.host, &unfinished, head, times)?;
             let mut buffer = Vec::new();
-            for (id, content) in &mut summary.contents {
-                let file = store.file_of(b"", &found(*id, Kind::Regular))?;
-                let looking = Running::looking(store.clone());
-                for piece in &mut content.pieces {
-                    buffer.resize(piece.length as usize, 0);
-                    looking.read(&file, piece.offset, &mut buffer)?;
-                    writing.write(piece, &buffer)?;
+            for part in std::iter::once(Ok(first)).chain(&mut parts) {
+                let mut part = part?;
+                self.turn_back(&mut part, &adopted)?;
+                for (id, state) in keep.iter().flat_map(|keeping| &keeping.restored) {
+                    if let Some(Known::Settled(settled)) = part.objects.get_mut(id) {
+                        settled.base = Some(Base::Stat(*state));
+                    }
                 }
+                for (id, content) in &mut part.contents {
+                    let file = store.file_of(b"", &found(*id, Kind::Regular))?;
+                    let looking = Running::looking(store.clone());
+                    for piece in &mut content.pieces {
+                        buffer.resize(piece.length as usize, 0);
+                        looking.read(&file, piece.offset, &mut buffer)?;
+                        writing.write(piece, &buffer)?;
+                    }
+                }
+                writing.add(&part)?;
             }
-            writing.finish(&summary)?;
+            writing.finish()?;
             store
                 .host
                 .rename(site::UNDO_RENAME, &unfinished, &path, Rename::Replace)
@@ -148,11 +155,11 @@ impl Running {
             store.sync_parked(site::UNDO_SYNC)
         };
         write().inspect_err(|_| _ = store.host.unlink(site::PARK_REMOVE, &unfinished))?;
-        Ok(Some(summary))
+        Ok(Some(self.unnamed()))
     }
 
-    /// From what the group changes to what there was before. Names stay as they are.
-    fn turn_back(&self, summary: &mut Summary) -> Result<()> {
+    /// From what the group changes to what there was before. Names stay as they are. It has adopted these objects.
+    fn turn_back(&self, summary: &mut Summary, adopted: &Ids) -> Result<()> {
         let looking = Running::looking(self.store.clone());
         let is_made = |summary: &Summary, id: u64| !matches!(summary.objects.get(&id), Some(Known::Settled(_)));
         let changed: Vec<u64> = summary.contents.keys().copied().collect();
@@ -206,13 +213,10 @@ impl Running {
         // What the group has made is only taken away: what it was made as does not matter.
         let names: Vec<u64> = summary.names().values().flat_map(|(before, after)| [*before, *after]).collect();
         let mut placeholders = HashMap::new();
-        let private = self.names.iter();
-        let adopted: HashSet<u64> =
-            private.flat_map(|names| names.adopted.iter().chain(&names.whole)).copied().collect();
         for id in names {
             if id != 0 && !summary.objects.contains_key(&id) {
                 let kind = self.store.names.with(|state| state.objects.get(&id).map_or(0, |object| object.mode()));
-                let looks = (kind, adopted.contains(&id));
+                let looks = (kind, adopted.contains(id));
                 let birth = placeholders.entry(looks).or_insert_with(|| Arc::new(placeholder(looks.0, looks.1)));
                 summary.objects.insert(id, Known::Born(birth.clone()));
             }
@@ -331,7 +335,7 @@ impl StoreInner {
             if self.kept.has_kept(id) { self.release_written_back(target).map(drop) } else { Ok(()) }
         })?;
         self.kept.is_to_keep(None);
-        self.names.with(|state| state.kept.clear());
+        self.names.with(|state| state.kept = Ids::default());
         Ok(())
     }
 
@@ -342,7 +346,7 @@ impl StoreInner {
         self.kept.is_to_keep(None);
         match self.undo(id).and_then(|()| self.kept.restoring(|| self.checkpoint())) {
             Ok(_) => {
-                self.names.with(|state| state.kept.clear());
+                self.names.with(|state| state.kept = Ids::default());
                 error
             }
             Err(other) => self.poison_because(|| format!("{error}; and it could not be undone: {other}")),
@@ -378,7 +382,7 @@ impl StoreInner {
             group.applied.iter().for_each(|id| self.parked.has_applied(group.sequence, *id));
             self.remove_applied(group.sequence + 1)?;
         }
-        self.names.with(|state| state.kept.clear());
+        self.names.with(|state| state.kept = Ids::default());
         Ok(())
     }
 

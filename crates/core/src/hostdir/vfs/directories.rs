@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::StoreVfs;
-use super::handles::{Listed, Open, OpenDirectory};
-use crate::hostdir::names::{Kind, TYPE};
+use super::handles::{Open, OpenDirectory};
+use crate::hostdir::names::{DIRECTORY, Kind, TYPE};
 use crate::hostdir::running::Running;
 use crate::rules::permit::{READ, Who};
 use crate::sync::Mutex;
@@ -47,24 +47,21 @@ impl StoreVfs {
             *dir.names.lock().unwrap() = Some(names.clone());
         }
         // `each` may make calls of its own.
-        for (i, listed) in names.iter().enumerate().skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
-            let Listed { name, ino, kind } = listed;
-            if !each(DirEntry { ino: *ino, next: i as u64 + 1, kind: *kind, name }) {
+        for entry in names.from(offset) {
+            if !each(entry) {
                 break;
             }
         }
         Ok(())
     }
 
-    fn list(&self, running: &Running, dir: &OpenDirectory) -> Result<Arc<Vec<Listed>>> {
+    fn list(&self, running: &Running, dir: &OpenDirectory) -> Result<Arc<Listing>> {
         let above = running.above(dir.id).ok_or(Errno::NOENT)?;
-        let directory = FileType::Directory;
-        let mut all = vec![
-            Listed { name: b".".to_vec(), ino: dir.ino, kind: directory },
-            Listed { name: b"..".to_vec(), ino: self.inodes.number(&self.store, above), kind: directory },
-        ];
         let mut listed = running.list_of(dir.id)?;
         listed.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        let mut all = Listing::with_room_for(listed.iter().map(|entry| &*entry.name));
+        all.push(b".", dir.ino.0, DIRECTORY);
+        all.push(b"..", self.inodes.number(&self.store, above).0, DIRECTORY);
         for entry in listed {
             // Some file systems do not tell types in listings.
             let kind = match entry.kind & TYPE {
@@ -74,8 +71,94 @@ impl StoreVfs {
                 },
                 kind => kind,
             };
-            all.push(Listed { name: entry.name, ino: Ino(entry.ino), kind: FileType::from_raw_mode(kind) });
+            all.push(&entry.name, entry.ino, kind);
         }
         Ok(Arc::new(all))
+    }
+}
+
+/// Entries between two that are known by their places.
+const APART: u64 = 64;
+
+/// The names of a directory, one behind the other: of a million each takes few bytes.
+#[derive(Default)]
+pub(super) struct Listing {
+    /// Of each entry the inode number, the type, the length of the name, and the name.
+    bytes: Vec<u8>,
+    /// Where every [`APART`]th entry begins.
+    places: Vec<usize>,
+    count: u64,
+}
+
+/// Bytes of an entry before its name.
+const BEFORE_NAME: usize = 10;
+
+impl Listing {
+    /// An empty one, with room for these names and for `.` and `..`.
+    fn with_room_for<'n>(names: impl Iterator<Item = &'n [u8]>) -> Self {
+        let bytes = names.chain([&b"."[..], b".."]).map(|name| BEFORE_NAME + name.len()).sum();
+        Listing { bytes: Vec::with_capacity(bytes), ..Listing::default() }
+    }
+
+    fn push(&mut self, name: &[u8], ino: u64, mode: u32) {
+        if self.count.is_multiple_of(APART) {
+            self.places.push(self.bytes.len());
+        }
+        self.count += 1;
+        self.bytes.extend_from_slice(&ino.to_le_bytes());
+        self.bytes.extend_from_slice(&[(mode >> TYPE.trailing_zeros()) as u8, name.len() as u8]);
+        self.bytes.extend_from_slice(name);
+    }
+
+    /// The entries from the one with this number on.
+    fn from(&self, first: u64) -> impl Iterator<Item = DirEntry<'_>> {
+        let known = first - first % APART;
+        let place = usize::try_from(first / APART).ok().and_then(|i| self.places.get(i));
+        let mut rest = place.map_or(&[][..], |place| &self.bytes[*place..]);
+        let mut next = known;
+        let all = std::iter::from_fn(move || {
+            let (ino, behind) = rest.split_first_chunk::<8>()?;
+            let (&[kind, length], behind) = behind.split_first_chunk::<2>()?;
+            let (name, behind) = behind.split_at(length.into());
+            (rest, next) = (behind, next + 1);
+            let kind = FileType::from_raw_mode(u32::from(kind) << TYPE.trailing_zeros());
+            Some(DirEntry { ino: Ino(u64::from_le_bytes(*ino)), next, kind, name })
+        });
+        all.skip((first - known) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_goes_on_from_any_entry() {
+        let names: Vec<Vec<u8>> = (0..200).map(|n| vec![b'n'; n + 1]).collect();
+        let mut listing = Listing::with_room_for(names.iter().map(|name| &name[..]));
+        let room = listing.bytes.capacity();
+        for (i, name) in names.iter().enumerate() {
+            let mode = if i % 3 == 0 { DIRECTORY } else { 0o120_644 };
+            listing.push(name, u64::MAX - i as u64, mode);
+        }
+        listing.push(b".", 1, DIRECTORY);
+        listing.push(b"..", 2, DIRECTORY);
+        assert_eq!((listing.bytes.len(), listing.bytes.capacity()), (room, room), "it takes what it was given");
+        for first in 0..=202 {
+            let rest: Vec<_> = listing.from(first).collect();
+            assert_eq!(rest.len() as u64, 202 - first);
+            for (i, entry) in rest.iter().enumerate().map(|(i, entry)| (first + i as u64, entry)).take(3) {
+                assert_eq!(entry.next, i + 1);
+                if i < 200 {
+                    let kind = if i % 3 == 0 { FileType::Directory } else { FileType::Symlink };
+                    assert_eq!((entry.ino, entry.kind, entry.name), (Ino(u64::MAX - i), kind, &*names[i as usize]));
+                }
+            }
+        }
+        assert!([203, 256, u64::MAX].into_iter().all(|first| listing.from(first).next().is_none()));
+        assert_eq!(
+            listing.from(200).map(|entry| (entry.ino.0, entry.name)).collect::<Vec<_>>(),
+            [(1, &b"."[..]), (2, b"..")]
+        );
     }
 }

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::directories::Listing;
 use crate::hostdir::handle::File;
 use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering, RwLock};
-use crate::vfs::{Errno, FileType, Handle, Ino, OFlags, Result};
+use crate::vfs::{Errno, Handle, Ino, OFlags, Result};
 
 /// A regular file that is open.
 pub(super) struct OpenFile {
@@ -38,14 +39,7 @@ pub(super) struct OpenDirectory {
     pub ino: Ino,
     pub id: u64,
     /// Its names as they were when somebody last began to read it.
-    pub names: Mutex<Option<Arc<Vec<Listed>>>>,
-}
-
-/// One name of an open directory.
-pub(super) struct Listed {
-    pub name: Vec<u8>,
-    pub ino: Ino,
-    pub kind: FileType,
+    pub names: Mutex<Option<Arc<Listing>>>,
 }
 
 pub(super) enum Open {

@@ -176,6 +176,11 @@ impl StoreVfs {
         self.inodes.id(ino).map_err(|errno| Error::Refused(format!("inode {}", ino.0), errno))
     }
 
+    /// Drops all references to inodes, for a caller whose kernel has taken the mount away: it does not give back each.
+    pub fn forget_all(&self) {
+        self.inodes.forget_all(&self.store);
+    }
+
     /// Returns the number of references to inodes, and the number of open files and directories. For callers that wait
     /// until everything is closed, and for tests that look for leaks.
     #[doc(hidden)]

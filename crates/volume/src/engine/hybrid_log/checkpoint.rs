@@ -2,25 +2,68 @@
 //! uses any more.
 
 use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
 
 use index::{Claim, LinesVersion, NO_VERSION, latest_lines};
 use wholly::Result;
-use wholly::sync::{MutexGuard, Ordering};
+use wholly::sync::{Mutex, MutexGuard, Ordering};
 
-use super::{HOME, HOME_FENCE, HybridLog, Last, SETTLE, SWAP, SWAP_FENCE, WIPE, WIPE_FENCE};
-use crate::engine::{InoGen, Maps};
-use crate::format::head::{self, runs};
+use super::{HOME, HOME_FENCE, HybridLog, Last, SETTLE, SWAP, SWAP_FENCE, WIPE, WIPE_FENCE, WriteBack};
+use crate::engine::{InoGen, Maps, Reclaim, corrupt};
+use crate::format::head::{self, PendingHead, runs};
 use crate::format::log::{LINE, SETTLED};
-use crate::format::{Lba, Run};
+use crate::format::{Fault, Lba, Run};
 
-/// Lists that are written back at a time: so many claims are held.
-const AT_ONCE: usize = 1024;
+/// Lists that a thread writes back at a time: so many claims it holds.
+const AT_ONCE: usize = 64;
+
+/// What threads share that write back at the same time.
+#[derive(Default)]
+pub(super) struct Round {
+    /// How many they are.
+    workers: usize,
+    /// Homes that nobody has taken yet, the cheapest last. `None`: nobody has looked since the round began.
+    homes: Option<Vec<u64>>,
+    /// Homes whose pointers could not be swapped, because their files were in use: to be taken when no others are left.
+    refused: Vec<u64>,
+}
+
+/// What happens to a list whose pointer cannot be swapped, because its file is in use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum InUse {
+    /// It stays.
+    Left,
+    /// Its lines go home.
+    Copied,
+}
+
+/// A thread that takes part in a round.
+struct Worker<'e>(&'e Mutex<Round>);
+
+impl<'e> Worker<'e> {
+    fn join(round: &'e Mutex<Round>) -> Worker<'e> {
+        round.lock().unwrap().workers += 1;
+        Worker(round)
+    }
+}
+
+impl Drop for Worker<'_> {
+    fn drop(&mut self) {
+        let mut round = self.0.lock().unwrap();
+        round.workers -= 1;
+        if round.workers == 0 {
+            *round = Round::default();
+        }
+    }
+}
 
 /// A list that is claimed.
 struct Taken<'e> {
     home: Lba,
     claim: Claim<'e>,
-    /// All blocks with heads, in commit order.
+    /// The place in commit order up to which versions go: all, but of a variant.
+    upto: u64,
+    /// Their blocks, and those that are covered, in commit order.
     heads: Vec<(u64, Lba)>,
     /// Where the latest lines are brought together: at home, or in a version that becomes the home.
     into: Lba,
@@ -48,49 +91,111 @@ fn select(versions: impl IntoIterator<Item = LinesVersion>) -> (Option<LinesVers
 }
 
 impl HybridLog {
-    /// Writes back long lists, and then the cheapest until `wanted` blocks are free. Returns the blocks.
-    pub(super) fn write_back(&self, wanted: u64, maps: &dyn Maps) -> Result<Vec<Run>> {
+    /// Writes back long lists, and then the cheapest until no more blocks are wanted.
+    pub(super) fn write_back(&self, space: &dyn Reclaim, maps: &dyn Maps) -> Result<()> {
         self.base.lanes.check()?;
-        let _alone = self.writing_back.lock().unwrap();
-        let mut free = Vec::new();
-        let mut long = std::mem::take(&mut *self.long.lock().unwrap());
-        // One may have been dropped, and have got as many again.
-        long.sort_unstable();
-        long.dedup();
-        for lot in long.chunks(AT_ONCE) {
-            self.write_back_lot(lot, maps, &mut free)?;
+        if self.how == WriteBack::CommitOrder {
+            return self.write_back_in_order(space);
         }
-        let homes = if (free.len() as u64) < wanted { self.by_cost() } else { Vec::new() };
-        let mut rest = &homes[..];
-        while !rest.is_empty() && (free.len() as u64) < wanted {
-            // Each list frees at least one block.
-            let missing = usize::try_from(wanted - free.len() as u64).unwrap_or(usize::MAX);
-            let (lot, after) = rest.split_at(rest.len().min(missing).min(AT_ONCE));
-            self.write_back_lot(lot, maps, &mut free)?;
-            rest = after;
+        loop {
+            let lot = {
+                let mut long = self.long.lock().unwrap();
+                let from = long.len().saturating_sub(AT_ONCE);
+                // One may have been dropped, and have got long again.
+                BTreeSet::from_iter(long.drain(from..))
+            };
+            if lot.is_empty() {
+                break;
+            }
+            self.write_back_lot(lot, InUse::Copied, space, maps)?;
         }
-        Ok(free.into_iter().map(|start| Run { start, count: 1 }).collect())
+        if space.wanted() == 0 {
+            return Ok(());
+        }
+        let worker = Worker::join(&self.round);
+        loop {
+            let (lot, in_use) = self.next_lot(&worker, space.wanted());
+            if lot.is_empty() {
+                return Ok(());
+            }
+            let refused = self.write_back_lot(lot, in_use, space, maps)?;
+            self.round.lock().unwrap().refused.extend(refused);
+        }
     }
 
-    /// All homes with lists, those first of which the fewest lines are copied for each block that becomes free.
-    fn by_cost(&self) -> Vec<u64> {
+    /// The cheapest homes of a round: at most so many as blocks are wanted, since each list makes one free at least.
+    /// Half of them at most are for one thread.
+    fn next_lot(&self, worker: &Worker<'_>, wanted: u64) -> (BTreeSet<u64>, InUse) {
+        let mut round = worker.0.lock().unwrap();
+        let Round { homes, refused, .. } = &mut *round;
+        let homes = homes.get_or_insert_with(|| self.by_cost());
+        let (homes, in_use) = if homes.is_empty() { (refused, InUse::Copied) } else { (homes, InUse::Left) };
+        let most = AT_ONCE.min(homes.len().div_ceil(2));
+        let most = usize::try_from(wanted).map_or(most, |wanted| most.min(wanted));
+        let from = homes.len() - most;
+        (homes.drain(from..).collect(), in_use)
+    }
+
+    /// Calls `each` with all homes that have lists, the newest version of each, and what it covers.
+    fn for_each_list(&self, mut each: impl FnMut(u64, u32, &[(u64, Lba)])) {
         let covered = self.covered.lock().unwrap();
-        let mut all = Vec::new();
         self.index.for_each_from(0, &mut |home, slot| {
             let guard = slot.read();
             if guard.newest() != NO_VERSION {
-                let shown = self.arena.list(guard.newest()).count();
-                let blocks = (shown + covered.get(&home).map_or(0, Vec::len)) as u64;
-                let (_, copied) = select(self.arena.list(guard.newest()));
-                all.push((u64::from(copied) * 64 / blocks, home));
+                each(home, guard.newest(), covered.get(&home).map_or(&[], |covered| covered));
             }
         });
-        all.sort_unstable();
+    }
+
+    /// All homes with lists, those last of which the fewest lines are copied for each block that becomes free.
+    fn by_cost(&self) -> Vec<u64> {
+        let mut all = Vec::new();
+        self.for_each_list(|home, newest, covered| {
+            let blocks = (self.arena.list(newest).count() + covered.len()) as u64;
+            let (_, copied) = select(self.arena.list(newest));
+            all.push((u64::from(copied) * 64 / blocks, home));
+        });
+        all.sort_unstable_by(|one, other| other.cmp(one));
         all.into_iter().map(|(_, home)| home).collect()
     }
 
-    /// Claims the lists of some homes that have any.
-    fn take_lists(&self, homes: impl Iterator<Item = u64>) -> Vec<Taken<'_>> {
+    /// The variant [`WriteBack::CommitOrder`]: all lines of each pending block go home, covered or not.
+    fn write_back_in_order(&self, space: &dyn Reclaim) -> Result<()> {
+        let region = &*self.base.region;
+        let _alone = self.round.lock().unwrap();
+        let mut blocks = Vec::new();
+        if space.wanted() > 0 {
+            self.for_each_list(|home, newest, covered| {
+                blocks.extend(covered.iter().map(|(order, _)| (*order, home)));
+                blocks.extend(self.arena.list(newest).map(|version| (version.stamp, home)));
+            });
+        }
+        blocks.sort_unstable();
+        for lot in blocks.chunks(AT_ONCE) {
+            if space.wanted() == 0 {
+                break;
+            }
+            let (upto, homes) = (lot[lot.len() - 1].0, lot.iter().map(|(_, home)| *home));
+            let taken = self.take_lists(homes.collect(), upto);
+            for list in &taken {
+                list.claim.drain_readers();
+                for (_, at) in &list.heads {
+                    let fault = || corrupt(format!("pending block {}", at.0), Fault("its head is damaged"));
+                    self.copy_lines(*at, list.home, self.head_of(*at)?.ok_or_else(fault)?.lines)?;
+                }
+            }
+            let settled = self.settle(None)?;
+            region.fence(HOME_FENCE)?;
+            settled.into_iter().for_each(Settling::end);
+            self.wipe_in_order(taken.iter())?;
+            self.forget(taken).into_iter().for_each(|start| space.reclaim(Run { start, count: 1 }));
+        }
+        Ok(())
+    }
+
+    /// Claims the lists of some homes that have any, to take what was committed up to a place in commit order off them.
+    /// In ascending order of the homes: so threads that claim many wait for each other in one direction.
+    fn take_lists(&self, homes: BTreeSet<u64>, upto: u64) -> Vec<Taken<'_>> {
         let mut taken = Vec::new();
         for home in homes {
             let Some(slot) = self.index.get(home) else { continue };
@@ -98,17 +203,26 @@ impl HybridLog {
             if claim.newest() == NO_VERSION {
                 continue;
             }
-            let mut heads = self.covered.lock().unwrap().remove(&home).unwrap_or_default();
-            heads.extend(self.arena.list(claim.newest()).map(|version| (version.stamp, Lba(version.position))));
+            let covered = self.covered.lock().unwrap().get(&home).cloned().unwrap_or_default();
+            let mut heads: Vec<_> = covered.into_iter().filter(|(order, _)| *order <= upto).collect();
+            let listed = self.arena.list(claim.newest()).filter(|version| version.stamp <= upto);
+            heads.extend(listed.map(|version| (version.stamp, Lba(version.position))));
             heads.sort_unstable();
-            taken.push(Taken { home: Lba(home), claim, heads, into: Lba(home) });
+            taken.push(Taken { home: Lba(home), claim, upto, heads, into: Lba(home) });
         }
         taken
     }
 
-    fn write_back_lot(&self, homes: &[u64], maps: &dyn Maps, free: &mut Vec<Lba>) -> Result<()> {
+    /// Writes some lists back. Returns the homes of those that stay.
+    fn write_back_lot(
+        &self,
+        homes: BTreeSet<u64>,
+        in_use: InUse,
+        space: &dyn Reclaim,
+        maps: &dyn Maps,
+    ) -> Result<Vec<u64>> {
         let region = &*self.base.region;
-        let mut taken = self.take_lists(homes.iter().copied());
+        let mut taken = self.take_lists(homes, u64::MAX);
         for list in &mut taken {
             // Who comes now sees the list, and reads none of the lines that change.
             list.claim.drain_readers();
@@ -120,25 +234,36 @@ impl HybridLog {
         let settled = self.settle(None)?;
         region.fence(HOME_FENCE)?;
         settled.into_iter().for_each(Settling::end);
-        let mut are_kept = false;
-        for list in taken.iter_mut().filter(|list| list.into != list.home) {
-            if !self.swap(list, maps)? {
+        let (mut done, mut refused, mut are_copied) = (Vec::new(), Vec::new(), false);
+        for mut list in taken {
+            if list.into != list.home && !self.swap(&list, maps)? {
+                if in_use == InUse::Left {
+                    refused.push(list.home.0);
+                    continue;
+                }
                 list.into = list.home;
-                self.gather(list)?;
-                are_kept = true;
+                self.gather(&list)?;
+                are_copied = true;
             }
+            done.push(list);
         }
-        if are_kept {
+        if are_copied {
             region.fence(HOME_FENCE)?;
         }
-        let kept = || taken.iter().filter(|list| list.into == list.home);
-        for round in 0..kept().map(|list| list.heads.len()).max().unwrap_or(0) {
-            for (_, at) in kept().filter_map(|list| list.heads.get(round)) {
+        self.wipe_in_order(done.iter().filter(|list| list.into == list.home))?;
+        self.forget(done).into_iter().for_each(|start| space.reclaim(Run { start, count: 1 }));
+        Ok(refused)
+    }
+
+    /// Wipes the heads of lists, those of each in commit order (invariant 6).
+    fn wipe_in_order<'t>(&self, lists: impl Iterator<Item = &'t Taken<'t>> + Clone) -> Result<()> {
+        let region = &*self.base.region;
+        for round in 0..lists.clone().map(|list| list.heads.len()).max().unwrap_or(0) {
+            for (_, at) in lists.clone().filter_map(|list| list.heads.get(round)) {
                 region.write(WIPE, self.table.at(*at), &[0; 8])?;
             }
             region.fence(WIPE_FENCE)?;
         }
-        self.forget(taken, free);
         Ok(())
     }
 
@@ -161,13 +286,18 @@ impl HybridLog {
         Ok(())
     }
 
+    /// The head of a pending block.
+    fn head_of(&self, at: Lba) -> Result<Option<PendingHead>> {
+        let mut line = [0; LINE];
+        self.base.region.read(self.table.at(at), &mut line)?;
+        Ok(head::decode(self.head_seed(), at, &line).map(|(head, _)| head))
+    }
+
     /// Makes the pointer of a file point to the block in which all of a list is, and wipes the list's heads. Whether
     /// that was possible.
     fn swap(&self, list: &Taken<'_>, maps: &dyn Maps) -> Result<bool> {
         let region = &*self.base.region;
-        let mut line = [0; LINE];
-        region.read(self.table.at(list.into), &mut line)?;
-        let Some((head, _)) = head::decode(self.head_seed(), list.into, &line) else { return Ok(false) };
+        let Some(head) = self.head_of(list.into)? else { return Ok(false) };
         let file = InoGen { ino: head.ino, generation: head.generation };
         maps.swap((file, head.block), (list.home, list.into), &mut |at, word| {
             // A group that has changed words beside it since then.
@@ -189,30 +319,36 @@ impl HybridLog {
     /// blocks that are free then.
     pub(super) fn drop_lists(&self, homes: &BTreeSet<u64>) -> Result<Vec<Lba>> {
         let region = &*self.base.region;
-        let _alone = self.writing_back.lock().unwrap();
-        let (taken, mut free) = (self.take_lists(homes.iter().copied()), Vec::new());
+        let taken = self.take_lists(homes.clone(), u64::MAX);
         if taken.is_empty() {
-            return Ok(free);
+            return Ok(Vec::new());
         }
         for (_, at) in taken.iter().flat_map(|list| &list.heads) {
             region.write(WIPE, self.table.at(*at), &[0; 8])?;
         }
         region.fence(WIPE_FENCE)?;
-        self.forget(taken, &mut free);
-        Ok(free)
+        Ok(self.forget(taken))
     }
 
-    /// Empties lists whose heads are wiped.
-    fn forget(&self, taken: Vec<Taken<'_>>, free: &mut Vec<Lba>) {
-        let mut numbers = Vec::new();
+    /// Takes versions off their lists whose heads are wiped. Returns the blocks that are free then.
+    fn forget(&self, taken: Vec<Taken<'_>>) -> Vec<Lba> {
+        let (mut numbers, mut free) = (Vec::new(), Vec::new());
         for list in taken {
             // Who counts none reads at home what was stored there before.
             self.pending.fetch_sub(list.heads.len() as u64, Ordering::Release);
             let blocks = list.heads.iter().map(|(_, at)| *at);
             free.extend(blocks.map(|at| if at == list.into { list.home } else { at }));
-            list.claim.change_last(|newest| self.arena.drop_tail(newest, |_| true, &mut numbers));
+            if let Entry::Occupied(mut covered) = self.covered.lock().unwrap().entry(list.home.0) {
+                covered.get_mut().retain(|(order, _)| *order > list.upto);
+                if covered.get().is_empty() {
+                    covered.remove();
+                }
+            }
+            let goes = |version: &LinesVersion| version.stamp <= list.upto;
+            list.claim.change_last(|newest| self.arena.drop_tail(newest, goes, &mut numbers));
         }
         self.arena.give_back(&mut numbers);
+        free
     }
 
     /// Writes the settled words of groups in doubt: of all, or of those that have changed some of these lines of the

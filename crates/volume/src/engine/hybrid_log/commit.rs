@@ -5,7 +5,7 @@ use wholly::Result;
 use wholly::sync::Ordering;
 
 use super::checkpoint::Settling;
-use super::{COMMIT, COMMIT_FENCE, ENTRIES, HEAD, HybridLog, LOG_FENCE, Last, MOST_VERSIONS, PLACE_FENCE};
+use super::{COMMIT, COMMIT_FENCE, ENTRIES, HEAD, HybridLog, LOG_FENCE, Last, PLACE_FENCE};
 use crate::engine::draft::Draft;
 use crate::engine::lanes::Cursor;
 use crate::engine::{Allocate, Part};
@@ -125,7 +125,7 @@ impl HybridLog {
             heads += covered.get(home).map_or(0, Vec::len);
             drop(covered);
             self.arena.give_back(&mut freed);
-            if heads == MOST_VERSIONS + 1 {
+            if heads - 1 == self.how.most_versions() {
                 self.long.lock().unwrap().push(*home);
             }
         }

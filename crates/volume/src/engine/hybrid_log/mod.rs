@@ -100,8 +100,11 @@
 //!    version; the core keeps other writers of the file away until the commit has returned (rule 8 of the trait).
 //! 10. A pointer is swapped, and the heads of its list are wiped, while nobody reads or changes its file
 //!     (`Maps::swap`): no commit has old bytes of it, no reader has looked it up, and the new home is nobody's before
-//!     its head is gone. Where the file is in use, or the pointer is not one word (it is in the inode), the lines go
-//!     home. One thread at a time writes back or drops lists (`writing_back`): it holds many claims.
+//!     its head is gone. A list whose file is in use, or whose pointer is not one word (it is in the inode), goes home
+//!     by its lines, once there is no other to be written back. Threads that write back at the same time take lots of
+//!     different homes (`Round`). Who claims many lists, to write back or to drop them, does so in ascending order of
+//!     their homes, and waits meanwhile for nobody but readers of these lists, the fence of a settled word, and the
+//!     swap of another such thread.
 //! 11. Pending blocks are taken from the group's reservation: a commit never meets `ENOSPC`. Writing back takes no
 //!     block.
 //! 12. Recovery copies what counts home in commit order, fences, and raises the incarnation, which makes all heads void
@@ -112,10 +115,11 @@
 //!     So is the pointer of a swap, by the core, since recovery reads no map. A pointer whose store nobody has fenced
 //!     leads to a block that has a valid head, of a settled group: the heads of its list are wiped behind
 //!     `hybrid.swap.fence`, and the head says whose block it is, and where in the file, for the file is locked until
-//!     then. There is at most one such pointer. Recovery names all blocks with heads that count; the core stores again
-//!     each pointer that leads to one of them, and fences, before it raises the incarnation. A crash in between leaves
-//!     all heads, so that the next recovery names the same. Until then nobody uses the old home, and recovery copies
-//!     what counts there, too: if the power fails, the old pointer is as good as the new one.
+//!     then. Each thread that writes back leaves one such pointer at most. Recovery names all blocks with heads that
+//!     count; the core stores again each pointer that leads to one of them, and fences, before it raises the
+//!     incarnation. A crash in between leaves all heads, so that the next recovery names the same. Until then nobody
+//!     uses the old home, and recovery copies what counts there, too: if the power fails, the old pointer is as good as
+//!     the new one.
 //! 13. Threads: each store of a group is fenced by the thread that made it. An implicit group is of one thread.
 //!
 //! # Explicit groups
@@ -179,11 +183,12 @@ use super::logging::{Logging, ZEROS, commit_each};
 use super::patch;
 use super::{
     CommitSequence, DataAt, Durability, Engine, Kind, Load, Logged, Mapped, Maps, Moved, Operation, Part, Placed,
-    Replay, StorageView, View,
+    Reclaim, Replay, StorageView, View,
 };
 use crate::format::head::{HeadSeed, HeadTable};
 use crate::format::log::LogArea;
-use crate::format::{BLOCK, Lba, Run, Seed};
+use crate::format::{BLOCK, Lba, Seed};
+use checkpoint::Round;
 
 pub use pending::Pended;
 pub use recover::survey;
@@ -240,8 +245,29 @@ const ENTRIES: Sites = Sites { undo: UNDO, head: HEAD, payload: PENDING, link: L
 
 /// Ends of a range that a group may make zeros.
 const ENDS: u64 = 2;
-/// A home with more heads than this is written back by the next call that writes (the paper's threshold, III-D).
-const MOST_VERSIONS: usize = 5;
+/// How content is written back: as the engine does it, or by a variant that the paper compares it with (section VI-D),
+/// for measurement only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum WriteBack {
+    /// Different blocks by several threads, cheapest first, each block's latest lines at once.
+    #[default]
+    Selective,
+    /// The variant SOC: each pending block by itself, in commit order, by one thread.
+    CommitOrder,
+    /// The variant SYNC: as `Selective`, but a group's content by the next call that writes.
+    AtOnce,
+}
+
+impl WriteBack {
+    /// A home with more heads than this is written back by the next call that writes (the paper's threshold, III-D).
+    fn most_versions(self) -> usize {
+        match self {
+            WriteBack::Selective => 5,
+            WriteBack::CommitOrder => usize::MAX,
+            WriteBack::AtOnce => 0,
+        }
+    }
+}
 
 /// The last group that was committed in a lane.
 #[derive(Clone, Debug)]
@@ -262,6 +288,7 @@ fn most_pending(bytes: u64) -> u64 {
 /// See the module.
 pub struct HybridLog {
     base: Logging,
+    how: WriteBack,
     table: HeadTable,
     head_seed: Mutex<HeadSeed>,
     /// By lane. Held over the fence of a settled word.
@@ -275,16 +302,21 @@ pub struct HybridLog {
     long: Mutex<Vec<u64>>,
     /// How many blocks are pending.
     pending: AtomicU64,
-    /// See invariant 10.
-    writing_back: Mutex<()>,
+    round: Mutex<Round>,
 }
 
 impl HybridLog {
     /// Over a region on persistent memory, with the log and the table that its superblock names.
-    pub fn new(region: Arc<dyn Region>, area: LogArea, table: HeadTable, volume: Seed, incarnation: u64) -> Self {
+    pub fn new(
+        region: Arc<dyn Region>,
+        (area, table): (LogArea, HeadTable),
+        (volume, incarnation): (Seed, u64),
+        how: WriteBack,
+    ) -> Self {
         let last = || Mutex::new(Last { sequence: 0, check: 0, is_settled: true, lines: Vec::new() });
         HybridLog {
             base: Logging::new(region, area, (volume, incarnation), FRESH),
+            how,
             table,
             head_seed: Mutex::new(HeadSeed::of(volume, incarnation)),
             lasts: (0..area.lanes).map(|_| last()).collect(),
@@ -293,7 +325,7 @@ impl HybridLog {
             covered: Mutex::default(),
             long: Mutex::default(),
             pending: AtomicU64::new(0),
-            writing_back: Mutex::default(),
+            round: Mutex::default(),
         }
     }
 
@@ -452,13 +484,13 @@ impl Engine for HybridLog {
         self.pending_blocks() > 0 && !self.long.lock().unwrap().is_empty()
     }
 
-    fn checkpoint(&self, wanted: u64, maps: &dyn Maps) -> Result<Vec<Run>> {
-        if wanted == u64::MAX
+    fn checkpoint(&self, space: &dyn Reclaim, maps: &dyn Maps) -> Result<()> {
+        if space.wanted() == u64::MAX
             && let Some(settling) = self.settle(None)?
         {
             self.base.region.fence(HOME_FENCE)?;
             settling.end();
         }
-        self.write_back(wanted, maps)
+        self.write_back(space, maps)
     }
 }

@@ -3,14 +3,13 @@
 use rustix::io::Errno;
 use wholly_host::{At, HostFile, HostFs, Rename, Stat};
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::aside::stale;
 use super::attributes::is_otherwise;
 use super::{ANCHORS, BLANKS, Kind, NamePlan, id_name};
 use crate::error::{Error, Result};
-use crate::hostdir::names::{Name, Object, ROOT, State, TYPE};
+use crate::hostdir::names::{Ids, Name, Object, ROOT, State, TYPE};
 use crate::hostdir::running::{Running, Sharing};
 use crate::hostdir::table::host_error;
 use crate::rules::acl;
@@ -79,7 +78,8 @@ impl NamePlan<'_> {
             self.store.names.with(|state| state.objects.get(id).is_some_and(|object| object.place().is_none()))
         };
         let kept: Vec<u64> = self.keep.iter().copied().filter(nameless).collect();
-        for id in self.move_.iter().chain(&kept).copied().collect::<Vec<_>>() {
+        let moved = self.move_.clone();
+        for id in moved.iter().chain(kept) {
             self.hang(id)?;
             self.hung = true;
         }
@@ -103,12 +103,12 @@ impl NamePlan<'_> {
     }
 
     fn places_a_staged_file(&self) -> bool {
-        let mut hanging: HashSet<u64> = self.store.names.with(|state| {
+        let mut hanging: Ids = self.store.names.with(|state| {
             let wanted = self.changes.iter().map(|change| change.want);
             wanted.filter(|id| super::hangs_in(state, *id, BLANKS)).collect()
         });
         for id in &self.make {
-            hanging.remove(id);
+            hanging.remove(*id);
         }
         !hanging.is_empty()
     }

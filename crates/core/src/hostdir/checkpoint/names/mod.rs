@@ -74,7 +74,7 @@ pub(super) struct NamePlan<'a> {
     /// log does not know.
     make: Vec<u64>,
     /// Decided objects that lose all the names that they have at home, and are to have others.
-    move_: Vec<u64>,
+    move_: Ids,
     /// What loses all the names that the log knows, has others on the host, and is still needed.
     keep: Vec<u64>,
     /// Whose anchors nobody needs any more.
@@ -117,7 +117,7 @@ impl<'a> NamePlan<'a> {
             wanted: Vec::new(),
             stray: Vec::new(),
             make: Vec::new(),
-            move_: Vec::new(),
+            move_: Ids::default(),
             keep: Vec::new(),
             idle: Vec::new(),
             spent: Vec::new(),
@@ -143,9 +143,9 @@ impl<'a> NamePlan<'a> {
         plan.look_at_objects()?;
         plan.find_kept()?;
         let named = plan.changes.iter().flat_map(|change| [change.home, change.want]);
-        let lists =
-            [&plan.make, &plan.move_, &plan.keep, &plan.idle, &plan.spent, &plan.mend, &plan.set, &plan.nameless];
-        plan.touched = named.chain(lists.into_iter().flatten().copied()).filter(|id| *id != 0).collect();
+        let lists = [&plan.make, &plan.keep, &plan.idle, &plan.spent, &plan.mend, &plan.set, &plan.nameless];
+        let listed = lists.into_iter().flatten().copied();
+        plan.touched = named.chain(listed).chain(plan.move_.iter()).filter(|id| *id != 0).collect();
         Ok(plan)
     }
 
@@ -201,8 +201,8 @@ impl<'a> NamePlan<'a> {
         lost.extend(self.changes.iter().map(|change| change.want).filter(|id| hangs_in(state, *id, ANCHORS)));
         for id in lost.iter() {
             match (self.wants(id), stays.contains_key(&id)) {
-                (true, false) => self.move_.push(id),
-                (false, false) if state.kept.contains(&id) || state.held.contains(&id) => self.move_.push(id),
+                (true, false) => _ = self.move_.insert(id),
+                (false, false) if state.kept.contains(id) || state.held.contains(&id) => _ = self.move_.insert(id),
                 (false, false) if is_needed(state, id) => self.keep.push(id),
                 _ => {}
             }

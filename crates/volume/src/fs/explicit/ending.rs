@@ -1,0 +1,182 @@
+//! The commit and the abort of a group.
+
+use std::sync::Arc;
+
+use wholly::sync::{Ordering, RwLockWriteGuard};
+use wholly::vfs::{Context, Errno, GroupId, Result};
+
+use super::{Change, Changes, Entered, Explicit};
+use crate::engine::Fields;
+use crate::fs::dir::Place;
+use crate::fs::group::Group;
+use crate::fs::table::{Inode, State};
+use crate::fs::{Core, DIRECTORY};
+
+type Twins = Vec<Arc<Inode>>;
+
+fn shared(twin: &Inode) -> &Arc<Inode> {
+    &twin.twin.as_ref().expect("it is a twin").shared
+}
+
+impl Core {
+    /// Ends a group: from here on nobody calls it.
+    fn end_group(&self, id: GroupId) -> Result<(Arc<Explicit>, Twins)> {
+        let explicit = self.groups.lock().unwrap().remove(&id.0).ok_or(Errno::INVAL)?;
+        let entered = Entered::new(self, explicit.clone(), None)?;
+        let twins = explicit.twins.lock().unwrap().take().ok_or(Errno::INVAL)?;
+        drop(entered);
+        Ok((explicit, twins.into_values().collect()))
+    }
+
+    /// Commits a group. It is durable on return.
+    ///
+    /// # Errors
+    /// `EINVAL` if there is no such running group; else the volume has failed, or had before.
+    pub fn commit_group(&self, id: GroupId) -> Result<()> {
+        let _gate = self.gate.try_read().map_err(|_| Errno::IO)?;
+        let (explicit, mut twins) = self.end_group(id)?;
+        let committed = self.commit_twins(&explicit, &mut twins);
+        if committed.is_err() {
+            self.abort_twins(&explicit, &twins);
+        }
+        self.part_with(twins);
+        Ok(committed?)
+    }
+
+    /// Aborts a group.
+    ///
+    /// # Errors
+    /// `EINVAL` if there is no such running group.
+    pub fn abort_group(&self, id: GroupId) -> Result<()> {
+        // An unmount that has begun aborts it, before it saves what is free.
+        let _gate = self.gate.try_read().map_err(|_| Errno::IO)?;
+        self.abort_running(id)
+    }
+
+    fn abort_running(&self, id: GroupId) -> Result<()> {
+        let (explicit, twins) = self.end_group(id)?;
+        self.abort_twins(&explicit, &twins);
+        self.part_with(twins);
+        Ok(())
+    }
+
+    /// Aborts all groups, whose calls are over.
+    pub fn abort_groups(&self) {
+        let ids: Vec<u64> = self.groups.lock().unwrap().keys().copied().collect();
+        for id in ids {
+            let _ = self.abort_running(GroupId(id));
+        }
+    }
+
+    fn part_with(&self, twins: Twins) {
+        for twin in twins {
+            let shared = twin.twin.as_ref().map(|twin| twin.shared.clone());
+            drop(twin);
+            shared.inspect(|shared| self.forget(shared, 1));
+        }
+    }
+
+    fn commit_twins(&self, explicit: &Arc<Explicit>, twins: &mut Twins) -> wholly::Result<()> {
+        // Of several directories it has to be known which are above which. Where they are stays as it is then.
+        let dirs = twins.iter().filter(|twin| twin.kind == DIRECTORY).count();
+        let _still = (dirs > 1).then(|| self.rename.lock().unwrap());
+        let depth = |shared: &Inode| match shared.kind == DIRECTORY && !shared.unborn.load(Ordering::Acquire) {
+            true if dirs > 1 => self.line_of(&Context::superuser(), shared).map_or(usize::MAX, |line| line.len()),
+            _ => usize::MAX,
+        };
+        twins.sort_by_cached_key(|twin| {
+            let shared = shared(twin);
+            (shared.kind != DIRECTORY, depth(shared), shared.id.ino)
+        });
+        let mut states: Vec<RwLockWriteGuard<'_, State>> =
+            twins.iter().map(|twin| shared(twin).state.write().unwrap()).collect();
+        // All places are looked up first: what is read now is as others know it, and damage that is met changes
+        // nothing.
+        let mut places = Vec::new();
+        for (twin, state) in twins.iter().zip(&states) {
+            let Some((shared, changes)) = twin.changes() else { continue };
+            for (key, change) in &changes.names {
+                places.push((*key, self.find(shared, state, &change.name)?));
+            }
+        }
+        let mut places = places.into_iter();
+        let mut group = Group::ending(self, explicit)?;
+        for (twin, state) in twins.iter().zip(&mut states) {
+            let Some((shared, changes)) = twin.changes() else { continue };
+            self.record_changes(&mut group, (shared, state), &changes, &mut places)?;
+        }
+        group.commit_all()?;
+        for (twin, state) in twins.iter().zip(&mut states) {
+            let shared = shared(twin);
+            if twin.changed().is_some() {
+                self.reload(&*self.engine, shared, state)?;
+                state.subdirs = None;
+            } else {
+                let mut own = twin.state.write().unwrap();
+                state.record = own.record;
+                (state.subdirs, state.nameable) = (own.subdirs, own.nameable);
+                state.pieces = std::mem::take(&mut own.pieces);
+                shared.unborn.store(false, Ordering::Release);
+            }
+            state.release(explicit.id);
+        }
+        for (twin, state) in twins.iter().zip(&mut states) {
+            let Some((shared, changes)) = twin.changes() else { continue };
+            for change in changes.names.values().filter(|change| change.to.is_none()) {
+                // The group is committed: a leaf that stays empty is none the worse for it.
+                if let Ok(Some(place)) = self.find(shared, state, &change.name) {
+                    let _ = self.tidy(shared, state, &place);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Records what a group has changed in a directory, which is locked.
+    fn record_changes(
+        &self,
+        group: &mut Group<'_>,
+        (shared, state): (&Inode, &mut State),
+        changes: &Changes,
+        places: &mut dyn Iterator<Item = (u64, Option<Place>)>,
+    ) -> wholly::Result<()> {
+        for (key, Change { name, to }) in &changes.names {
+            let (found_for, place) = places.next().expect("each name has been looked up");
+            assert_eq!(found_for, *key);
+            match (place, *to) {
+                (Some(place), Some(to)) if place.found.is_some() => {
+                    if place.found.is_some_and(|found| found.head.ino != to.0) {
+                        self.replace(group, shared, &place, to, name)?;
+                    }
+                }
+                (Some(place), None) if place.found.is_some() => {
+                    self.remove(group, shared, &place, name)?;
+                }
+                (Some(place), Some(to)) => {
+                    let room = state.claims.as_ref().and_then(|claims| claims.rooms.get(key));
+                    let (slot, _) = *room.expect("room for each new name is kept");
+                    self.insert(group, shared, &place.at(slot, *key), name, to)?;
+                }
+                (_, None) => {}
+                (None, Some(_)) => unreachable!("a directory with room for a name has a leaf"),
+            }
+        }
+        let fields = changes.fields_over(&state.record.times);
+        if fields != Fields::default() {
+            self.assign(group, shared, state, &fields)?;
+        }
+        Ok(())
+    }
+
+    fn abort_twins(&self, explicit: &Explicit, twins: &Twins) {
+        explicit.body().abort(self);
+        for twin in twins {
+            let shared = shared(twin);
+            let mut state = shared.state.write().unwrap();
+            state.release(explicit.id);
+            if shared.unborn.load(Ordering::Acquire) {
+                state.record.owned.links = 0;
+            }
+        }
+    }
+}
