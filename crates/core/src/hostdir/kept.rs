@@ -42,7 +42,8 @@
 //!                          `──refused, crash──► undone   `──expired, no space, discarded──► dropped ──► gone
 //! ```
 //!
-//! The cost is that of what the group has changed: a `stat` and 136 bytes for each object, three syncs.
+//! The cost is that of what the group has changed: a `stat` and 136 bytes for each object, three syncs. Memory is
+//! bounded: of a group that changes more than [`MOST_NAMES`] names no undo is kept.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -69,6 +70,10 @@ const KEPT: &[u8] = b".kept";
 const MADE: &[u8] = b".made";
 /// The same, of what is being removed.
 const DROPPED: &[u8] = b".dropped";
+
+/// The most names of a group whose undo is kept: all of it is in memory once, some 600 bytes each. A directory that it
+/// has adopted with all that is in it is one name.
+const MOST_NAMES: u32 = 1 << 17;
 
 /// How many states of one object are taken for the same, one after the other.
 const LONGEST_CHAIN: usize = 1024;
@@ -329,6 +334,10 @@ impl StoreInner {
     fn keep_undo(&self, id: u64, keeping: &Keeping, target: u64) -> Result<Result<(), String>> {
         let host = &*self.host;
         let failed = |path: &[u8], error| host_error(error, path);
+        let (Head { names, .. }, _) = ParkedFile::head_of(host, &undo_path(id))?;
+        if names > MOST_NAMES {
+            return Ok(Err(format!("it has changed {names} names, and {MOST_NAMES} are allowed")));
+        }
         let undo = ParkedFile::read(host, &undo_path(id))?;
         let stat = |path: &[u8]| host.stat(path).map_err(|error| failed(path, error));
         let mut bytes = stat(&undo_path(id))?.allocated;
