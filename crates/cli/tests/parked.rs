@@ -319,7 +319,7 @@ fn what_is_parked_can_be_patched_elsewhere() {
     patch.exits(0);
     assert_eq!(patch.err, "", "all of it is in the patch");
     std::fs::write(rig.path("patch"), &patch.out).unwrap();
-    for (tool, copy) in ["patch -p1", "git apply --whitespace=nowarn"].into_iter().zip(copies) {
+    for (tool, copy) in ["patch -p1 --no-backup-if-mismatch", "git apply --whitespace=nowarn"].into_iter().zip(copies) {
         // The same lines in a file that is another one by now.
         succeeds(&mut shell(&copy, &format!("sed -i 1d a; {tool} < ../patch")));
         succeeds(std::process::Command::new("diff").arg("-r").args([&copy, &wanted]));
