@@ -65,7 +65,7 @@ pub(super) fn open(
     let mut replay = Replay::new(region.clone(), &host, (&index, &shadows), &before);
     let end = first_of(before.incarnation + 1);
     let home_below = super::kept::home_below(&*host, &before.volume_id, end)?;
-    replay = replay.is_home_below(home_below);
+    replay = replay.with_home_below(home_below);
     if options.accept_copy {
         replay = replay.may_adopt();
     }

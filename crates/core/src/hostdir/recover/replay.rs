@@ -209,7 +209,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Groups below `sequence` are in the directory, although the log tells of them still.
-    pub fn is_home_below(mut self, sequence: u64) -> Self {
+    pub fn with_home_below(mut self, sequence: u64) -> Self {
         self.home_below = sequence;
         self.tail = self.tail.max(sequence);
         self
