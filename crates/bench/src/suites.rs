@@ -62,8 +62,10 @@ pub const STORE: [Case; 14] = [
 /// - `make_j2`: a program of 60 files in C is built by two compilers at a time.
 /// - `dpkg_5k`: a package of 5,000 files of 1 KiB is installed.
 /// - `change_1g`: 4 KiB of a file of 1 GiB are overwritten.
-pub const RUN: [Case; 6] = [
+/// - `change_15`: in a directory of 100,000 files, five files are overwritten, five removed and five made.
+pub const RUN: [Case; 7] = [
     command("true_100k", 100_000, 1 << 10),
+    command("change_15", 100_000, 1 << 10),
     command("tar_10k", 10_000, 1 << 10),
     command("git_clone", 2_000, 4 << 10),
     command("make_j2", 60, 4 << 10),

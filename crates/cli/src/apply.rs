@@ -2,11 +2,13 @@
 
 use crate::args::ApplyArgs;
 use crate::error::{Exit, Failure};
+use crate::list;
+use crate::opening;
 use crate::output::{Name, Ui, name};
 use crate::parts;
 use crate::recover;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use wholly::{Error, ParkedId, Store};
 
 #[derive(Serialize)]
@@ -15,6 +17,8 @@ struct Applied {
     groups: Vec<Group>,
     /// What is not as the groups rely on.
     mismatches: Vec<Mismatch>,
+    /// Whether a part stays parked.
+    is_left: bool,
 }
 
 #[derive(Serialize)]
@@ -33,6 +37,10 @@ struct Mismatch {
 /// Applies parked groups.
 pub fn run(args: &ApplyArgs, ui: &Ui) -> Result<Exit, Failure> {
     let mut groups = groups(args)?;
+    if args.ours || !args.paths.is_empty() {
+        let (dir, id) = groups.swap_remove(0);
+        return some(args, ui, &dir, id);
+    }
     if args.only {
         groups.iter().for_each(|(dir, id)| _ = parts::warn("apply", dir, *id));
     } else {
@@ -53,15 +61,15 @@ pub fn run(args: &ApplyArgs, ui: &Ui) -> Result<Exit, Failure> {
             // Groups of different stores may have the same name: whose it is that cannot be had shows when each is
             // asked for.
             let is_it = |(store, (_, id)): &(&Store, &(PathBuf, ParkedId))| store.review(*id).is_err();
-            let of = stores.iter().zip(&groups).find(is_it).map_or(&args.dir, |(_, (dir, _))| dir);
+            let of = stores.iter().zip(&groups).find(is_it).map_or(&groups[0].0, |(_, (dir, _))| dir);
             return Err(Failure::of_decision("apply", of, error));
         }
     };
     let (mut applied, mut failure) =
-        (Applied { applied: is_applied, groups: Vec::new(), mismatches: Vec::new() }, None);
+        (Applied { applied: is_applied, groups: Vec::new(), mismatches: Vec::new(), is_left: false }, None);
     for (store, (dir, id)) in stores.into_iter().zip(groups) {
         let done = if is_applied {
-            recover::write_back(&store, ui).and_then(|()| store.close())
+            recover::write_back(&store, ui).and_then(|()| opening::close(store).map(drop))
         } else {
             let told =
                 |it: wholly::Mismatch| Mismatch { dir: Name::from(&*dir), path: Name::from(&*it.path), what: it.what };
@@ -84,10 +92,41 @@ pub fn run(args: &ApplyArgs, ui: &Ui) -> Result<Exit, Failure> {
     Ok(if applied.applied { Exit::DONE } else { Exit::REFUSED })
 }
 
+/// Applies a part of a parked group: what is at some paths, or what nothing is in the way of.
+fn some(args: &ApplyArgs, ui: &Ui, dir: &Path, id: ParkedId) -> Result<Exit, Failure> {
+    parts::warn("apply", dir, id);
+    let store = recover::open_at_once("apply", dir, ui)?;
+    let done = match args.ours {
+        true => store.apply_free(id).map(|mismatches| (true, mismatches, false)),
+        false => store.apply_part(id, &within(dir, &args.paths)).map(|is_left| (true, Vec::new(), is_left)),
+    };
+    let (applied, mismatches, is_left) = match done {
+        Err(Error::ChangedMeanwhile(_, mismatches)) => (false, mismatches.to_vec(), true),
+        done => done.map_err(|error| Failure::of_decision("apply", dir, error))?,
+    };
+    let told = |it: wholly::Mismatch| Mismatch { dir: dir.into(), path: Name::from(&*it.path), what: it.what };
+    let groups = vec![Group { dir: dir.into(), id: id.to_string() }];
+    let applied = Applied { applied, groups, mismatches: mismatches.into_iter().map(told).collect(), is_left };
+    opening::close(store).map_err(|error| Failure::of_store("apply", dir, error))?;
+    ui.emit("apply", &applied, text)?;
+    Ok(if applied.applied { Exit::DONE } else { Exit::REFUSED })
+}
+
+/// Paths as they are in a directory, however they were typed.
+fn within(dir: &Path, paths: &[PathBuf]) -> Vec<PathBuf> {
+    let dir = dir.canonicalize().unwrap_or_default();
+    let one = |path: &PathBuf| {
+        let parts = path.strip_prefix(&dir).unwrap_or(path).components().filter(|part| *part != Component::CurDir);
+        let path: PathBuf = parts.collect();
+        if path.as_os_str().is_empty() { ".".into() } else { path }
+    };
+    paths.iter().map(one).collect()
+}
+
 /// The stores that are named, each with its group.
 fn groups(args: &ApplyArgs) -> Result<Vec<(PathBuf, ParkedId)>, Failure> {
     let failed = |dir: &Path, why: String| Failure::new(format!("apply in {}", dir.display()), why);
-    let mut groups = vec![(args.dir.clone(), args.id)];
+    let mut groups = vec![list::group("apply", &args.dir, args.id)?];
     for pair in args.others.chunks(2) {
         let dir = PathBuf::from(&pair[0]);
         let Some(id) = pair.get(1) else {
@@ -102,14 +141,24 @@ fn groups(args: &ApplyArgs) -> Result<Vec<(PathBuf, ParkedId)>, Failure> {
 fn text(applied: &Applied) -> String {
     let groups: Vec<_> = applied.groups.iter().map(|group| group.id.as_str()).collect();
     let ids = groups.join(", ");
-    if applied.applied {
+    if applied.applied && applied.is_left {
+        return format!("{ids}: applied in part, and all files are current; the rest stays parked\n");
+    }
+    if applied.applied && applied.mismatches.is_empty() {
         return format!("{ids}: applied, and all files are current\n");
     }
-    let mut text = format!("{ids}: not applied, nothing was changed. Changed since it was parked:\n");
+    let mut text = match applied.applied {
+        true => format!("{ids}: applied but for what was changed since it was parked:\n"),
+        false => format!("{ids}: not applied, nothing was changed. Changed since it was parked:\n"),
+    };
     for Mismatch { dir, path, what } in &applied.mismatches {
         // One store is known by what was asked.
         let path = if applied.groups.len() > 1 { &dir.join(path) } else { path };
         text += &format!("  {path}: {}\n", name(what.as_bytes()));
     }
-    text + "It stays parked. Restore the listed files and retry, or discard (`wholly discard`).\n"
+    if applied.applied {
+        return text;
+    }
+    text + "It stays parked. Restore the listed files and retry; keep them and apply the rest (`wholly apply --ours`); \
+            or discard (`wholly discard`).\n"
 }

@@ -70,6 +70,12 @@ pub enum Verb {
     /// Remove a parked group
     #[command(after_help = DISCARD_EXAMPLES)]
     Discard(ParkedArgs),
+    /// List the commands that can be taken back; changes nothing, works while the store is in use
+    #[command(after_help = LOG_EXAMPLES)]
+    Log(ListArgs),
+    /// Take back a command that `run` has committed, wholly or not at all
+    #[command(after_help = UNDO_EXAMPLES)]
+    Undo(UndoArgs),
     /// Make a directory a store
     #[command(after_help = INIT_EXAMPLES)]
     Init(InitArgs),
@@ -381,29 +387,84 @@ pub struct ListArgs {
     pub dir: PathBuf,
 }
 
+const LOG_EXAMPLES: &str = "\
+A command is listed unless it was run with `--keep-undo no`, until it is taken back, its undo is discarded \
+(`wholly discard`), it expires, or the space is needed. What took back a command is listed too: to take that back is \
+to do the command again.
+
+Exit code: 0: listed; 4: an undo is damaged; 8: no store.
+
+Examples:
+  wholly log /srv/data
+  wholly log --json /srv/data | jq -r '.undos[].id'";
+
+const UNDO_EXAMPLES: &str = "\
+It prints what it changes, a line for each name. A command is taken back only if everything that it changed is as the \
+command left it: otherwise all differences are listed, and nothing is changed. What other programs have changed since \
+besides that stays. Without ID the newest is taken back; if that took back a command itself, the command's changes are \
+made again.
+
+Exit code: 0: taken back, and all files are current; 4: damaged; 8: in use, no store, nothing to take back; 120: the \
+write of the commit failed, run `wholly recover` for the outcome; 123: something has been changed since; nothing has \
+changed.
+
+Examples:
+  wholly undo
+  wholly undo --dry-run /srv/data
+  wholly undo /srv/data 5-18";
+
+/// `wholly undo`.
+#[derive(Args, Debug)]
+pub struct UndoArgs {
+    /// The store
+    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+    /// The id of the command, from `wholly log`; without it the newest
+    #[arg(value_hint = ValueHint::Other)]
+    pub id: Option<wholly::ParkedId>,
+    /// Show only what would change
+    #[arg(long, short = 'n')]
+    pub dry_run: bool,
+    /// Undo only in this directory, even if the command has changed several
+    #[arg(long)]
+    pub only: bool,
+}
+
 const DIFF_EXAMPLES: &str = "\
-It prints a line for each name, then the lines that differ in each text file of up to 1 MiB. It opens the store, and \
-so recovers it.
+It prints a line for each name, then the lines that differ in each text file of up to 1 MiB. Directories whose times \
+alone change are counted in one line. It opens the store, and so recovers it.
+
+--patch prints a patch for `git apply` or `patch -p1`, for another copy of the directory. It has text files only that \
+nobody has changed since; other changes are listed on stderr.
 
 Exit code: 0: shown; 4: damaged; 8: in use, no store, no such group.
 
 Examples:
+  wholly diff
   wholly diff /srv/data 5-18
+  wholly diff --stat /srv/data 5-18
   wholly diff --names-only /srv/data 5-18
+  wholly diff --patch /srv/data 5-18 | git -C ~/copy apply
   wholly diff --json /srv/data 5-18 | jq -r '.changes[].path'";
 
 /// `wholly diff`.
 #[derive(Args, Debug)]
 pub struct DiffArgs {
     /// The store
-    #[arg(value_hint = ValueHint::DirPath)]
+    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
-    /// The id of the group, from `wholly list`
+    /// The id of the group, from `wholly list`; without it the newest
     #[arg(value_hint = ValueHint::Other)]
-    pub id: wholly::ParkedId,
+    pub id: Option<wholly::ParkedId>,
     /// Show names only, no lines of files
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["stat", "patch"])]
     pub names_only: bool,
+    /// Show how many lines of each file differ
+    #[arg(long, conflicts_with = "patch")]
+    pub stat: bool,
+    /// Print a patch for `git apply` or `patch -p1`
+    #[arg(long, short)]
+    pub patch: bool,
 }
 
 const APPLY_EXAMPLES: &str = "\
@@ -412,22 +473,31 @@ it changes or removes, the attributes that it sets. Otherwise all differences ar
 group stays parked. On return all files are current. Groups of several stores are applied together: all of them, or \
 none. So are groups that one run over several directories has parked, whichever of them is named.
 
+With paths (after `--`) only the changes there are applied, with those that they need, such as a new directory for a \
+file in it; the rest stays parked. With --ours the group is applied but for what is otherwise: there the directory \
+keeps what it has, and the group is gone.
+
 Exit code: 0: applied; 4: damaged; 8: in use, no store, no such group; 120: the write of the commit failed, run \
 `wholly recover` for the outcome; 123: something has changed meanwhile, the group stays parked; 124: committed, but \
 not all written back.
 
 Examples:
+  wholly apply
   wholly apply /srv/data 5-18
   wholly apply /srv/data 5-18 /srv/index 2-7
   wholly apply --only /srv/data 5-18
+  wholly apply /srv/data 5-18 -- made
+  wholly apply --ours /srv/data 5-18
   wholly apply --json /srv/data 5-18 | jq '.mismatches'";
 
 const DISCARD_EXAMPLES: &str = "\
-If one run over several directories has parked several groups, all of them are discarded, whichever is named.
+If one run over several directories has parked several groups, all of them are discarded, whichever is named. The id \
+of a command from `wholly log` removes its undo.
 
 Exit code: 0: removed; 8: in use, no store, no such group; 120: the medium failed, run `wholly list` for the outcome.
 
 Examples:
+  wholly discard
   wholly discard /srv/data 5-18
   wholly discard --only /srv/data 5-18";
 
@@ -435,28 +505,34 @@ Examples:
 #[derive(Args, Debug)]
 pub struct ApplyArgs {
     /// The store
-    #[arg(value_hint = ValueHint::DirPath)]
+    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
-    /// The id of the group, from `wholly list`
+    /// The id of the group, from `wholly list`; without it the newest
     #[arg(value_hint = ValueHint::Other)]
-    pub id: wholly::ParkedId,
+    pub id: Option<wholly::ParkedId>,
     /// Further stores, each with a group to apply together with the first: DIR ID DIR ID ...
     #[arg(value_name = "DIR ID")]
     pub others: Vec<OsString>,
     /// Apply only the named groups, even if one run has parked them together with others
     #[arg(long)]
     pub only: bool,
+    /// Keep what other programs have changed meanwhile, and apply the rest
+    #[arg(long, conflicts_with_all = ["others", "paths"])]
+    pub ours: bool,
+    /// Apply only the changes at these paths in the store, and of what is in them
+    #[arg(last = true, value_name = "PATH", conflicts_with = "others")]
+    pub paths: Vec<PathBuf>,
 }
 
 /// `wholly discard`.
 #[derive(Args, Debug)]
 pub struct ParkedArgs {
     /// The store
-    #[arg(value_hint = ValueHint::DirPath)]
+    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
-    /// The id of the group, from `wholly list`
+    /// The id of the group, from `wholly list` or `wholly log`; without it the newest parked one
     #[arg(value_hint = ValueHint::Other)]
-    pub id: wholly::ParkedId,
+    pub id: Option<wholly::ParkedId>,
     /// Discard only the named group, even if one run has parked it together with others
     #[arg(long)]
     pub only: bool,
@@ -558,9 +634,9 @@ const RUN_EXAMPLES: &str = "\
 The command sees DIR with its changes; all other programs see it unchanged. When the command exits with 0, processes \
 that it has left running are killed, and all of its changes in DIR happen at once, durably. In every other case \
 nothing changes. Changes outside of DIR are not covered, nor are other file systems that are mounted in it: --verbose \
-and --review name them. DIR need not be a store: it becomes a temporary one while the command runs. Without root you \
-can run commands only in directories that you own, and set-user-id programs such as sudo do not get their owner's \
-rights.
+and --review name them. DIR need not be a store: it becomes a temporary one, for as long as something is kept in it. \
+Without root you can run commands only in directories that you own, and set-user-id programs such as sudo do not get \
+their owner's rights.
 
 Exit code: the command's if it fails, 128 plus the number of its signal if it is killed. Otherwise 0: committed; 120: \
 the write of the commit failed, run `wholly recover` for the outcome; 121: parked; 122: discarded; 123: not \
@@ -573,7 +649,28 @@ Examples:
   wholly run --dir /etc --review -- ./harden.sh   show the changes and ask; changes elsewhere are not covered
   wholly run --dir /srv/www --dir /srv/data -- ./deploy.sh   both change, or neither does
   wholly run --root -- apt-get install nginx     the whole system, as far as it is on one file system
-  wholly run --park -- ./migrate.sh              then wholly list, diff, apply or discard";
+  wholly run --park -- ./migrate.sh              then wholly list, diff, apply or discard
+  wholly run --keep-undo 20G -- ./upgrade.sh     keep what it removes, if that is at most 20 GiB; see wholly undo";
+
+/// How much disk space the undo of a command may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UndoBound {
+    /// It is not kept.
+    No,
+    /// Bytes.
+    Bytes(u64),
+}
+
+impl std::str::FromStr for UndoBound {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "no" => Ok(UndoBound::No),
+            _ => parse_size(text).map(UndoBound::Bytes),
+        }
+    }
+}
 
 /// `wholly run`.
 #[derive(Args, Debug)]
@@ -596,6 +693,9 @@ pub struct RunArgs {
     /// Report how many changes were made, and what is not covered
     #[arg(long, short)]
     pub verbose: bool,
+    /// Keep for 7 days what `wholly undo` needs, if that takes at most SIZE of disk space
+    #[arg(long, default_value = "1G", env = "WHOLLY_KEEP_UNDO", value_name = "SIZE|no", value_hint = ValueHint::Other)]
+    pub keep_undo: UndoBound,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]

@@ -34,8 +34,9 @@ pub fn run(args: &DeinitArgs, ui: &Ui) -> Result<Exit, Failure> {
     let groups = store.recovery().scan.groups;
     recover::write_back(&store, ui).map_err(failed)?;
     let written_back_bytes = store.stat().home_bytes_written;
-    for parked in &parked {
-        store.discard(parked.id).map_err(failed)?;
+    let undos = store.undos().map_err(failed)?;
+    for id in parked.iter().map(|parked| parked.id).chain(undos.iter().map(|undo| undo.id)) {
+        store.discard(id).map_err(failed)?;
     }
     store.remove().map_err(failed)?;
     if let (Some(registry), Some(volume_id)) = (Registry::of_user(), volume_id)

@@ -1,12 +1,17 @@
 //! `wholly diff`: what a parked group would change, and for small texts how.
 
+mod patch;
+
 use crate::args::DiffArgs;
 use crate::error::{Exit, Failure};
-use crate::output::{Name, Ui, name, shown, size};
+use crate::list;
+use crate::output::{Name, Paint, Ui, count, name, shown, size};
 use crate::parts::{self, Part};
 use crate::recover;
+use anstyle::AnsiColor;
 use serde::Serialize;
 use similar::TextDiff;
+use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use wholly::{Change, Review, Side, What};
 
@@ -75,14 +80,26 @@ impl State {
 
 /// Shows what a parked group would change.
 pub fn run(args: &DiffArgs, ui: &Ui) -> Result<Exit, Failure> {
-    let failed = |error| Failure::of_store("diff", &args.dir, error);
-    let store = recover::open("diff", &args.dir, ui)?;
-    let changes = all(&store.review(args.id).map_err(failed)?).map_err(failed)?;
-    let others = parts::of(&args.dir, args.id);
-    let diff = Diff { dir: Name::of_dir(&args.dir), id: args.id.to_string(), changes, others };
+    let (dir, id) = list::group("diff", &args.dir, args.id)?;
+    let failed = |error| Failure::of_store("diff", &dir, error);
+    let store = recover::open("diff", &dir, ui)?;
+    let changes = all(&store.review(id).map_err(failed)?).map_err(failed)?;
+    let others = parts::of(&dir, id);
+    // A patch of a file is from what it was, which nobody has any more once it has been changed.
+    let changed = if args.patch { store.changed_meanwhile(id).map_err(failed)? } else { Vec::new() };
+    let diff = Diff { dir: Name::of_dir(&dir), id: id.to_string(), changes, others };
     ui.emit("diff", &diff, |diff| {
+        let (changes, paint) = (&diff.changes, ui.paint());
         let one = |part: &Part| format!("together with {}\n", part.shown());
-        diff.others.iter().map(one).collect::<String>() + &text(&diff.changes, args.names_only)
+        let others = diff.others.iter().map(one);
+        match () {
+            // It goes to a program as it is.
+            () if args.patch && !std::io::stdout().is_terminal() => patch::of(changes, &changed),
+            () if args.patch => safe(&patch::of(changes, &changed), paint),
+            () if args.stat => others.chain([stat(changes, paint)]).collect(),
+            () if args.names_only => others.chain([names(changes, paint)]).collect(),
+            () => others.chain([text(changes, paint)]).collect(),
+        }
     })?;
     Ok(Exit::DONE)
 }
@@ -155,11 +172,11 @@ fn texts(
 }
 
 /// A line for each change, and the lines of files that are otherwise.
-pub fn text(changes: &[Told], names_only: bool) -> String {
-    let mut text: String = changes.iter().map(one_line).collect();
-    for change in changes.iter().filter(|_| !names_only) {
+pub fn text(changes: &[Told], paint: Paint) -> String {
+    let mut text = names(changes, paint);
+    for change in changes {
         match &change.diff {
-            Some(lines) if !lines.is_empty() => text += &format!("\n{}", safe(lines)),
+            Some(lines) if !lines.is_empty() => text += &format!("\n{}", safe(lines, paint)),
             None if change.content => text += &format!("\nBinary files a/{0} and b/{0} differ\n", change.path),
             _ => {}
         }
@@ -167,13 +184,77 @@ pub fn text(changes: &[Told], names_only: bool) -> String {
     text
 }
 
-/// Lines of a file, made safe for a terminal.
-fn safe(lines: &str) -> String {
-    let one = |line: &str| line.split('\t').map(|part| name(part.as_bytes())).collect::<Vec<_>>().join("\t");
-    lines.split_inclusive('\n').map(|line| one(line.trim_end_matches('\n')) + "\n").collect()
+/// A line for each change. Directories whose times alone are otherwise are one line.
+pub fn names(changes: &[Told], paint: Paint) -> String {
+    let (times, others): (Vec<_>, Vec<_>) = changes.iter().partition(|change| change.is_time_of_directory());
+    let mut text: String = others.into_iter().map(|change| one_line(change, paint)).collect();
+    match &times[..] {
+        [] => {}
+        [one] => text += &one_line(one, paint),
+        all => {
+            let directories = format!("{} directories", all.len());
+            text += &format!("{} {directories}  (times set)\n", paint.text(AnsiColor::Yellow, "changed  "));
+        }
+    }
+    text
 }
 
-fn one_line(change: &Told) -> String {
+/// How many lines of each file are otherwise.
+fn stat(changes: &[Told], paint: Paint) -> String {
+    let is_shown = |change: &&Told| change.diff.is_some() || change.content;
+    let width = changes.iter().filter(is_shown).map(|change| change.path.to_string().chars().count()).max();
+    let (mut text, mut all) = (String::new(), (0, 0));
+    for change in changes.iter().filter(is_shown) {
+        let path = format!("{:1$}", change.path, width.unwrap_or(0));
+        match change.counts() {
+            Some((more, less)) => {
+                all = (all.0 + more, all.1 + less);
+                let (more, less) = (format!("{more:>6} +"), format!("{less:>6} -"));
+                let (more, less) = (paint.text(AnsiColor::Green, &more), paint.text(AnsiColor::Red, &less));
+                text += &format!("{path} {more}{less}\n");
+            }
+            None => {
+                let [before, after] =
+                    [&change.before, &change.after].map(|state| state.as_ref().map_or(0, |state| state.size));
+                text += &format!("{path} binary, {} -> {}\n", size(before), size(after));
+            }
+        }
+    }
+    text + &format!("{}: {} +, {} -\n", count(changes.len() as u64, "change"), all.0, all.1)
+}
+
+impl Told {
+    fn is_time_of_directory(&self) -> bool {
+        let (Some(before), Some(after)) = (&self.before, &self.after) else { return false };
+        let looks = |state: &State| (state.mode, state.uid, state.gid);
+        let is_same = after.kind == "directory" && looks(before) == looks(after) && self.xattrs.is_empty();
+        self.what == "changed" && is_same
+    }
+
+    /// Lines that come and go, where that is known.
+    fn counts(&self) -> Option<(usize, usize)> {
+        let lines = || self.diff.as_ref().map(|diff| diff.lines().skip(2));
+        let begin = |with: char| Some(lines()?.filter(|line| line.starts_with(with)).count());
+        Some((begin('+')?, begin('-')?))
+    }
+}
+
+/// Lines of a file, made safe for a terminal.
+fn safe(lines: &str, paint: Paint) -> String {
+    let one = |line: &str| line.split('\t').map(|part| name(part.as_bytes())).collect::<Vec<_>>().join("\t");
+    let colored = |line: &str| {
+        let safe = one(line.trim_end_matches('\n'));
+        match line.as_bytes().first() {
+            Some(b'+') => paint.text(AnsiColor::Green, &safe),
+            Some(b'-') => paint.text(AnsiColor::Red, &safe),
+            Some(b'@') => paint.text(AnsiColor::Cyan, &safe),
+            _ => safe,
+        }
+    };
+    lines.split_inclusive('\n').map(|line| colored(line) + "\n").collect()
+}
+
+fn one_line(change: &Told, paint: Paint) -> String {
     let from = change.from.as_ref().map_or(String::new(), |from| format!("{from} -> "));
     let mut notes = Vec::new();
     let is_file = |state: &&State| state.kind == "file";
@@ -210,5 +291,10 @@ fn one_line(change: &Told) -> String {
         });
     }
     let notes = if notes.is_empty() { String::new() } else { format!("  ({})", notes.join(", ")) };
-    format!("{:9} {from}{}{notes}\n", change.what, change.path)
+    let color = match change.what {
+        "created" => AnsiColor::Green,
+        "removed" => AnsiColor::Red,
+        _ => AnsiColor::Yellow,
+    };
+    format!("{} {from}{}{notes}\n", paint.text(color, &format!("{:9}", change.what)), change.path)
 }

@@ -6,7 +6,9 @@ use crate::output::{Name, Ui, count, name, size};
 use crate::parts::{self, Part};
 use crate::stat::ago;
 use serde::Serialize;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+use wholly::ParkedId;
 
 #[derive(Serialize)]
 struct Listed {
@@ -56,6 +58,31 @@ pub fn parked(dir: &std::path::Path, verb: &str) -> Result<Vec<Parked>, Failure>
         damage: parked.damage,
     };
     Ok(all.into_iter().map(one).collect())
+}
+
+/// The directory and the id in a command line. An id alone is that of a group in the current directory.
+pub fn operands(dir: &Path, id: Option<ParkedId>) -> (PathBuf, Option<ParkedId>) {
+    let alone = || dir.to_str()?.parse().ok().filter(|_| dir.symlink_metadata().is_err());
+    match id.is_none().then(alone).flatten() {
+        Some(id) => (".".into(), Some(id)),
+        None => (dir.into(), id),
+    }
+}
+
+/// The parked group that a command line means: without an id the newest one.
+pub fn group(verb: &str, dir: &Path, id: Option<ParkedId>) -> Result<(PathBuf, ParkedId), Failure> {
+    let (dir, id) = operands(dir, id);
+    let failed = |error| Failure::of_store(verb, &dir, error);
+    let newest = || {
+        let all = wholly::parked(&dir).map_err(failed)?;
+        let newest = all.iter().filter(|parked| parked.damage.is_none()).max_by_key(|parked| parked.parked_ns);
+        newest.map(|parked| parked.id).ok_or_else(|| {
+            Failure::new(format!("{verb} in {}", dir.display()), "nothing is parked")
+                .advice("`wholly run --park` parks what a command changes; `wholly list` lists what is parked")
+        })
+    };
+    let id = id.map_or_else(newest, Ok)?;
+    Ok((dir, id))
 }
 
 /// Lists what is parked.

@@ -31,6 +31,7 @@ mod html;
 mod init;
 mod limits;
 mod list;
+mod log;
 mod mount;
 mod mounts;
 mod named;
@@ -44,6 +45,7 @@ mod run;
 mod salvage;
 mod stat;
 mod survey;
+mod undo;
 mod volume;
 
 use args::{Cli, Verb};
@@ -129,6 +131,8 @@ fn run(verb: Verb, ui: &Ui) -> Result<Exit, Failure> {
         Verb::Salvage(args) => salvage::run(&args, ui),
         Verb::Deinit(args) => deinit::run(&args, ui),
         Verb::List(args) => list::run(&args, ui),
+        Verb::Log(args) => log::run(&args, ui),
+        Verb::Undo(args) => undo::run(&args, ui),
         Verb::Diff(args) => diff::run(&args, ui),
         Verb::Apply(args) => apply::run(&args, ui),
         Verb::Discard(args) => discard::run(&args, ui),

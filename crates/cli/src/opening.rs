@@ -44,6 +44,15 @@ pub fn open_on(medium: HostMedium, dir: &Path, options: Options) -> wholly::Resu
     Store::open_with(dir, options, HostOptions { medium, ..HostOptions::default() })
 }
 
+/// Closes a store once its log is empty. A temporary one is removed, unless something is kept in it, or another store
+/// may ask it what was decided. Whether it was.
+pub fn close(store: Store) -> wholly::Result<bool> {
+    let keeps = || Ok::<_, wholly::Error>(!store.parked()?.is_empty() || !store.undos()?.is_empty());
+    let goes = store.is_temporary()? && !keeps()? && !store.may_be_asked()?;
+    if goes { store.remove() } else { store.close() }?;
+    Ok(goes)
+}
+
 /// The process that has the store open for a mount that is not there any more, and whether that has an end for
 /// everybody: `umount` returns before all is taken home.
 fn ending(dir: &Path) -> Option<(u32, bool)> {

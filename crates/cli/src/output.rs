@@ -1,6 +1,7 @@
 //! Results as text for people or JSON for programs; sizes; names made safe for a terminal, and exact in JSON; progress.
 
 use crate::error::{Exit, Failure};
+use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 use serde_json::{Map, Value};
@@ -97,6 +98,11 @@ impl Ui {
         }
     }
 
+    /// The colours of stdout.
+    pub fn paint(&self) -> Paint {
+        Paint::on(&std::io::stdout())
+    }
+
     /// Prints a failure as JSON.
     pub fn print_failure(verb: Option<&str>, failure: &Failure) -> Result<(), Failure> {
         let mut object = envelope(verb);
@@ -122,6 +128,28 @@ impl Ui {
         }
         let style = ProgressStyle::with_template(template).expect("a template of our own").progress_chars("=> ");
         bar.with_style(style).with_message(message)
+    }
+}
+
+/// Colours of texts for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paint(bool);
+
+impl Paint {
+    /// No colours.
+    pub fn none() -> Paint {
+        Paint(false)
+    }
+
+    /// Colours where the stream is a terminal that has them, and nobody has asked for none (`NO_COLOR`).
+    pub fn on(stream: &impl anstream::stream::RawStream) -> Paint {
+        Paint(anstream::AutoStream::choice(stream) != anstream::ColorChoice::Never)
+    }
+
+    /// A text in a colour.
+    pub fn text(self, color: AnsiColor, text: &str) -> String {
+        let style = if self.0 { color.on_default() } else { Style::new() };
+        format!("{style}{text}{style:#}")
     }
 }
 
@@ -196,6 +224,11 @@ impl Name {
     /// Where the directory really is, or as it was named if that cannot be found out.
     pub fn of_dir(dir: &Path) -> Name {
         dir.canonicalize().unwrap_or_else(|_| dir.to_path_buf()).into()
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
     }
 
     /// A path in this directory.

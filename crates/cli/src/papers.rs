@@ -7,7 +7,7 @@ use crate::list::parked;
 use crate::output::{name, print};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Asks `wholly candidates` first: it knows names that only this machine has. `_wholly_words` is what clap generates.
 const BASH: &str = r#"
@@ -74,6 +74,7 @@ pub fn candidates(args: &CandidatesArgs) -> Result<Exit, Failure> {
     let names = match (verb, named.as_slice()) {
         (Some("crash"), _) => crash::names(words.last().map(|word| &**word)),
         (Some("diff" | "discard"), [dir]) => groups(dir),
+        (Some("undo"), [dir]) => undos(dir),
         // DIR ID DIR ID ...
         (Some("apply"), [.., dir]) if named.len() % 2 == 1 => groups(dir),
         _ => Vec::new(),
@@ -85,12 +86,21 @@ pub fn candidates(args: &CandidatesArgs) -> Result<Exit, Failure> {
 
 /// The parked groups of a store, if there is one: a shell passes the directory as it was typed.
 fn groups(dir: &str) -> Vec<(String, String)> {
-    let dir = match (dir.strip_prefix("~/"), std::env::home_dir()) {
+    let parked = parked(&as_typed(dir), "list").unwrap_or_default();
+    parked.into_iter().map(|group| (group.id, group.note)).collect()
+}
+
+/// The commands that can be taken back.
+fn undos(dir: &str) -> Vec<(String, String)> {
+    let undos = wholly::undos(as_typed(dir)).unwrap_or_default();
+    undos.into_iter().map(|undo| (undo.id.to_string(), undo.note)).collect()
+}
+
+fn as_typed(dir: &str) -> PathBuf {
+    match (dir.strip_prefix("~/"), std::env::home_dir()) {
         (Some(rest), Some(home)) => home.join(rest),
         _ => PathBuf::from(dir),
-    };
-    let parked = parked(Path::new(&dir), "list").unwrap_or_default();
-    parked.into_iter().map(|group| (group.id, group.note)).collect()
+    }
 }
 
 /// Writes `wholly.1` and a page for each verb.

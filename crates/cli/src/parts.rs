@@ -1,4 +1,4 @@
-//! What a run over several directories has parked: the parts belong together.
+//! What a run over several directories has parked, or can be undone by: the parts belong together.
 
 use crate::error::Failure;
 use crate::output::{Name, shown};
@@ -67,10 +67,10 @@ pub fn all(verb: &str, mut named: Vec<(PathBuf, ParkedId)>, spared: bool) -> Res
                     continue;
                 }
                 PartState::Gone if spared => continue,
-                PartState::Gone => "that one was applied or discarded alone",
+                PartState::Gone => "that one was taken alone",
                 PartState::Away => "its store cannot be found",
             };
-            let what = format!("{id} was parked together with {} in {}, and {why}", part.id, shown(&part.dir));
+            let what = format!("{id} belongs together with {} in {}, and {why}", part.id, shown(&part.dir));
             let advice = match part.state {
                 PartState::Gone => format!(
                     "to {verb} this part alone: `wholly {verb} --only {0} {id}`; to discard it: `wholly discard {0} \
@@ -92,7 +92,7 @@ pub fn all(verb: &str, mut named: Vec<(PathBuf, ParkedId)>, spared: bool) -> Res
 pub fn warn(verb: &str, dir: &Path, id: ParkedId) -> Vec<Part> {
     let left: Vec<_> = of(dir, id).into_iter().filter(|part| part.state == "parked").collect();
     for part in &left {
-        eprintln!("wholly: {verb}: only {id}; parked together with it, and still parked: {}", part.shown());
+        eprintln!("wholly: {verb}: only {id}; it belongs together with {}", part.shown());
     }
     left
 }

@@ -166,9 +166,7 @@ fn recover(store: Store, dir: &Path, start: Instant, ui: &Ui) -> Result<Recovere
     if recovered.conflicts.is_empty() {
         write_back(&store, ui).map_err(failed)?;
         recovered.written_back_bytes = store.stat().home_bytes_written;
-        let is_needed = || Ok(!store.parked()?.is_empty() || store.may_be_asked()?);
-        recovered.removed = store.is_temporary().map_err(failed)? && !is_needed().map_err(failed)?;
-        if recovered.removed { store.remove() } else { store.close() }.map_err(failed)?;
+        recovered.removed = opening::close(store).map_err(failed)?;
     }
     recovered.seconds = start.elapsed().as_secs_f64();
     Ok(recovered)

@@ -50,7 +50,7 @@ fn pages() -> Vec<(String, String)> {
 
 fn wholly(words: &[String]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wholly"));
-    command.args(words).env("WHOLLY_REGISTRY", "").stdin(Stdio::null());
+    command.args(words).env("WHOLLY_REGISTRY", "").env("WHOLLY_KEEP_UNDO", "no").stdin(Stdio::null());
     command
 }
 
@@ -111,20 +111,29 @@ fn is_id(word: &str) -> bool {
     word.split_once('-').is_some_and(|(a, b)| a.parse::<u64>().is_ok() && b.parse::<u64>().is_ok())
 }
 
-/// Makes a store in `dir`, and parks something in it if wanted; returns the group's id.
-fn make_store(dir: &Path, parks: bool) -> Option<String> {
+/// Makes a store in `dir`, and in it what the verb takes: a parked group, or a command that can be undone. Gives its
+/// id.
+fn make_store(dir: &Path, verb: &str) -> Option<String> {
     let words = |words: &[&str]| -> Vec<String> { words.iter().map(|word| word.to_string()).collect() };
     let place = dir.to_str().unwrap();
     let made = output(&mut wholly(&words(&["init", place])));
     assert!(made.status.success(), "{made:?}");
-    parks.then(|| {
-        let parked = words(&["run", "--park", "--", "sh", "-c", STAND_IN]);
-        let parked = output(wholly(&parked).current_dir(dir));
-        assert_eq!(parked.status.code(), Some(121), "{parked:?}");
-        let listed = output(&mut wholly(&words(&["list", place])));
-        let text = String::from_utf8(listed.stdout).unwrap();
-        text.split(' ').next().unwrap().to_string()
-    })
+    let (options, code, list) = match verb {
+        "undo" => (&["--keep-undo", "1G"][..], 0, "log"),
+        verb if takes_group(verb) => (&["--park"][..], 121, "list"),
+        _ => return None,
+    };
+    let run = words(&[&["run"], options, &["--", "sh", "-c", STAND_IN]].concat());
+    let run = output(wholly(&run).current_dir(dir));
+    assert_eq!(run.status.code(), Some(code), "{run:?}");
+    let listed = output(&mut wholly(&words(&[list, place])));
+    let text = String::from_utf8(listed.stdout).unwrap();
+    Some(text.split(' ').next().unwrap().to_string())
+}
+
+/// Whether a verb works on what `wholly run` has left.
+fn takes_group(verb: &str) -> bool {
+    ["diff", "apply", "discard", "undo"].contains(&verb)
 }
 
 /// The words are such as the command line takes: it explains itself only after it has read them.
@@ -139,10 +148,9 @@ fn is_understood(words: &[String]) {
 fn run(line: &str, variables: &[(&str, &str)], number: usize, can_run: bool) {
     let words: Vec<String> = line.split_whitespace().map(|word| word.trim_matches('\'').to_string()).collect();
     is_understood(&words);
-    let verb = words.iter().find(|word| !word.starts_with("--")).unwrap().clone();
+    let verb = words.iter().find(|word| !word.starts_with('-')).unwrap().clone();
     let ordered: Vec<String> = [verb.clone()].into_iter().chain(words.iter().cloned()).collect();
-    let parks = ["diff", "apply", "discard"].contains(&&*verb);
-    if not_run(&ordered).is_some() || ((verb == "run" || parks) && !can_run) {
+    if not_run(&ordered).is_some() || ((verb == "run" || takes_group(&verb)) && !can_run) {
         return;
     }
     let scratch = Scratch::new(number);
@@ -150,20 +158,23 @@ fn run(line: &str, variables: &[(&str, &str)], number: usize, can_run: bool) {
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
         match word.as_str() {
+            "--" if verb == "apply" => real.push(word),
             "--" => {
                 real.extend(["--", "sh", "-c", STAND_IN].map(String::from));
                 break;
             }
-            "--log-size" | "--view" | "--replay" => real.extend([word, words.next().unwrap()]),
+            "--log-size" | "--view" | "--replay" | "--keep-undo" => real.extend([word, words.next().unwrap()]),
             "--html" => real.extend([word, scratch.0.join(words.next().unwrap()).display().to_string()]),
-            word if word.starts_with("--") || word == verb => real.push(word.into()),
+            word if word.starts_with("--") || word == verb || real.last().is_some_and(|it| it == "--") => {
+                real.push(word.into());
+            }
             word if is_id(word) => real.push(id.take().expect("a store stands before it")),
             // Where a store is salvaged to is not there yet.
             _ if verb == "salvage" && is_named => real.push(scratch.0.join("salvaged").display().to_string()),
             shown => {
                 let dir = scratch.dir(shown);
                 if !["init", "run"].contains(&&*verb) {
-                    id = make_store(&dir, parks);
+                    id = make_store(&dir, &verb);
                 }
                 is_named = true;
                 real.push(dir.display().to_string());
@@ -172,7 +183,7 @@ fn run(line: &str, variables: &[(&str, &str)], number: usize, can_run: bool) {
     }
     let here = scratch.0.join("here");
     if !is_named && !["init", "run", "crash"].contains(&&*verb) {
-        make_store(&here, false);
+        make_store(&here, &verb);
     }
     let mut command = wholly(&real);
     command
@@ -315,7 +326,7 @@ fn what_is_shown_is_compared() {
 
 #[test]
 fn examples_of_the_help() {
-    let verbs = "run list diff apply discard init mount stat recover check salvage deinit dump crash bench"
+    let verbs = "run list diff apply discard log undo init mount stat recover check salvage deinit dump crash bench"
         .split(' ')
         .map(Some);
     let (can_run, mut number) = (can_run(), 1000);

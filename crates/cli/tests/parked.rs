@@ -265,3 +265,124 @@ fn shells_complete_parked_groups() {
         assert!(said == wanted || *shell == "fish" && said.contains(&wanted), "{shell}: {output:?}");
     }
 }
+
+/// Without a directory and an id, the verbs take the newest group of the current one; when nothing is parked any more,
+/// nothing of Wholly is left.
+#[test]
+fn the_newest_is_meant_where_none_is_named() {
+    let Some(rig) = Rig::new("parked-newest") else { return };
+    let dir = rig.dir("dir", "echo one > a; mkdir d d/e; echo x > d/e/f");
+    let here = |words: &[&str]| common::wholly_in(&dir, words);
+    here(&["diff"]).exits(8);
+    for script in ["echo two >> a", "rm d/e/f; echo new > new"] {
+        assert_eq!(common::run::run(&dir, &["--park"], script).status.code(), Some(121));
+    }
+    let ids: Vec<String> = common::wholly(&["list", "--json", dir.to_str().unwrap()]).json()["groups"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|group| group["id"].as_str().unwrap().into())
+        .collect();
+    let newest = here(&["diff", "--names-only"]);
+    newest.exits(0);
+    assert!(newest.out.contains("removed   d/e/f") && !newest.out.contains("  a"), "{}", newest.out);
+    let older = here(&["diff", &ids[0]]);
+    older.exits(0);
+    assert!(older.out.contains("+two"), "{}", older.out);
+    let stat = here(&["diff", "--stat", &ids[0]]);
+    assert_eq!(stat.out, "a      1 +     0 -\n1 change: 1 +, 0 -\n");
+    here(&["apply"]).exits(0);
+    assert!(!dir.join("d/e/f").exists() && dir.join("new").exists() && dir.join(".wholly").exists());
+    here(&["discard"]).exits(0);
+    here(&["discard"]).exits(8);
+    assert_eq!(std::fs::read(dir.join("a")).unwrap(), b"one\n");
+    assert_eq!(common::run::traces(&dir), [] as [&std::path::Path; 0]);
+}
+
+/// The patch of a parked group is what git and `patch` read, for new, removed, renamed and changed files with names of
+/// any kind.
+#[test]
+fn what_is_parked_can_be_patched_elsewhere() {
+    let Some(rig) = Rig::new("parked-patch") else { return };
+    if !common::may_run(&["git", "patch"]) {
+        return;
+    }
+    let before = "seq 100 > a; seq 100 > 'b c'; echo gone > gone; seq 50 > old; echo x > keep; printf 'no end' > n; \
+                  seq 9 > tab\\\"; chmod 644 *";
+    let script = "sed -i 's/^90$/ninety/' a; sed -i 's/^90$/ninety/' 'b c'; rm gone; mv old new; chmod 755 keep; \
+                  printf 'still no end' > n; mkdir d; echo made > d/made; : > empty; echo ten >> tab\\\"";
+    let dir = rig.dir("dir", before);
+    let wanted = rig.dir("wanted", &format!("{before}; {script}; sed -i 1d a"));
+    let copies = ["patched", "applied"].map(|name| rig.copy(name, &dir));
+    assert_eq!(common::run::run(&dir, &["--park"], script).status.code(), Some(121));
+    let patch = common::wholly_in(&dir, &["diff", "--patch"]);
+    patch.exits(0);
+    assert_eq!(patch.err, "", "all of it is in the patch");
+    std::fs::write(rig.path("patch"), &patch.out).unwrap();
+    for (tool, copy) in ["patch -p1 --no-backup-if-mismatch", "git apply --whitespace=nowarn"].into_iter().zip(copies) {
+        // The same lines in a file that is another one by now.
+        succeeds(&mut shell(&copy, &format!("sed -i 1d a; {tool} < ../patch")));
+        succeeds(std::process::Command::new("diff").arg("-r").args([&copy, &wanted]));
+        assert_eq!(succeeds(&mut shell(&copy, "stat -c %a keep")), b"755\n");
+    }
+    // What has been changed since is not told of as if it had been so; nor what a patch has no words for.
+    succeeds(&mut shell(&dir, "echo mine >> a"));
+    let patch = common::wholly_in(&dir, &["diff", "--patch"]);
+    assert!(patch.err.contains("not in the patch: ") && patch.err.contains("  a  ("), "{}", patch.err);
+    assert!(!patch.out.contains("a/a") && patch.out.contains("+made"), "{}", patch.out);
+    common::wholly_in(&dir, &["discard"]).exits(0);
+    assert_eq!(common::run::run(&dir, &["--park"], "ln -s a l; head -c 9 /dev/zero > zeros").status.code(), Some(121));
+    let patch = common::wholly_in(&dir, &["diff", "--patch"]);
+    assert_eq!(patch.out, "");
+    assert!(patch.err.contains("created   l  (link)") && patch.err.contains("created   zeros"), "{}", patch.err);
+}
+
+/// A part is applied with what it needs, and the rest can follow; and where others have changed the same, what they
+/// have changed stays.
+#[test]
+fn a_part_is_applied_and_the_rest_follows() {
+    let Some(rig) = Rig::new("parked-part") else { return };
+    let before = "mkdir d e; echo one > a; echo two > b; echo three > d/c; echo four > e/x; echo five > f; ln f e/link; echo old > v";
+    let script = "echo more >> a; mkdir -p n/m; echo 1 > n/m/f; echo 2 > n/g; mv b d/b2; rm -r e; mv d moved; \
+                  echo in > moved/new; chmod 600 moved/c; mv v w; echo fresh > v";
+    let after = rig.dir("after", &format!("{before}; {script}"));
+    let parked = |name: &str| {
+        let dir = rig.dir(name, before);
+        assert_eq!(common::run::run(&dir, &["--park"], script).status.code(), Some(121));
+        dir
+    };
+    let is_after = |dir: &std::path::Path, what: &str| {
+        let seen = common::tree::Tree::of(dir).but_for_a_store();
+        let names = |dir: &std::path::Path| {
+            let find = "find . -path ./.wholly -prune -o -printf '%P %m %n %l\\n' | sort; cat $(find . -type f -not -path './.wholly/*' | sort)";
+            String::from_utf8(succeeds(&mut shell(dir, find))).unwrap()
+        };
+        assert_eq!(names(dir), names(&after), "{what}: {seen:?}");
+    };
+    let orders: [&[&str]; 6] =
+        [&["a"], &["n/m/f", "n"], &["moved", "n/g"], &["e", "a", "v"], &["w", "moved/b2"], &["d", "b", "e/x", "n/m"]];
+    for (i, order) in orders.iter().enumerate() {
+        let dir = parked(&format!("dir{i}"));
+        for path in *order {
+            let part = common::wholly_in(&dir, &["apply", "--", &format!("./{path}/")]);
+            assert!(matches!(part.code, Some(0 | 8)), "{order:?}, {path}: {}{}", part.out, part.err);
+            common::wholly_in(&dir, &["check"]).exits(0);
+        }
+        common::wholly_in(&dir, &["apply"]).exits(0);
+        is_after(&dir, &format!("{order:?}"));
+        assert_eq!(common::run::traces(&dir), [] as [&std::path::Path; 0]);
+    }
+    let dir = parked("ours");
+    succeeds(&mut shell(&dir, "echo mine >> a; mkdir n; echo mine > n/own; echo mine > e/own"));
+    let refused = common::wholly_in(&dir, &["apply", "--", "a"]);
+    refused.exits(123);
+    let applied = common::wholly_in(&dir, &["apply", "--ours"]);
+    applied.exits(0);
+    for path in ["a", "n", "e/own"] {
+        assert!(applied.out.contains(&format!("\n  {path}: ")), "{path}: {}", applied.out);
+    }
+    let all = "cat a n/own e/own moved/b2 moved/new w v; ls n e; stat -c %a moved/c";
+    let all = String::from_utf8(succeeds(&mut shell(&dir, all))).unwrap();
+    assert_eq!(all, "one\nmine\nmine\nmine\ntwo\nin\nold\nfresh\ne:\nown\n\nn:\nown\n600\n");
+    assert_eq!(common::run::traces(&dir), [] as [&std::path::Path; 0]);
+}

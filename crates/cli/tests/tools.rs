@@ -192,7 +192,7 @@ fn pages_render_without_warnings() {
             String::from_utf8_lossy(&rendered.stderr)
         );
     }
-    assert_eq!(pages, 21, "one for the command, and one for each verb");
+    assert_eq!(pages, 23, "one for the command, and one for each verb");
 }
 
 #[test]

@@ -78,6 +78,7 @@ impl Rig {
         // What only the superuser finds is not in his way.
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
         command.current_dir(dir).env("HOME", "/nowhere").env("WHOLLY_REGISTRY", "").stdin(Stdio::null());
+        command.env("WHOLLY_KEEP_UNDO", "no");
         command
     }
 

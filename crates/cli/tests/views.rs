@@ -13,7 +13,7 @@ const KIND: &str = "stat -f -c %T .";
 fn run(dir: &Path, options: &[&str], script: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wholly"));
     command.arg("run").args(options).args(["--", "sh", "-c", script]).current_dir(dir).env("WHOLLY_REGISTRY", "");
-    command.output().unwrap()
+    command.env("WHOLLY_KEEP_UNDO", "no").output().unwrap()
 }
 
 fn kind(output: &Output) -> &str {
@@ -45,7 +45,7 @@ fn where_there_are_none_he_has_a_mount_of_ours() {
     );
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", &script, env!("CARGO_BIN_EXE_wholly")]).current_dir(&above);
-    let output = command.env("WHOLLY_REGISTRY", "").output().unwrap();
+    let output = command.env("WHOLLY_REGISTRY", "").env("WHOLLY_KEEP_UNDO", "no").output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(out, "125\nfuseblk\n0\nfile\n", "{err}");
     assert!(

@@ -12,8 +12,8 @@ use wholly_host::{
 
 use crate::error::{Error, Result};
 use crate::hostdir::{
-    ByPath, Finding, FindingKind, Parked, ParkedId, Part, Report, check_on, is_own_folder, parked_on, parts_on,
-    slots_of,
+    ByPath, Finding, FindingKind, KeptUndo, Parked, ParkedId, Part, Report, check_on, is_own_folder, parked_on,
+    parts_on, slots_of, undos_on,
 };
 use crate::open::{GUEST, LOG, home_error};
 
@@ -82,6 +82,19 @@ pub fn parked(dir: impl AsRef<Path>) -> Result<Vec<Parked>> {
         return Err(Error::NotAStore(dir.display().to_string()));
     }
     parked_on(&host)
+}
+
+/// The undo that is kept in the store in `dir`, the oldest first: looked at from outside, as by [`parked`].
+///
+/// # Errors
+/// Those of [`parked`].
+pub fn undos(dir: impl AsRef<Path>) -> Result<Vec<KeptUndo>> {
+    let dir = dir.as_ref();
+    let host = HostDir::open(dir, HostOptions::default())?;
+    if !StoreHome::exists(&host)? {
+        return Err(Error::NotAStore(dir.display().to_string()));
+    }
+    undos_on(&host)
 }
 
 /// The other parts of a parked group of the store in `dir` that was [parked together](crate::StoreVfs::park_together)

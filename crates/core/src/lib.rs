@@ -51,13 +51,13 @@ mod salvage;
 pub mod site;
 pub mod vfs;
 
-pub use check::{check, clear_unfinished, parked, parts, tidy};
+pub use check::{check, clear_unfinished, parked, parts, tidy, undos};
 #[doc(hidden)]
 pub use hostdir::{Baseline, Identity, Neighbours};
 pub use hostdir::{
-    Change, CheckpointReport, Decided, Fate, File, Finding, FindingKind, Group, LAYER, LONGEST_NOTE, Options, Parked,
-    Part, PartState, Policy, RecoveryReport, Released, Report, Review, Salvaged, SalvagedGroup, Side, Store, StoreStat,
-    StoreVfs, What, Writer, XattrChange,
+    Change, CheckpointReport, Decided, Fate, File, Finding, FindingKind, Group, KeepUndo, KeptUndo, LAYER,
+    LONGEST_NOTE, Options, Parked, Part, PartState, Policy, RecoveryReport, Released, Report, Review, Salvaged,
+    SalvagedGroup, Side, Store, StoreStat, StoreVfs, UndoFate, What, Writer, XattrChange,
 };
 pub use mount::MountGroup;
 pub use salvage::salvage;

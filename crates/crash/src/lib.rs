@@ -29,6 +29,7 @@ pub mod sequences;
 mod setting;
 mod store;
 mod subject;
+pub mod taken_back;
 mod tree;
 pub mod volume;
 mod workload;

@@ -16,6 +16,8 @@ use crate::workload::{FRESH, Start, Workload};
 pub(crate) const OWN: &str = ".wholly";
 /// In it, what is parked.
 const PARKED: &str = ".wholly/parked/";
+/// In it, what is kept of objects without a name.
+const ANCHORS: &str = ".wholly/anchor/";
 /// The file that says that the store is a guest.
 const GUEST: &str = ".wholly/guest";
 
@@ -328,8 +330,15 @@ fn note_of(content: &[u8]) -> Option<u32> {
 /// All that is at home. In the store's own folder there may be empty folders, what is parked, and the mark of a guest.
 pub(crate) fn at_home(image: &Image) -> Result<State, String> {
     let (mut found, mut parked, mut guest) = (Found::default(), Vec::new(), false);
-    for it in image.names() {
+    let names = image.names();
+    let of_kept = |path: &[u8]| path.starts_with(PARKED.as_bytes()) && path.ends_with(b".kept");
+    let has_kept = names.iter().any(|it| of_kept(&it.path));
+    for it in names {
         let path = String::from_utf8_lossy(&it.path).into_owned();
+        // An undo that is kept, and what it holds.
+        if has_kept && (of_kept(&it.path) || path.ends_with(".made") || path.starts_with(ANCHORS)) {
+            continue;
+        }
         if path == GUEST {
             guest = true;
             continue;

@@ -43,11 +43,27 @@ fn all_directories_have_their_group_or_none() {
 fn all_or_none(setting: &Setting, all: &[&[&str]], failing: &[(usize, Site)], at_once: bool) {
     let runs = all.iter().map(|scripts| (*scripts, None));
     for (scripts, fails) in runs.chain(failing.iter().map(|fails| (ALL[0], Some(*fails)))) {
-        let how = How { at_once, fails };
+        let how = How { at_once, fails, ..How::default() };
         let outcome = explore(scripts, how, setting, &limits())
             .unwrap_or_else(|what| panic!("{}, {scripts:?}, {how:?}: {what}", setting.name));
         println!("{}, {}, {how:?}: {outcome:?}", setting.name, scripts.join(" and "));
         assert!(outcome.points > 5 && outcome.nested * 10 > outcome.images, "{outcome:?}");
+    }
+}
+
+/// What takes back the groups of a joint commit is one, too.
+#[test]
+fn all_directories_are_taken_back_or_none() {
+    let settings = if is_long() { &["disk", "disk-ext4", "pmem"][..] } else { &["disk"] };
+    for setting in settings {
+        let setting = Setting::named(setting);
+        for scripts in &ALL[..if is_long() { ALL.len() } else { 3 }] {
+            let how = How { at_once: true, takes_back: true, ..How::default() };
+            let outcome = explore(scripts, how, &setting, &limits())
+                .unwrap_or_else(|what| panic!("{}, {scripts:?}: {what}", setting.name));
+            println!("{}, {}: {outcome:?}", setting.name, scripts.join(" and "));
+            assert!(outcome.points > 5 && outcome.nested * 10 > outcome.images, "{outcome:?}");
+        }
     }
 }
 
@@ -124,7 +140,7 @@ fn every_mutant_of_a_joint_commit_is_noticed() {
         let mut runs = [false, true].into_iter().flat_map(|at_once| {
             let runs = ALL.iter().map(|scripts| (*scripts, None));
             let runs = runs.chain(FAILING.iter().map(|fails| (ALL[0], Some(*fails))));
-            runs.map(move |(scripts, fails)| (scripts, How { at_once, fails }))
+            runs.map(move |(scripts, fails)| (scripts, How { at_once, fails, ..How::default() }))
         });
         let noticed = runs.find_map(|(scripts, how)| explore(scripts, how, &broken, &Limits::quick()).err());
         println!("{}: {}", broken.name, noticed.as_deref().or(proof.map(|proof| proof.2)).unwrap_or("NOT NOTICED"));

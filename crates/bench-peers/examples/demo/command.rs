@@ -3,7 +3,7 @@
 //! The command is an upgrade, as a person would write it: the next version of every file is unpacked over the tree by
 //! tar, which says each name, and what is no more is removed. When it has said some of them, it is killed with all that
 //! runs it. The tree is then put right by the next `wholly run`, and its hash is that of before. Without Wholly it is
-//! neither that nor the hash of after.
+//! neither that nor the hash of after. At last the upgrade runs to its end, and `wholly undo` takes it back.
 
 use crate::scene::{Stop, Tree};
 use indicatif::ProgressBar;
@@ -109,10 +109,12 @@ impl<'a> Stage<'a> {
             }
             bar.set_position(begun.elapsed().min(duration).as_millis() as u64);
         }
-        succeeded("wholly run", &self.as_group(&dir, &[], UPGRADE).output()?)?;
+        succeeded("wholly run", &self.as_group(&dir, &["--keep-undo", "1G"], UPGRADE).output()?)?;
         is(&dir, after, "run to its end")?;
         told.review = self.review(&dir)?;
         is(&dir, after, "looked at and discarded")?;
+        succeeded("wholly undo", &self.wholly().arg("undo").arg(&dir).output()?)?;
+        is(&dir, before, "undone")?;
         Ok(told)
     }
 
@@ -175,8 +177,8 @@ impl<'a> Stage<'a> {
 
     fn wholly(&self) -> Command {
         let mut command = Command::new(self.wholly);
-        // The user's stores are no business of this.
-        command.env("WHOLLY_REGISTRY", "");
+        // The user's stores are no business of this, and an undo is kept where that is asked for.
+        command.env("WHOLLY_REGISTRY", "").env("WHOLLY_KEEP_UNDO", "no");
         command
     }
 
@@ -224,6 +226,7 @@ impl Told {
         for text in shown.iter().take(SHOWN) {
             println!("      {text}");
         }
+        line("`wholly undo`", hex(self.before), "as before the upgrade");
         println!("without Wholly: half-done after {} of {PLAIN_KILLS} kills of the same command\n", self.half_done);
     }
 }
@@ -253,14 +256,14 @@ fn is(dir: &Path, wanted: u64, when: &str) -> Result<()> {
     }
 }
 
-/// Of all names, modes and contents.
+/// Of all names, modes and contents, but for the store's own folder.
 fn hash(dir: &Path) -> Result<u64> {
     let mut hasher = DefaultHasher::new();
     let mut todo = vec![dir.to_path_buf()];
     while let Some(at) = todo.pop() {
         let mut paths = std::fs::read_dir(&at)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
         paths.sort();
-        for path in paths {
+        for path in paths.into_iter().filter(|path| *path != dir.join(".wholly")) {
             let stat = path.symlink_metadata()?;
             hasher.write(path.strip_prefix(dir)?.as_os_str().as_encoded_bytes());
             hasher.write_u32(stat.permissions().mode());

@@ -19,6 +19,8 @@ pub(crate) struct Job {
     pub prepare: Box<dyn Fn() -> Result<()>>,
     /// That the command has done what it is for.
     pub judge: Box<dyn Fn() -> Result<()>>,
+    /// That the command was undone, where that is measured.
+    pub undone: Option<Box<dyn Fn() -> Result<()>>>,
 }
 
 impl Job {
@@ -39,6 +41,7 @@ pub(crate) fn missing(case: &str) -> Option<String> {
 fn programs(case: &str) -> &'static [&'static str] {
     match case {
         "true_100k" => &["true"],
+        "change_15" => &["sh", "rm"],
         "tar_10k" => &["tar"],
         "rm_rf" => &["tar", "rm"],
         "git_clone" => &["git"],
@@ -59,6 +62,7 @@ pub(crate) fn job(case: &Case, scratch: &Path, dir: &Path) -> Result<Job> {
         needs_sync: true,
         prepare,
         judge,
+        undone: None,
     };
     let last = case.files - 1;
     let empty = || -> Box<dyn Fn() -> Result<()>> {
@@ -79,6 +83,36 @@ pub(crate) fn job(case: &Case, scratch: &Path, dir: &Path) -> Result<Job> {
             (0..case.files).try_for_each(|n| std::fs::write(dir.join(n.to_string()), &text))?;
             let judge = has(dir.join(last.to_string()), case.file_bytes);
             Job { needs_sync: false, ..job(&["true"], Box::new(|| Ok(())), judge) }
+        }
+        "change_15" => {
+            std::fs::create_dir(&dir)?;
+            let old = text(0, case.file_bytes);
+            (0..case.files).try_for_each(|n| std::fs::write(dir.join(n.to_string()), &old))?;
+            let script = "for n in 0 1 2 3 4; do echo new > $n; echo new > new$n; done; rm 5 6 7 8 9";
+            let (at, is) = (dir.clone(), old.clone());
+            let prepare = move || {
+                (0..10).try_for_each(|n: u32| std::fs::write(at.join(n.to_string()), &is))?;
+                for name in (0..5).map(|n| format!("new{n}")).filter(|name| at.join(name).exists()) {
+                    std::fs::remove_file(at.join(name))?;
+                }
+                // What the turn before has kept.
+                let store = at.join(wholly_host::HOME);
+                if store.exists() {
+                    std::fs::remove_dir_all(store)?;
+                }
+                Ok(())
+            };
+            let at = dir.clone();
+            let is_new = move || Ok(std::fs::read(at.join("0"))? == b"new\n" && !at.join("9").exists());
+            let at = dir.clone();
+            let is_old =
+                move || Ok(std::fs::read(at.join("0"))? == old && at.join("9").exists() && !at.join("new4").exists());
+            let judge = |is: Box<dyn Fn() -> Result<bool>>, what: &'static str| -> Box<dyn Fn() -> Result<()>> {
+                Box::new(move || if is()? { Ok(()) } else { Err(what.into()) })
+            };
+            let changed = judge(Box::new(is_new), "it has not changed all of it");
+            let undone = Some(judge(Box::new(is_old), "it is not as it was"));
+            Job { undone, ..job(&["sh", "-c", script], Box::new(prepare), changed) }
         }
         "tar_10k" => {
             make_tree(&source, &case)?;

@@ -6,6 +6,8 @@
 //! | `overlayfs` | the command in the kernel's overlayfs alone, whose changes nobody takes home: what of `wholly_run` is not ours |
 //! | `wholly_run` | `wholly run`, with the view that it chooses: an overlay, where the superuser runs it |
 //! | `wholly_run_fuse` | `wholly run --view fuse` |
+//! | `wholly_run_kept` | `wholly run --keep-undo 1G`, in `change_15`; the others keep no undo |
+//! | `wholly_undo` | `wholly undo` of what that has changed |
 //!
 //! All run the same command in the same directory, in turns; the figure is the ratio to the median of `plain`, in the
 //! same run. The table also has by how much a row's time exceeds that of `plain`: two bounds are of that kind.
@@ -17,8 +19,8 @@
 //!   installs by itself.
 //! - `overlayfs`: the same, with its unmount before the `syncfs`. It is mounted outside of the clock, and nothing that
 //!   it holds is in the directory then.
-//! - The others: from the start of `wholly run` until it has ended. The directory was no store before and is none
-//!   afterwards; all of it is home, durably.
+//! - The others: from the start of `wholly run` (or `wholly undo`) until it has ended. The directory was no store
+//!   before and is none afterwards, unless an undo is kept in it; all of it is home, durably.
 //! - What the directory holds when a turn begins is the same in each, is made outside of the clock, and is synced. What
 //!   the command reads (the archive, the repository, the package) lies beside the directory, in the page cache.
 //! - `cpu_ns_per_group` is the processor time of what was started, in the kernel's ticks of ten milliseconds.
@@ -40,7 +42,12 @@ use std::time::Instant;
 /// The base, the kernel's own, and ours, with what is said to them.
 const PLAIN: &str = "plain";
 const OVERLAYFS: &str = "overlayfs";
-const OURS: [(&str, &[&str]); 2] = [("wholly_run", &[]), ("wholly_run_fuse", &["--view", "fuse"])];
+const OURS: [(&str, &[&str]); 2] =
+    [("wholly_run", &["--keep-undo", "no"]), ("wholly_run_fuse", &["--keep-undo", "no", "--view", "fuse"])];
+
+/// Where undo is measured: what runs the command and keeps its undo, and what takes it back.
+const KEPT: (&str, &[&str]) = ("wholly_run_kept", &["--keep-undo", "1G"]);
+const UNDO: &str = "wholly_undo";
 
 /// Runs the cases of `plan` with the command `program`, with those systems that `chosen` names or all of them.
 ///
@@ -76,9 +83,11 @@ pub fn run(
                 let (case, medium, system) = (case.name.to_owned(), medium.name(), Some(OVERLAYFS.to_owned()));
                 report.skipped.push(Skipped { case, medium, system, reason: "mounting needs root".into() });
             }
+            let job = jobs::job(case, &place.dir, &place.dir.join("turn"))?;
+            let undo = [KEPT.0, UNDO].into_iter().filter(|name| job.undone.is_some() && is_wanted(name));
+            let systems: Vec<&str> = systems.iter().copied().chain(undo).collect();
             let mut figures = Figures::of(&systems);
-            take_turns(plan, &jobs::job(case, &place.dir, &place.dir.join("turn"))?, program, &place, &mut figures)
-                .map_err(|e| format!("{label}: {e}"))?;
+            take_turns(plan, &job, program, &place, &mut figures).map_err(|e| format!("{label}: {e}"))?;
             report.rows.extend(rows(case, medium, PLAIN, &figures));
         }
     }
@@ -104,12 +113,16 @@ fn take_turns(plan: &Plan, job: &Job, program: &Path, place: &Place, figures: &m
         for i in 0..figures.len() {
             let system = figures[(turn + i) % figures.len()].system;
             (job.prepare)()?;
+            if system == UNDO {
+                run_in(&job.dir, &ours(KEPT.1))?;
+            }
             sync_file_system(&place.dir)?;
             let mut overlay = if system == OVERLAYFS { Some(Overlay::mount(&job.dir)?) } else { None };
             let device = place.device_bytes_written();
             let (cpu, start) = (ticks_ns("self", Whose::Children)?, Instant::now());
-            match OURS.iter().find(|ours| ours.0 == system) {
+            match OURS.iter().chain([&KEPT]).find(|ours| ours.0 == system) {
                 Some((_, options)) => run_in(&job.dir, &ours(options))?,
+                None if system == UNDO => run_in(&job.dir, &[program, "undo", dir])?,
                 None => {
                     run_in(&job.dir, &job.words())?;
                     overlay.as_mut().map_or(Ok(()), Overlay::unmount)?;
@@ -125,6 +138,7 @@ fn take_turns(plan: &Plan, job: &Job, program: &Path, place: &Place, figures: &m
             add(figures, system, Sample { ns, cpu_ns, device_bytes, groups: 1, ..Sample::default() });
             let judged = match overlay {
                 Some(overlay) => overlay.show_to(&job.judge),
+                None if system == UNDO => job.undone.as_ref().map_or(Ok(()), |undone| undone()),
                 None => (job.judge)(),
             };
             judged.map_err(|why| format!("{system}: {why}"))?;

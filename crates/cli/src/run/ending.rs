@@ -6,13 +6,14 @@ use super::interrupts::Interrupts;
 use super::layer::How;
 use super::place::Place;
 use super::review::{self, Verdict};
-use crate::args::RunArgs;
+use crate::args::{RunArgs, UndoBound};
 use crate::diff;
 use crate::error::{Exit, Failure};
 use crate::mounts::Other;
 use crate::output::{Name, Ui, count, name, shown};
+use crate::undo::KEPT_FOR;
 use serde::Serialize;
-use wholly::{Error, StoreVfs};
+use wholly::{Error, KeepUndo, StoreVfs, UndoFate};
 use wholly_host::HOME;
 
 /// How the command ended.
@@ -54,6 +55,8 @@ pub struct Changed {
     pub not_covered: Vec<Other>,
     /// The parked group, where something is parked in it.
     pub id: Option<String>,
+    /// By what `wholly undo` takes it back, where that is kept.
+    pub undo: Option<String>,
     /// What the group would have changed, or has: told with `--json` and `--review`, unless it was aborted.
     pub changes: Vec<diff::Told>,
     /// What programs outside have changed meanwhile, so that nothing was committed.
@@ -88,6 +91,7 @@ pub fn end(
         dir: Name::from(one.place.dir()),
         not_covered: one.covered.others.clone(),
         id: None,
+        undo: None,
         changes: Vec::new(),
         mismatches: Vec::new(),
         count: 0,
@@ -115,6 +119,7 @@ pub fn end(
     (outcome.outcome, outcome.exit) = match verdict {
         Verdict::Apply => {
             commit(args, running, &mut outcome)?;
+            tell_undo(args, running, &mut outcome);
             if outcome.mismatches().next().is_some() { ("parked", Exit::REFUSED) } else { ("committed", Exit::DONE) }
         }
         Verdict::Park => {
@@ -190,6 +195,12 @@ fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Res
     for one in running {
         one.place.store().check_usable().map_err(|error| one.place.failed(error))?;
     }
+    if let UndoBound::Bytes(most_bytes) = args.keep_undo {
+        let keep = KeepUndo { note: note(args), expires: KEPT_FOR, most_bytes };
+        for Running { view, group, place, .. } in running {
+            view.keep_undo(*group, &keep).map_err(|error| place.failed(error))?;
+        }
+    }
     if let [Running { view, group, place, has_adopted, .. }] = running {
         if *has_adopted {
             // What a bystander does after the last look is a conflict, as after any commit.
@@ -223,6 +234,24 @@ fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Res
             error => Failure::new(what, error).advice(UNCHANGED),
         }
     })
+}
+
+/// Says what has become of the undo, where that was to be kept.
+fn tell_undo(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) {
+    if args.keep_undo == UndoBound::No || outcome.mismatches().next().is_some() {
+        return;
+    }
+    for (one, dir) in running.iter().zip(&mut outcome.dirs) {
+        match one.place.store().undo_fate() {
+            Some(UndoFate::Kept(id)) => dir.undo = Some(id.to_string()),
+            Some(UndoFate::NotKept(why)) => {
+                let why = name(why.as_bytes());
+                eprintln!("wholly: run: committed in {}, but its undo is not kept: {why}", dir.dir);
+            }
+            // Nothing has changed.
+            None => {}
+        }
+    }
 }
 
 /// What a person can do after a refusal.

@@ -17,8 +17,6 @@ pub struct Place {
     found: Named,
     identity: Identity,
     store: Store,
-    /// Whether it is a store only for as long as a command runs.
-    is_temporary: bool,
 }
 
 /// The directories with these names, none of them in another one.
@@ -122,10 +120,8 @@ impl Place {
         }
         drop(host);
         let store = opening::open("run in", dir, &itself, Options { at_once: true, ..Options::default() })?;
-        // Also one that a run has left that was killed.
-        let is_temporary = store.is_temporary().map_err(failed)?;
         tell_settled(dir, &store);
-        Ok(Place { dir: dir.into(), found, identity, store, is_temporary })
+        Ok(Place { dir: dir.into(), found, identity, store })
     }
 
     /// The directory.
@@ -161,10 +157,6 @@ impl Place {
     /// Takes everything home. What was no store is none any more, unless something is parked in it, or another one may
     /// ask it what was decided.
     pub fn close(self) -> Result<(), Failure> {
-        let failed = |error| Failure::of_store("run in", &self.dir, error);
-        let is_needed = || Ok(!self.store.parked()?.is_empty() || self.store.may_be_asked()?);
-        let leaves_none = self.is_temporary && !is_needed().map_err(failed)?;
-        let closed = if leaves_none { self.store.remove() } else { self.store.close() };
-        closed.map_err(failed)
+        opening::close(self.store).map(drop).map_err(|error| Failure::of_store("run in", &self.dir, error))
     }
 }

@@ -5,7 +5,7 @@ use super::interrupts::Interrupts;
 use super::pager;
 use crate::diff;
 use crate::error::Failure;
-use crate::output::count;
+use crate::output::{Paint, count};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io::Write;
@@ -27,15 +27,16 @@ pub fn ask(dirs: &[Changed], interrupts: &Interrupts) -> Result<Verdict, Failure
     let names = names.join(", ");
     let failed = |error: std::io::Error| Failure::new(format!("run in {names}"), error);
     // Which directory is meant is said where there are several.
-    let text = |names_only| {
+    let text = |of: &dyn Fn(&[diff::Told]) -> String| {
         let one = |dir: &Changed| match dirs {
-            [_] => diff::text(&dir.changes, names_only),
-            _ => format!("{}:\n{}", dir.dir, diff::text(&dir.changes, names_only)),
+            [_] => of(&dir.changes),
+            _ => format!("{}:\n{}", dir.dir, of(&dir.changes)),
         };
         dirs.iter().filter(|dir| dir.count > 0).map(one).collect::<String>()
     };
     let mut out = std::io::stderr();
-    write!(out, "{}{}", text(true), not_covered(dirs)).map_err(failed)?;
+    let first = text(&|changes| diff::names(changes, Paint::on(&out)));
+    write!(out, "{first}{}", not_covered(dirs)).map_err(failed)?;
     let mut input = Input::default();
     loop {
         let all = count(dirs.iter().map(|dir| dir.count as u64).sum(), "change");
@@ -50,7 +51,7 @@ pub fn ask(dirs: &[Changed], interrupts: &Interrupts) -> Result<Verdict, Failure
             "a" | "apply" => return Ok(Verdict::Apply),
             "p" | "park" => return Ok(Verdict::Park),
             "d" | "discard" => return Ok(Verdict::Discard),
-            "v" | "view" => pager::view(&text(false)).map_err(failed)?,
+            "v" | "view" => pager::view(&text(&|changes| diff::text(changes, Paint::none()))).map_err(failed)?,
             _ => {}
         }
     }

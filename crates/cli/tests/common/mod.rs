@@ -49,10 +49,20 @@ pub fn wholly(arguments: &[&str]) -> Run {
     wholly_with("", arguments)
 }
 
+/// The same in a directory.
+pub fn wholly_in(dir: &Path, arguments: &[&str]) -> Run {
+    let mut command = views::command(env!("CARGO_BIN_EXE_wholly"));
+    ran(command.args(arguments).env("WHOLLY_REGISTRY", "").current_dir(dir), arguments)
+}
+
 /// Runs the binary with the registry in `registry`.
 pub fn wholly_with(registry: &str, arguments: &[&str]) -> Run {
     let mut command = views::command(env!("CARGO_BIN_EXE_wholly"));
-    let output = command.args(arguments).env("WHOLLY_REGISTRY", registry).output().expect("run the binary");
+    ran(command.args(arguments).env("WHOLLY_REGISTRY", registry), arguments)
+}
+
+fn ran(command: &mut Command, arguments: &[&str]) -> Run {
+    let output = command.output().expect("run the binary");
     Run {
         arguments: arguments.join(" "),
         code: output.status.code(),

@@ -89,6 +89,22 @@ impl Tree {
         tree
     }
 
+    /// The same, with no more names of a file counted than are there: the store may keep one.
+    pub fn but_for_kept_names(&self) -> Tree {
+        let mut tree = self.but_for_a_store();
+        let mut names: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
+        for (path, entry) in tree.0.iter().filter(|(_, entry)| entry.links.1 > 0) {
+            names.entry(entry.links.0.clone()).or_default().push(path.clone());
+        }
+        for names in names.values() {
+            for path in names {
+                let entry = tree.0.get_mut(path).expect("it was just listed");
+                entry.links = (names[0].clone(), names.len() as u64);
+            }
+        }
+        tree
+    }
+
     /// The same without the time of the directory itself, which changes when a store is made in it.
     pub fn but_for_its_time(&self) -> Tree {
         let mut tree = self.clone();

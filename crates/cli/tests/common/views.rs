@@ -31,7 +31,8 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
         }
     });
     let mut command = Command::new(program);
-    command.env("WHOLLY_VIEW", VIEW);
+    // Directories are to be as the command leaves them; tests/undo.rs keeps what it needs.
+    command.env("WHOLLY_VIEW", VIEW).env("WHOLLY_KEEP_UNDO", "no");
     command
 }
 

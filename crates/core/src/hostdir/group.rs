@@ -51,6 +51,7 @@ pub struct Group<'w> {
 }
 
 /// Whose a group is.
+#[expect(clippy::large_enum_variant, reason = "most groups are alone, and a box costs each of them an allocation")]
 enum Held<'w> {
     Alone(Running),
     Writer(&'w mut Running),

@@ -51,6 +51,7 @@ mod handle;
 mod homes;
 mod implicit;
 mod joint;
+mod kept;
 mod lanes;
 mod layer;
 mod lengths;
@@ -84,6 +85,9 @@ pub use implicit::Policy;
 #[doc(hidden)]
 pub use joint::{ByPath, Neighbours, parts_on};
 pub use joint::{Decided, Part, PartState, Released};
+#[doc(hidden)]
+pub use kept::list as undos_on;
+pub use kept::{KeepUndo, KeptUndo, UndoFate};
 pub use layer::LAYER;
 pub use memory::MEMORY;
 #[doc(hidden)]
@@ -111,6 +115,7 @@ use checkpoint::Checkpointer;
 use clock::Clock;
 use fork::{Forked, keep_for_ever};
 use joint::JointCommits;
+use kept::KeptUndos;
 use lanes::Seats;
 use memory::{Memory, SHADOWS, ZEROS};
 use names::Names;
@@ -267,6 +272,7 @@ pub(crate) struct StoreInner {
     pub clock: Clock,
     pub room: Room,
     pub parked: ParkedGroups,
+    pub kept: KeptUndos,
     pub joint: JointCommits,
     /// The implicit group of the store under the policy `shared`.
     pub shared: implicit::Epoch,

@@ -63,6 +63,9 @@ pub(super) fn open(
     let index = Published::new();
     let shadows = Shadows::new();
     let mut replay = Replay::new(region.clone(), &host, (&index, &shadows), &before);
+    let end = first_of(before.incarnation + 1);
+    let home_below = super::kept::home_below(&*host, &before.volume_id, end)?;
+    replay = replay.with_home_below(home_below);
     if options.accept_copy {
         replay = replay.may_adopt();
     }
@@ -91,7 +94,8 @@ pub(super) fn open(
     let Replay { files, names, clock, mut applied, provisional, .. } = replay;
     let is_undone = |id: u64| applied.iter().any(|(_, applied)| *applied == id);
     let applied_at = |at: u64| applied.iter().filter(|(sequence, _)| *sequence == at).map(|(_, id)| *id).collect();
-    let to_undo = provisional.iter().filter(|(_, id)| !is_undone(*id)).map(|&(sequence, id)| Provisional {
+    let is_open = |(sequence, id): &&(u64, u64)| *sequence >= home_below && !is_undone(*id);
+    let to_undo = provisional.iter().filter(is_open).map(|&(sequence, id)| Provisional {
         id,
         sequence,
         applied: applied_at(sequence),
@@ -127,6 +131,7 @@ pub(super) fn open(
         clock: Clock::new(time, told),
         room: Room::default(),
         parked: ParkedGroups::new(applied, to_undo),
+        kept: super::kept::KeptUndos::new(home_below),
         joint: JointCommits::new(neighbours),
         shared: super::implicit::Epoch::new(None),
         handles: AtomicU64::new(1),
@@ -150,6 +155,7 @@ impl StoreInner {
     /// groups that were applied or have expired.
     pub(super) fn finish_recovery(&self) -> Result<()> {
         self.settle_parked()?;
+        self.catch_up_with_kept()?;
         self.clean_asides()?;
         match super::is_temporary(&*self.host)? {
             true => self.keep_no_spare(),
@@ -165,7 +171,8 @@ impl StoreInner {
             self.clean_shadows()?;
             self.clean_folders(self.recovery.scan.groups == 0)?;
         }
-        self.undo_provisional()
+        self.undo_provisional()?;
+        self.write_back_undone()
     }
 
     /// The log learns which inodes its objects are in this copy; from then on it is none.

@@ -11,7 +11,8 @@
 //!
 //! 1. All promises together are at most what was free when the host was last asked. (If other programs use the space
 //!    meanwhile, the log keeps its groups until there is space again.)
-//! 2. Before a call is refused, a checkpoint runs: removed files free their space.
+//! 2. Before a call is refused, a checkpoint runs: removed files free their space. So does undo that is kept, which is
+//!    dropped then, the oldest first.
 
 use rustix::io::Errno;
 use wholly_host::HostFs;
@@ -196,6 +197,12 @@ impl StoreInner {
         // Invariant 2.
         if self.allow(promise)? || (self.checkpoint().is_ok() && self.allow(promise)?) {
             return Ok(());
+        }
+        // Nobody goes without space for what can be taken back.
+        while self.drop_oldest()? {
+            if self.allow(promise)? {
+                return Ok(());
+            }
         }
         Err(Error::NoSpace(String::from_utf8_lossy(what).into_owned()))
     }

@@ -17,6 +17,7 @@ mod patience;
 mod shadow;
 mod space;
 mod stage;
+mod taken_back;
 mod times;
 mod undo;
 mod xattrs;
@@ -31,6 +32,7 @@ use super::StoreInner;
 use super::clock::{GRAIN_NS, Mtime};
 use super::file::{File as Inner, IMPLICIT};
 use super::implicit::Policy;
+use super::kept::Keeping;
 use super::lanes::Seat;
 use super::names::Private;
 use super::overlay::{Place, PrivateWrite};
@@ -173,6 +175,8 @@ pub(crate) struct Running {
     shadows: Option<Box<Shadows>>,
     /// What it has by somebody else, who made its changes in the layer, if it has.
     brought: Option<Box<Brought>>,
+    /// How its undo is to be kept, if it is.
+    keep: Option<Box<Keeping>>,
     /// How exact the times of its changes are, in ns.
     grain_ns: i64,
     /// What it will take of the host.
@@ -221,6 +225,7 @@ impl Running {
             names: None,
             shadows: None,
             brought: None,
+            keep: None,
             grain_ns: GRAIN_NS,
             promised: Promise::default(),
             who: Who::Process,

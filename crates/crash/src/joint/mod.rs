@@ -40,6 +40,7 @@ use crate::mutants::applicable;
 use crate::script::workload;
 use crate::setting::Setting;
 use crate::store::in_group;
+use crate::taken_back::keep;
 use crate::tree::State;
 use crate::workload::{Op, Step, Workload};
 pub use refused::{Refusals, refused};
@@ -126,6 +127,8 @@ pub struct How {
     pub at_once: bool,
     /// A call that fails, if one does.
     pub fails: Fails,
+    /// Whether it is the groups of another one that it takes back ([`Store::undo_together`]).
+    pub takes_back: bool,
 }
 
 /// A joint commit that is crashed.
@@ -147,7 +150,7 @@ struct Joint<'j> {
 pub fn explore(scripts: &[&str], how: How, setting: &Setting, limits: &Limits) -> Result<Outcome, String> {
     crate::quiet::catch(|| {
         let mut joint = Joint::of(scripts, setting, limits);
-        joint.how.at_once = how.at_once;
+        joint.how = How { fails: None, ..how };
         let (mut recorded, mut begin, mut end) = joint.record()?;
         if how.fails.is_some() {
             joint.how = how;
@@ -257,9 +260,20 @@ impl<'j> Joint<'j> {
             Store::format_on(&*worlds[which].log(), &self.options(which), id).map_err(failed("making a store"))?;
             stores.push(self.open(&worlds, which).map_err(failed("open"))?);
         }
-        let groups = self.begin(&worlds, &stores)?;
-        let begin = worlds.now();
-        let committed = Store::commit_together(groups);
+        let mut groups = self.begin(&worlds, &stores)?;
+        let (begin, committed) = if self.how.takes_back {
+            groups.iter_mut().try_for_each(|group| group.keep_undo(&keep())).map_err(failed("keep"))?;
+            Store::commit_together(groups).map_err(failed("the first commit"))?;
+            let mut newest = Vec::new();
+            for (which, store) in stores.iter().enumerate() {
+                self.sides[which][0] = served(&worlds[which], store, &self.workloads[which])?;
+                let kept = store.undos().map_err(failed("what is kept"))?.pop().ok_or("nothing is kept")?;
+                newest.push((store, kept.id));
+            }
+            (worlds.now(), Store::undo_together(newest, &keep()))
+        } else {
+            (worlds.now(), Store::commit_together(groups))
+        };
         let end = worlds.now();
         match (&committed, self.how.fails) {
             (Ok(()), None) => {
@@ -438,7 +452,8 @@ impl<'j> Joint<'j> {
             let side = self.sides[1].iter().rposition(|state| state.difference(&serves).is_none());
             match (side, parked.len()) {
                 (Some(1), 0) | (Some(0), 1) => {}
-                (Some(0), 0) if !is_prepared => {}
+                // Where it was to be taken back, its undo is there still.
+                (Some(0), 0) if !is_prepared || self.how.takes_back => {}
                 other => return Err(format!("the store serves side {:?} with {} parked groups", other.0, other.1)),
             }
             store.close().map_err(|error| format!("close: {error}"))?;

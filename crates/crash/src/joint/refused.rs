@@ -40,7 +40,7 @@ pub fn refused(
     limits: &Limits,
 ) -> Result<Refusals, String> {
     let mut joint = Joint::of(scripts, setting, limits);
-    joint.how = How { at_once: true, fails: None };
+    joint.how = How { at_once: true, ..How::default() };
     joint.record()?;
     let mut all = Refusals::default();
     for which in 0..scripts.len() {

@@ -262,13 +262,20 @@ impl StoreInner {
             // It is in the directory, and may be undone: the log goes on telling of it.
             return Ok(report);
         }
-        self.finish_provisional(|group| group.sequence < target)?;
+        self.finish_provisional(target, |group| group.sequence < target)?;
+        let segments_freed = self.release_written_back(target)?;
+        Ok(CheckpointReport { segments_freed, ..report })
+    }
+
+    /// All below `target` is written back, and final: the log and the memory need not have it any more. Gives how many
+    /// segments are free now. Only while no other pass runs.
+    pub fn release_written_back(&self, target: u64) -> Result<u64> {
         self.remove_applied(target)?;
         let segments_freed = self.log.release_below(target).map_err(|error| self.poison(&error))? as u64;
         self.memory.release_below(target);
         self.remove_shadows_below(target);
         self.names.forget(target);
-        Ok(CheckpointReport { segments_freed, ..report })
+        Ok(segments_freed)
     }
 
     /// Whether a pass would find nothing. Then nothing is announced either: groups that wait for room would have to

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::commit::{check_apart, commit};
 use crate::error::{Error, Result};
+use crate::hostdir::kept::KeepUndo;
 use crate::hostdir::parked::ParkedId;
 use crate::hostdir::running::Running;
 use crate::hostdir::{Group, Store, StoreInner, StoreVfs};
@@ -59,29 +60,55 @@ impl Store {
     /// - [`Error::Invalid`] for no groups, and if two are of one store.
     /// - Those of [`Store::apply`] and [`commit_together`](Self::commit_together).
     pub fn apply_together<'s>(parked: impl IntoIterator<Item = (&'s Store, ParkedId)>) -> Result<()> {
-        let (mut stores, mut ids) = (Vec::new(), Vec::new());
-        for (store, id) in parked {
-            // As this process has it. Who has come in time keeps it from expiring.
-            stores.push(store.used(|inner| inner.discard_expired().map(|()| inner.clone()))?);
-            ids.push(id);
-        }
-        if stores.is_empty() {
-            return Err(Error::invalid("no parked groups to apply"));
-        }
-        let is_twice = |i: usize| stores[..i].iter().any(|other| Arc::ptr_eq(other, &stores[i]));
-        if (0..stores.len()).any(is_twice) {
-            return Err(Error::invalid("two parked groups of one store: apply one after the other"));
-        }
-        in_all(&stores, || {
-            // Nobody discards them meanwhile, and they do not expire.
-            let mine: Result<Vec<_>> = stores.iter().zip(&ids).map(|(store, id)| store.work_on_parked(*id)).collect();
-            let _mine = mine?;
-            commit(applied(&stores, &ids)?)?;
-            // They are committed, whatever becomes of the files: the logs go on telling, and the next passes try again.
-            stores.iter().for_each(|store| _ = store.remove_applied(u64::MAX));
-            Ok(())
+        together(parked, |store, id| {
+            let (running, mismatches) = store.do_parked(id)?;
+            match mismatches.is_empty() {
+                true => Ok(running),
+                false => Err(Error::ChangedMeanwhile(id, mismatches.into())),
+            }
         })
     }
+
+    /// Takes back groups of several stores together, as [`undo`](Store::undo) does with one: one group of each store.
+    /// After a crash all of them are taken back, or none. For a command that was run over several directories.
+    ///
+    /// # Errors
+    /// - [`Error::ChangedMeanwhile`] of the first group of which something has been changed since: nothing has changed.
+    /// - [`Error::Invalid`] for no groups, and if two are of one store.
+    /// - Those of [`Store::undo`] and [`commit_together`](Self::commit_together).
+    pub fn undo_together<'s>(kept: impl IntoIterator<Item = (&'s Store, ParkedId)>, keep: &KeepUndo) -> Result<()> {
+        together(kept, |store, id| store.contrary_of(id, keep))
+    }
+}
+
+/// Commits together what `make` makes of groups that are set aside, one of each store.
+fn together<'s>(
+    groups: impl IntoIterator<Item = (&'s Store, ParkedId)>,
+    make: impl Fn(&Arc<StoreInner>, ParkedId) -> Result<Running>,
+) -> Result<()> {
+    let (mut stores, mut ids) = (Vec::new(), Vec::new());
+    for (store, id) in groups {
+        // As this process has it. Who has come in time keeps it from expiring.
+        stores.push(store.used(|inner| inner.discard_expired().map(|()| inner.clone()))?);
+        ids.push(id);
+    }
+    if stores.is_empty() {
+        return Err(Error::invalid("no groups"));
+    }
+    let is_twice = |i: usize| stores[..i].iter().any(|other| Arc::ptr_eq(other, &stores[i]));
+    if (0..stores.len()).any(is_twice) {
+        return Err(Error::invalid("two groups of one store: take one after the other"));
+    }
+    in_all(&stores, || {
+        let all = || stores.iter().zip(&ids);
+        // Nobody discards them meanwhile, and they do not expire.
+        let mine: Result<Vec<_>> = all().map(|(store, id)| store.work_on_parked(*id)).collect();
+        let _mine = mine?;
+        commit(all().map(|(store, id)| make(store, *id)).collect::<Result<_>>()?)?;
+        // They are committed, whatever becomes of the files: the logs go on telling, and the next passes try again.
+        stores.iter().for_each(|store| _ = store.remove_applied(u64::MAX));
+        Ok(())
+    })
 }
 
 impl StoreVfs {
@@ -129,17 +156,4 @@ fn in_all<T>(stores: &[Arc<StoreInner>], steps: impl FnOnce() -> Result<T>) -> R
         store.leave(used);
     }
     result
-}
-
-/// Groups that do what parked ones would, in stores that this thread uses.
-fn applied(stores: &[Arc<StoreInner>], ids: &[ParkedId]) -> Result<Vec<Running>> {
-    let mut groups = Vec::new();
-    for (store, id) in stores.iter().zip(ids) {
-        let (running, mismatches) = store.do_parked(*id)?;
-        if !mismatches.is_empty() {
-            return Err(Error::ChangedMeanwhile(*id, mismatches.into()));
-        }
-        groups.push(running);
-    }
-    Ok(groups)
 }

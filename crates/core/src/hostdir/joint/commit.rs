@@ -117,6 +117,7 @@ impl Joint {
     }
 
     fn all_steps(mut self, coordinator: &Arc<StoreInner>) -> Result<()> {
+        self.name_others();
         let inode = coordinator.begin_record(&self.record)?;
         if let Err(error) = self.prepare(inode).and_then(|()| self.go_home()) {
             return Err(self.give_up(coordinator, error));
@@ -131,6 +132,22 @@ impl Joint {
             Err(error) => return Err(self.give_up(coordinator, error)),
         }
         self.settle(coordinator)
+    }
+
+    /// The undo of each part that keeps it names those of the others.
+    fn name_others(&mut self) {
+        let places = self.record.participants.iter().zip(&self.participants);
+        let places: Vec<Neighbour> =
+            places.map(|(place, part)| Neighbour { number: part.running.id, ..place.clone() }).collect();
+        for (here, Participant { running, address, .. }) in self.participants.iter_mut().enumerate() {
+            let others = places.iter().enumerate().filter(|(at, _)| *at != here);
+            running.is_together_with(
+                others.map(|(_, place)| Neighbour {
+                    relative: neighbours::from(address, &place.absolute),
+                    ..place.clone()
+                }),
+            );
+        }
     }
 
     fn prepare(&mut self, inode: (u64, i64)) -> Result<()> {

@@ -15,8 +15,10 @@ use super::{Neighbours, record};
 use super::{folder, neighbours};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreVfs;
+use crate::hostdir::kept::{kept_path, made_path};
 use crate::hostdir::parked::{ParkedFile, ParkedId, path_of};
 use crate::hostdir::running::Running;
+use crate::hostdir::table::is_there;
 use crate::vfs::GroupId;
 
 /// Another part of what was parked together.
@@ -33,9 +35,9 @@ pub struct Part {
 /// What has become of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartState {
-    /// It is parked.
+    /// It is parked, or its undo is kept.
     Parked,
-    /// It was applied or discarded by itself, or was never parked because of a crash.
+    /// It was applied, undone or discarded by itself, or was never parked or kept because of a crash.
     Gone,
     /// Its store is not where it was, neither by its path nor as seen from the other one.
     Away,
@@ -101,7 +103,7 @@ fn place_of(running: &Running) -> Neighbour {
     }
 }
 
-/// The other parts of a parked group of the store whose directory `host` is.
+/// The other parts of a parked group, or of an undo, of the store whose directory `host` is.
 ///
 /// # Errors
 /// [`Error::NotFound`] where there is none of this name; [`Error::Corrupt`].
@@ -110,10 +112,11 @@ pub fn parts_on(host: &dyn HostFs, others: &dyn Neighbours, id: ParkedId) -> Res
         Error::NotFound(_) => Error::NotFound(format!("parked group {id}")),
         error => error,
     };
-    if !ParkedFile::head_of(host, &path_of(id.0)).map_err(named)?.0.has_parts {
+    let path = if is_there(host, &kept_path(id.0))? { made_path(id.0) } else { path_of(id.0) };
+    if !ParkedFile::head_of(host, &path).map_err(named)?.0.has_parts {
         return Ok(Vec::new());
     }
-    let file = ParkedFile::read(host, &path_of(id.0)).map_err(named)?;
+    let file = ParkedFile::read(host, &path).map_err(named)?;
     let here = others.address();
     let one = |part: &Neighbour| {
         let beside = here.as_ref().ok().map(|here| neighbours::to(here, &part.relative));
@@ -135,7 +138,9 @@ pub fn parts_on(host: &dyn HostFs, others: &dyn Neighbours, id: ParkedId) -> Res
 
 /// What has become of a part, as far as one directory tells.
 fn state_at(there: &Arc<dyn HostFs>, part: &Neighbour) -> Result<PartState> {
-    match ParkedFile::head_of(&**there, &path_of(part.number)) {
+    let kept = kept_path(part.number);
+    let path = if is_there(&**there, &kept)? { kept } else { path_of(part.number) };
+    match ParkedFile::head_of(&**there, &path) {
         Ok((head, _)) if (head.volume_id, head.id) == (part.volume_id, part.number) => Ok(PartState::Parked),
         // What cannot be read is there, and whoever applies it is told so.
         Err(Error::Corrupt { .. }) => Ok(PartState::Parked),

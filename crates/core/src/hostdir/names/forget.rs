@@ -102,7 +102,7 @@ impl State {
 
     /// Whether this is one of them.
     pub fn is_idle_on_anchor(&self, id: u64, tail: u64) -> bool {
-        let object = self.objects.get(&id).filter(|object| object.hangs[0]);
+        let object = self.objects.get(&id).filter(|object| object.hangs[0] && !self.held.contains(&id));
         object.is_some_and(|object| !object.is_used(tail) && !self.callers.have(object)) && !self.is_claimed(id)
     }
 

@@ -128,6 +128,8 @@ pub(crate) struct State {
     pub spent: Vec<(Name, u64)>,
     /// What a provisional group removes, and what it is undone with.
     pub kept: Ids,
+    /// What hangs on an anchor, or goes back there, for the [undo that is kept](super::kept).
+    pub held: BTreeSet<u64>,
     /// Directories that a group had adopted, with all that is in them, and that is undone.
     pub undone: BTreeSet<u64>,
     /// The next id of an object.
@@ -211,6 +213,19 @@ impl State {
         self.see(id);
         self.by_inode.insert(inode, id);
         Some(id)
+    }
+
+    /// Enters an object that is held on an anchor as `id`. Gives the id that it has.
+    pub fn bring_held(&mut self, id: u64, stat: &Stat) -> u64 {
+        let id = self.by_inode.get(&stat.inode()).copied().unwrap_or(id);
+        if self.objects.get(&id).is_none() {
+            let mut object = Object::settled(Kind::of(stat.mode), stat.inode(), None);
+            object.is_fixed_as(stat);
+            self.objects.insert(id, object);
+            self.hang(id, ANCHORS);
+        }
+        self.see(id);
+        id
     }
 
     /// Enters an object that a group makes.

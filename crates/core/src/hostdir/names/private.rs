@@ -65,6 +65,8 @@ pub(crate) struct Private {
     staged: Vec<u64>,
     /// Objects that it has adopted.
     pub adopted: Ids,
+    /// Directories that it gives a name with all that is in them.
+    pub whole: Vec<u64>,
     /// The groups that it is, of those that are set aside.
     pub applied: Vec<u64>,
     /// Its id, where it is provisional, and whether it waits for the decision of a joint commit.

@@ -1,9 +1,12 @@
 //! Calls on parked groups.
 
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::joint::Neighbour;
+use super::super::kept::{KeepUndo, KeptUndo, UndoFate};
 use super::super::running::{Running, Sharing};
 use super::super::{Group, Store, StoreInner, StoreVfs};
 use super::{Finder, Mismatch, Parked, ParkedId, Review};
@@ -43,6 +46,17 @@ impl Group<'_> {
     /// - Those of [`commit`](Self::commit) and [`park`](Self::park): the group is aborted.
     pub fn commit_or_park(mut self, note: &str, keep: Option<Duration>) -> Result<()> {
         self.call_by_name(|running| running.commit_or_park(note, keep))
+    }
+
+    /// Asks for the undo of the group to be kept, so that [`Store::undo`] can take the group back after its commit.
+    /// Only where the store is opened with [`at_once`](crate::Options::at_once); else it has no effect. In a
+    /// [joint commit](crate::Store::commit_together) the undo of each part is kept by itself, and names the others
+    /// ([`parts`](crate::parts)).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a note that is too long.
+    pub fn keep_undo(&mut self, keep: &KeepUndo) -> Result<()> {
+        self.call_by_name(|running| running.keep_undo(keep))
     }
 
     /// Returns what the group would change, as of now.
@@ -90,6 +104,27 @@ impl Store {
         self.used(|inner| inner.apply_parked(id))
     }
 
+    /// Commits a part of a parked group, as [`apply`](Self::apply) does with all of it: the changes at these paths,
+    /// which are relative to the store's directory, and of what is in them, with those that they need. The rest stays
+    /// parked. Gives whether there is any. A crash while the rest is being parked leaves the whole group parked,
+    /// although the part is committed.
+    ///
+    /// # Errors
+    /// Those of [`apply`](Self::apply); [`Error::NotFound`] if there is no change at these paths.
+    pub fn apply_part<P: AsRef<Path>>(&self, id: ParkedId, paths: &[P]) -> Result<bool> {
+        let paths: Vec<&[u8]> = paths.iter().map(|path| path.as_ref().as_os_str().as_bytes()).collect();
+        self.used(|inner| inner.apply_part(id, &paths))
+    }
+
+    /// Commits of a parked group what nothing is in the way of, and drops the rest with the group, in one step. Gives
+    /// what is in the way of the rest.
+    ///
+    /// # Errors
+    /// Those of [`apply`](Self::apply); [`Error::ChangedMeanwhile`] if something is in the way of all of it.
+    pub fn apply_free(&self, id: ParkedId) -> Result<Vec<Mismatch>> {
+        self.used(|inner| inner.apply_free(id))
+    }
+
     /// Lists what has changed meanwhile of what a parked group relies on, as of now. The list is empty if the group
     /// could be applied.
     ///
@@ -104,7 +139,35 @@ impl Store {
         })
     }
 
-    /// Removes a parked group. When this returns, it does not come back after a power failure.
+    /// Lists the groups whose undo is kept, in the order in which they began. What has expired is dropped first.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`]; errors of the host file system. A damaged undo is no error: see [`KeptUndo::damage`].
+    pub fn undos(&self) -> Result<Vec<KeptUndo>> {
+        self.used(|inner| inner.kept_undos())
+    }
+
+    /// Returns what has become of the undo of the group that was committed last, of those that
+    /// [asked for it](Group::keep_undo) to be kept.
+    pub fn undo_fate(&self) -> Option<UndoFate> {
+        self.used(|inner| Ok(inner.kept.last())).ok().flatten()
+    }
+
+    /// Takes a group back whose undo is kept, if everything that it has changed is as the group left it; whatever else
+    /// has been changed since stays. `decide` is called with what would change; if it returns false, nothing does, and
+    /// so does this function. When this returns true, the directory has the change, and it survives a power failure.
+    /// The change is a group too, and its own undo is kept, by `keep`: to take that back is to do the first group
+    /// again. After a crash the group is taken back, or it is not, and its undo is kept still.
+    ///
+    /// # Errors
+    /// - [`Error::ChangedMeanwhile`] with everything that has been changed since: nothing has changed.
+    /// - [`Error::Invalid`] if the store is not opened with [`Options::at_once`](crate::Options::at_once).
+    /// - [`Error::NotFound`] if no undo of this id is kept; [`Error::Corrupt`]; those of [`Group::commit`].
+    pub fn undo(&self, id: ParkedId, keep: &KeepUndo, decide: impl FnOnce(&Review<'_>) -> bool) -> Result<bool> {
+        self.used(|inner| inner.undo_kept(id, keep, decide))
+    }
+
+    /// Removes a parked group, or the undo of a group. When this returns, it does not come back after a power failure.
     ///
     /// # Errors
     /// [`Error::NotFound`] if there is no parked group of this id.
@@ -122,6 +185,14 @@ impl StoreVfs {
     pub fn park(&self, group: GroupId, note: &str, keep: Option<Duration>) -> Result<ParkedId> {
         let mut running = self.take_group(group)?;
         self.used_by_name(|| running.park(note, keep))
+    }
+
+    /// Asks for the undo of a group to be kept: see [`Group::keep_undo`](crate::Group::keep_undo).
+    ///
+    /// # Errors
+    /// Those of [`Group::keep_undo`](crate::Group::keep_undo); [`Error::Invalid`] if there is no such running group.
+    pub fn keep_undo(&self, group: GroupId, keep: &KeepUndo) -> Result<()> {
+        self.change_group(group, |running| running.keep_undo(keep))
     }
 
     /// Takes a group out, if it has changed anything; else it is aborted.

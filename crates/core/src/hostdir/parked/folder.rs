@@ -7,6 +7,7 @@ use wholly_media::Site;
 use super::super::StoreInner;
 use super::super::check::{Finding, FindingKind};
 use super::super::joint::folder::{prepared_id, prepared_path};
+use super::super::kept::{expiries, of_kept};
 use super::super::names::{OWN_FOLDER, id_name, id_of, join, names_in};
 use super::super::table::{host_error, is_there};
 use super::format::path_of;
@@ -22,7 +23,12 @@ fn named(name: &[u8]) -> Option<u64> {
 
 /// The path of the file that undoes a group.
 pub(in crate::hostdir) fn undo_path(id: u64) -> Vec<u8> {
-    join(FOLDER, &[&id_name(id), UNDO].concat())
+    path_of_kind(id, UNDO)
+}
+
+/// The path of a file about a group whose name ends so.
+pub(in crate::hostdir) fn path_of_kind(id: u64, end: &[u8]) -> Vec<u8> {
+    join(FOLDER, &[&id_name(id), end].concat())
 }
 
 /// The group that a file in the folder undoes, by its name.
@@ -72,7 +78,8 @@ pub(in crate::hostdir) fn check(host: &dyn HostFs, volume_id: &[u8; 16]) -> Resu
     for name in names_in(host, FOLDER)? {
         let path = join(FOLDER, &name);
         let place = String::from_utf8_lossy(&path).into_owned();
-        let Some(id) = named(&name).or_else(|| prepared_id(&name)).or_else(|| undoes(&name)) else {
+        let known = named(&name).or_else(|| prepared_id(&name)).or_else(|| undoes(&name));
+        let Some(id) = known.or_else(|| of_kept(&name)) else {
             findings.push(match name.ends_with(UNFINISHED) {
                 true => Finding::new(FindingKind::Torn, place, "a group that was being parked"),
                 false => Finding::new(FindingKind::Stranger, place, "it does not belong to a store"),
@@ -91,7 +98,8 @@ pub(in crate::hostdir) fn check(host: &dyn HostFs, volume_id: &[u8; 16]) -> Resu
             Err(error @ Error::Corrupt { .. }) => error.to_string(),
             Err(error) => return Err(error),
         };
-        let kind = if named(&name).is_some() { FindingKind::Parked } else { FindingKind::Joint };
+        let is_parked = named(&name).is_some() || of_kept(&name).is_some();
+        let kind = if is_parked { FindingKind::Parked } else { FindingKind::Joint };
         findings.push(Finding::new(kind, place, what));
     }
     Ok(findings)
@@ -161,11 +169,12 @@ impl StoreInner {
                 self.remember_undone(applied.1);
                 self.parked.applied.lock().unwrap().push(applied);
             } else {
-                self.unlink_applied(applied.1)?;
+                self.unlink_applied(applied)?;
             }
         }
+        self.settle_kept()?;
         for id in self.expired()? {
-            self.unlink_parked(&path_of(id))?;
+            self.discard_one(id)?;
         }
         // Also where nothing was removed: a process that died may have done so, or parked something.
         self.sync_parked(site::PARK_SETTLE)
@@ -175,7 +184,7 @@ impl StoreInner {
     pub fn parked_groups(&self) -> Result<Vec<Parked>> {
         self.check_usable()?;
         self.discard_expired()?;
-        let applied: Vec<u64> = self.parked.applied.lock().unwrap().iter().map(|(_, id)| *id).collect();
+        let applied = self.parked.applied_ids();
         let mut all = list(&*self.host)?;
         all.retain(|parked| !applied.contains(&parked.id.0));
         Ok(all)
@@ -224,6 +233,9 @@ impl StoreInner {
         if self.parked.applied.lock().unwrap().iter().any(|(_, applied)| *applied == id.0) {
             return Err(gone());
         }
+        if self.is_kept(id.0)? {
+            return self.drop_kept(id.0);
+        }
         // What cannot be read can be discarded all the same.
         match self.host.stat(&path_of(id.0)) {
             Err(error) if error.errno == Errno::NOENT => return Err(gone()),
@@ -245,7 +257,7 @@ impl StoreInner {
             return Ok(());
         }
         for (_, id) in applied.iter().filter(|applied| is_due(applied)) {
-            self.unlink_applied(*id)?;
+            self.unlink_applied((target, *id))?;
         }
         self.sync_parked(site::PARK_REMOVE_SYNC)?;
         applied.retain(|applied| !is_due(applied));
@@ -260,7 +272,7 @@ impl StoreInner {
         for id in expired {
             // Who applies it was in time.
             if let Ok(_mine) = self.work_on_parked(ParkedId(id)) {
-                self.unlink_parked(&path_of(id))?;
+                self.discard_one(id)?;
                 any = true;
             }
         }
@@ -278,8 +290,16 @@ impl StoreInner {
                 None => {}
             }
         }
+        for (id, ns) in expiries(&*self.host)? {
+            if ns <= now { expired.push(id) } else { next = next.min(ns as u64) }
+        }
         self.parked.next_expiry.store(next, Ordering::Release);
         Ok(expired)
+    }
+
+    /// Removes what has expired: a parked group, or the undo of one.
+    fn discard_one(&self, id: u64) -> Result<()> {
+        if self.is_kept(id)? { self.drop_kept(id) } else { self.unlink_parked(&path_of(id)) }
     }
 
     /// A group was parked that expires then.
@@ -287,10 +307,13 @@ impl StoreInner {
         self.parked.next_expiry.fetch_min(ns as u64, Ordering::AcqRel);
     }
 
-    /// Removes a group that the log has, whether it was parked or prepared.
-    fn unlink_applied(&self, id: u64) -> Result<()> {
+    /// Removes a group that the log has, whether it was parked or prepared. All below `target` is written back, if
+    /// something undoes it still.
+    fn unlink_applied(&self, (target, id): (u64, u64)) -> Result<()> {
         self.unlink_parked(&path_of(id))?;
         self.unlink_parked(&prepared_path(id))?;
+        self.unlink_kept(id)?;
+        self.note_restored(id, target)?;
         self.unlink_parked(&undo_path(id))
     }
 

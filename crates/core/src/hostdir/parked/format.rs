@@ -48,7 +48,8 @@ struct RawHead {
     bytes: U64,
     files: U32,
     names: U32,
-    reserved: [u8; 24],
+    home_below: U64,
+    reserved: [u8; 16],
 }
 const _: () = assert!(size_of::<RawHead>() == NOTE);
 const _: () = assert!(std::mem::offset_of!(RawHead, id) == 40);
@@ -109,6 +110,8 @@ pub(crate) struct Head {
     pub bytes: u64,
     pub files: u32,
     pub names: u32,
+    /// Of what a group left: the groups of the log below this are in the directory.
+    pub home_below: u64,
     catalogue: u64,
     catalogue_length: u64,
     catalogue_checksum: u64,
@@ -131,7 +134,8 @@ impl Head {
             bytes: U64::new(self.bytes),
             files: U32::new(self.files),
             names: U32::new(self.names),
-            reserved: [0; 24],
+            home_below: U64::new(self.home_below),
+            reserved: [0; 16],
         };
         let mut bytes = [raw.as_bytes(), self.note.as_bytes()].concat();
         bytes.resize(HEAD, 0);
@@ -159,7 +163,7 @@ impl Head {
         let (from, length) = (raw.catalogue.get(), raw.catalogue_length.get());
         let fits = from >= HEAD as u64 && from.checked_add(length) == Some(len);
         let sound = fits
-            && raw.reserved == [0; 24]
+            && raw.reserved == [0; 16]
             && rest[note_length.min(rest.len())..].iter().all(|&byte| byte == 0)
             && raw.expires_ns.get() >= 0;
         match note {
@@ -173,6 +177,7 @@ impl Head {
                 bytes: raw.bytes.get(),
                 files: raw.files.get(),
                 names: raw.names.get(),
+                home_below: raw.home_below.get(),
                 catalogue: from,
                 catalogue_length: length,
                 catalogue_checksum: raw.catalogue_checksum.get(),
@@ -230,6 +235,7 @@ impl Writing {
             bytes: 0,
             files: 0,
             names: 0,
+            home_below: 0,
             catalogue: 0,
             catalogue_length: 0,
             catalogue_checksum: 0,
@@ -249,6 +255,13 @@ impl Writing {
         self.position += data.len() as u64;
         self.head.bytes += data.len() as u64;
         Ok(())
+    }
+
+    /// So many bytes besides this file belong to what it tells of, and the groups of the log below `home_below` are in
+    /// the directory.
+    pub fn is_about(&mut self, bytes: u64, home_below: u64) {
+        self.head.bytes += bytes;
+        self.head.home_below = home_below;
     }
 
     /// Adds what a group would change, or a part of that: the first part has all but names, and names come in order. Of
@@ -502,6 +515,7 @@ mod tests {
             bytes: 3,
             files: 4,
             names: 5,
+            home_below: 9,
             catalogue: 4096,
             catalogue_length: 6,
             catalogue_checksum: 8,

@@ -34,11 +34,12 @@ mod changes;
 mod find;
 pub(super) mod folder;
 mod format;
+mod part;
 mod summary;
 
 pub use changes::{Change, Review, Side, What, XattrChange};
 pub(super) use find::Finder;
-pub(super) use folder::undo_path;
+pub(super) use folder::{path_of_kind, undo_path};
 pub(super) use format::{Head, ParkedFile, Writing, is_readable, path_of};
 pub(super) use summary::{Base, Content, Known, LARGEST_SUM, Piece, Settled, Summary, runs};
 
@@ -119,6 +120,16 @@ impl ParkedGroups {
             next_expiry: AtomicU64::new(NEVER),
             has_folder: AtomicU8::new(0),
         }
+    }
+
+    /// The groups that were applied and whose files may come back after a crash.
+    pub fn applied_ids(&self) -> Vec<u64> {
+        self.applied.lock().unwrap().iter().map(|(_, id)| *id).collect()
+    }
+
+    /// Whether somebody applies or discards a group.
+    pub fn is_at_work(&self, id: u64) -> bool {
+        self.at_work.lock().unwrap().contains(&id)
     }
 
     /// A group that may be undone was committed.

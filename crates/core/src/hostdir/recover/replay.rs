@@ -47,8 +47,10 @@ pub(in crate::hostdir) struct Replay<'a> {
     homes: &'a dyn Homes,
     /// Groups from here on were identified while no checkpoint was at work.
     checkpointing: u64,
-    /// Groups below are home.
+    /// Groups below are home: what they build on is not missed.
     tail: u64,
+    /// Groups below are home, and are given all the same.
+    home_below: u64,
     pub(super) files: FileTable,
     index: &'a Published,
     shadows: &'a Shadows,
@@ -119,6 +121,10 @@ impl scan::Replay for Replay<'_> {
 
     #[inline]
     fn group(&mut self, group: &CommittedGroup<'_>) -> Result<()> {
+        if group.sequence < self.home_below {
+            self.is_home(group);
+            return Ok(());
+        }
         if group.parts.is_empty() {
             // Most groups are one write to a file that is known.
             if let [entry] = group.commit.entries
@@ -183,6 +189,7 @@ impl<'a> Replay<'a> {
             homes,
             checkpointing: superblock.checkpointing,
             tail: superblock.tail,
+            home_below: 0,
             files: FileTable::default(),
             index,
             shadows,
@@ -198,6 +205,27 @@ impl<'a> Replay<'a> {
             clock: None,
             open: 0,
             may_adopt: false,
+        }
+    }
+
+    /// Groups below `sequence` are in the directory, although the log tells of them still.
+    pub fn with_home_below(mut self, sequence: u64) -> Self {
+        self.home_below = sequence;
+        self.tail = self.tail.max(sequence);
+        self
+    }
+
+    /// Of a group that is in the directory only what it says of other groups counts.
+    #[cold]
+    fn is_home(&mut self, group: &CommittedGroup<'_>) {
+        for record in group.parts.iter().map(Record::view).chain([group.commit]) {
+            for entry in record.entries {
+                match entry.kind {
+                    EntryKind::Applied => self.applied.push((group.sequence, entry.offset)),
+                    EntryKind::Provisional => self.provisional.push((group.sequence, entry.offset)),
+                    _ => {}
+                }
+            }
         }
     }
 

@@ -59,7 +59,7 @@ impl Applying<'_> {
         self.wrong
     }
 
-    fn found(&self, id: u64) -> Option<Found> {
+    pub fn found(&self, id: u64) -> Option<Found> {
         Some(Found { id: *self.ids.get(&id)?, kind: self.summary.kind(id), stat: None })
     }
 }
@@ -68,6 +68,22 @@ impl Running {
     /// Does what a parked group would do, but for the commit. Gives what that relied on and is otherwise: then the
     /// group is only fit to be aborted.
     pub(in crate::hostdir) fn apply(&mut self, parked: &ParkedFile, finder: &mut Finder) -> Result<Vec<Mismatch>> {
+        let mismatches = self.apply_changes(parked, finder)?;
+        if mismatches.is_empty() {
+            self.is_applied(parked.head.id)?;
+            if let Some(id) = parked.summary.applies {
+                self.is_applied(id)?;
+            }
+        }
+        Ok(mismatches)
+    }
+
+    /// The same, and the parked group stays.
+    pub(in crate::hostdir) fn apply_changes(
+        &mut self,
+        parked: &ParkedFile,
+        finder: &mut Finder,
+    ) -> Result<Vec<Mismatch>> {
         self.check_open()?;
         let summary = &parked.summary;
         let mut applying = Applying { summary, ids: HashMap::from([(ROOT, ROOT)]), wrong: Vec::new() };
@@ -90,10 +106,6 @@ impl Running {
         for (id, (set, mtime_ns)) in &summary.sets {
             let birth = matches!(summary.objects.get(id), Some(Known::Born(_)));
             self.set_all(applying.ids[id], &applying.path(*id), (set, *mtime_ns), birth)?;
-        }
-        self.is_applied(parked.head.id)?;
-        if let Some(id) = summary.applies {
-            self.is_applied(id)?;
         }
         Ok(Vec::new())
     }
@@ -178,7 +190,7 @@ impl Running {
         Ok(files)
     }
 
-    fn compare_names(&mut self, applying: &mut Applying<'_>) -> Result<()> {
+    pub(super) fn compare_names(&mut self, applying: &mut Applying<'_>) -> Result<()> {
         let summary = applying.summary;
         for (name, &(before, _)) in summary.names() {
             let Some(last) = applying.last(name) else { continue };
@@ -265,7 +277,7 @@ impl Running {
         Ok(files)
     }
 
-    fn set_names(&mut self, applying: &mut Applying<'_>) -> Result<()> {
+    pub(super) fn set_names(&mut self, applying: &mut Applying<'_>) -> Result<()> {
         for (name, &(before, after)) in applying.summary.names() {
             let ids = |id: &u64| if *id == 0 { Some(0) } else { applying.ids.get(id).copied() };
             if let (Some(last), Some(before), Some(after)) = (applying.last(name), ids(&before), ids(&after)) {

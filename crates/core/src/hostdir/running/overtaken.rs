@@ -199,7 +199,7 @@ impl Running {
 
 /// The objects of a group that runs are what they are.
 impl<'p> Applying<'p> {
-    fn new(summary: &'p Summary) -> Self {
+    pub fn new(summary: &'p Summary) -> Self {
         Applying { summary, ids: HashMap::from([(ROOT, ROOT)]), wrong: Vec::new() }
     }
 }

@@ -19,7 +19,7 @@ use crate::hostdir::parked::{
     Base, Content, FOLDER, Known, LARGEST_SUM, LONGEST_NOTE, ParkedId, Settled, Summary, UNFINISHED, Writing,
     is_readable, path_of, runs,
 };
-use crate::hostdir::records::Baseline;
+use crate::hostdir::records::{Baseline, Birth};
 use crate::hostdir::table::{host_error, is_taken_away, look_steadily};
 use crate::log::checksum::checksum;
 use crate::log::layout::LARGEST_FILE;
@@ -131,6 +131,11 @@ impl Running {
     /// What the group would change, with all by which that is known again; none where it changes nothing.
     pub(in crate::hostdir) fn summarize_to_set_aside(&mut self) -> Result<Option<Summary>> {
         self.check_open()?;
+        if self.takes_back() {
+            // What it gives names again has none by which another process would find it. In a joint commit it is
+            // written back before the decision; where that is given up, its kept undo is there still.
+            return Ok(Some(Summary::default()));
+        }
         let summarize = || {
             look_steadily(|| {
                 let mut summary = self.summarize(For::Parking)?;
@@ -323,6 +328,7 @@ impl Running {
                     summary.objects.insert(id, Known::Settled(settled));
                 }
                 Some(birth) => _ = summary.objects.insert(id, birth),
+                None if what_for == For::Review => summary.objects.extend(self.held(id)?.map(|held| (id, held))),
                 None if to_park => {
                     return Err(Error::invalid("a file that had no name before the group cannot be parked"));
                 }
@@ -371,6 +377,20 @@ impl Running {
         };
         (stat.ino, stat.btime_ns) = inode;
         Ok(Some(Known::Settled(Box::new(Settled { stat, place, base: None }))))
+    }
+
+    /// What is held for a kept undo counts as made by the group that gives it a name.
+    fn held(&self, id: u64) -> Result<Option<Known>> {
+        let path = self.store.names.with(|state| state.host_path(id).filter(|_| state.held.contains(&id)));
+        let Some(path) = path else { return Ok(None) };
+        let Stat { mode, uid, gid, rdev, btime_ns, atime_ns, mtime_ns, .. } =
+            self.store.host.stat(&path).map_err(|error| host_error(error, &path))?;
+        let target = match Kind::of(mode) {
+            Kind::Symlink => self.store.host.read_link(&path).map_err(|error| host_error(error, &path))?,
+            _ => Vec::new(),
+        };
+        let birth = Birth { mode, uid, gid, rdev, btime_ns, atime_ns, mtime_ns, target };
+        Ok(Some(Known::Born(Arc::new(birth))))
     }
 
     /// What the table knows of an object that a bystander has taken away.

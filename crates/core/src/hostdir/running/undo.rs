@@ -43,9 +43,10 @@ use super::{Inner, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::joint::cannot_be_undone;
+use crate::hostdir::kept::lost;
 use crate::hostdir::names::{Found, Ids, Kind, Last, ROOT, Set};
 use crate::hostdir::parked::{
-    Content, Known, ParkedFile, Provisional, Settled, Summary, UNFINISHED, Writing, is_readable, runs, undo_path,
+    Base, Content, Known, ParkedFile, Provisional, Settled, Summary, UNFINISHED, Writing, is_readable, runs, undo_path,
 };
 use crate::hostdir::records::Birth;
 use crate::hostdir::table::host_error;
@@ -86,6 +87,7 @@ impl Running {
         let (store, id) = (self.store.clone(), self.id);
         store.names.with(|state| state.kept.extend(lost.iter()));
         self.names_mut().provisional = Some((id, waits));
+        store.kept.is_to_keep(self.keep.take().map(|keep| (id, *keep)));
         let committed = self.entry(EntryKind::Provisional, 0, id, &[]).and_then(|_| self.commit_to_log());
         let done = match committed {
             Err(error @ Error::Poisoned(_)) => Err(error),
@@ -97,6 +99,7 @@ impl Running {
             },
         };
         if !waits || done.is_err() {
+            store.kept.is_to_keep(None);
             store.names.with(|state| state.kept = Ids::default());
         }
         done
@@ -116,14 +119,23 @@ impl Running {
         let path = undo_path(self.id);
         let unfinished = [&path, UNFINISHED].concat();
         let now = store.host.now_ns();
-        let head = (store.log.volume_id(), self.id, "what undoes a group that is written back");
-        let adopted: Ids = self.names.iter().flat_map(|names| names.adopted.iter()).collect();
+        let keep = self.keep.as_deref();
+        let note = keep.map_or("what undoes a group that is written back", |keeping| &keeping.keep.note);
+        let head = (store.log.volume_id(), self.id, note);
+        let times = (now, keep.map_or(0, |keeping| keeping.expires_ns(now)));
+        let private = self.names.iter();
+        let adopted: Ids = private.flat_map(|names| names.adopted.iter().chain(names.whole.iter().copied())).collect();
         let write = || {
-            let mut writing = Writing::new(&*store.host, &unfinished, head, (now, 0))?;
+            let mut writing = Writing::new(&*store.host, &unfinished, head, times)?;
             let mut buffer = Vec::new();
             for part in std::iter::once(Ok(first)).chain(&mut parts) {
                 let mut part = part?;
                 self.turn_back(&mut part, &adopted)?;
+                for (id, state) in keep.iter().flat_map(|keeping| &keeping.restored) {
+                    if let Some(Known::Settled(settled)) = part.objects.get_mut(id) {
+                        settled.base = Some(Base::Stat(*state));
+                    }
+                }
                 for (id, content) in &mut part.contents {
                     let file = store.file_of(b"", &found(*id, Kind::Regular))?;
                     let looking = Running::looking(store.clone());
@@ -275,13 +287,8 @@ fn placeholder(mode: u32, is_adopted: bool) -> Birth {
     Birth { mode, uid: 0, gid: 0, rdev: 0, btime_ns: i64::from(is_adopted), atime_ns: 0, mtime_ns: 0, target }
 }
 
-/// What the group takes all names from.
-fn lost(undo: &Summary) -> impl Iterator<Item = u64> + '_ {
-    undo.moved().iter().filter(|(_, moves)| moves.gained.is_empty()).map(|(id, _)| *id)
-}
-
 /// The directories that the group had adopted.
-fn adopted(undo: &ParkedFile) -> impl Iterator<Item = u64> + '_ {
+pub(super) fn adopted(undo: &ParkedFile) -> impl Iterator<Item = u64> + '_ {
     let is_adopted = |(id, known): (&u64, &Known)| match known {
         Known::Born(birth) if birth.btime_ns == 1 && Kind::of(birth.mode) == Kind::Directory => Some(*id),
         _ => None,
@@ -298,23 +305,36 @@ impl StoreInner {
         }
     }
 
-    /// Provisional groups that are `done` are final, and that survives when this returns.
-    pub(in crate::hostdir) fn finish_provisional(&self, done: impl Fn(&Provisional) -> bool) -> Result<()> {
+    /// All below `target` is written back. Provisional groups that are `done` are final, and that survives when this
+    /// returns.
+    pub(in crate::hostdir) fn finish_provisional(
+        &self,
+        target: u64,
+        done: impl Fn(&Provisional) -> bool,
+    ) -> Result<()> {
         let mut provisional = self.parked.provisional.lock().unwrap();
-        provisional.iter().filter(|group| done(group)).try_for_each(|group| self.remove_undo(group.id))?;
+        provisional.iter().filter(|group| done(group)).try_for_each(|group| self.make_final(group.id, target))?;
         provisional.retain(|group| !done(group));
         Ok(())
     }
 
     /// Removes the undo of a group. It does not come back after a crash when this has returned.
-    fn remove_undo(&self, id: u64) -> Result<()> {
+    pub(in crate::hostdir) fn remove_undo(&self, id: u64) -> Result<()> {
         self.unlink_parked(&undo_path(id))?;
         self.sync_parked(site::UNDO_END)
     }
 
     /// A joint commit is decided: its part here, group `id`, is final, and that survives when this returns.
     pub(in crate::hostdir) fn finish_joint(&self, id: u64) -> Result<()> {
-        self.finish_provisional(|group| group.id == id)?;
+        // The pass that has written it back has done so with all before it.
+        let provisional = self.parked.provisional.lock().unwrap().clone();
+        let target = provisional.iter().find(|group| group.id == id).map_or(0, |group| group.sequence + 1);
+        self.between_passes(|| {
+            self.finish_provisional(target, |group| group.id == id)?;
+            // What a pass would write once more would get another time of change (`kept`, invariant 7).
+            if self.kept.has_kept(id) { self.release_written_back(target).map(drop) } else { Ok(()) }
+        })?;
+        self.kept.is_to_keep(None);
         self.names.with(|state| state.kept = Ids::default());
         Ok(())
     }
@@ -323,7 +343,8 @@ impl StoreInner {
     /// was refused too: the next open goes on with it.
     pub(in crate::hostdir) fn take_back(&self, id: u64, error: Error) -> Error {
         self.parked.is_to_be_undone(id);
-        match self.undo(id).and_then(|()| self.checkpoint()) {
+        self.kept.is_to_keep(None);
+        match self.undo(id).and_then(|()| self.kept.restoring(|| self.checkpoint())) {
             Ok(_) => {
                 self.names.with(|state| state.kept = Ids::default());
                 error

@@ -202,7 +202,7 @@ impl<'a> NamePlan<'a> {
         for id in lost.iter() {
             match (self.wants(id), stays.contains_key(&id)) {
                 (true, false) => _ = self.move_.insert(id),
-                (false, false) if state.kept.contains(id) => _ = self.move_.insert(id),
+                (false, false) if state.kept.contains(id) || state.held.contains(&id) => _ = self.move_.insert(id),
                 (false, false) if is_needed(state, id) => self.keep.push(id),
                 _ => {}
             }

@@ -48,7 +48,10 @@ impl NamePlan<'_> {
             let remove = || {
                 // Who has found it meanwhile may know it by this name only.
                 let is_idle = store.names.with(|state| state.is_idle_on_anchor(id, store.log.tail()));
-                if is_idle { store.host.unlink(site::NAMES_CLEAN, &path).map(|()| true) } else { Ok(false) }
+                match is_idle.then(|| store.host.unlink(site::NAMES_CLEAN, &path)) {
+                    Some(Err(error)) if error.errno != Errno::NOENT => Err(error),
+                    removed => Ok(removed.is_some()),
+                }
             };
             let fall = |state: &mut State, gone: &bool| {
                 if *gone {

@@ -1,0 +1,72 @@
+//! `wholly log`: which commands can be taken back, read from outside.
+
+use crate::args::ListArgs;
+use crate::error::{Exit, Failure};
+use crate::output::{Name, Ui, count, name, size};
+use crate::stat::ago;
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct Logged {
+    dir: Name,
+    undos: Vec<Undo>,
+}
+
+/// A command whose undo is kept. It has exited with 0: else nothing would have changed.
+#[derive(Serialize)]
+struct Undo {
+    id: String,
+    command: String,
+    /// When it was committed, in seconds since 1970.
+    committed: i64,
+    /// When its undo expires.
+    expires: i64,
+    /// Names and objects that it has changed.
+    changes: u64,
+    /// Bytes that its undo takes.
+    bytes: u64,
+    /// Why that cannot be read.
+    damage: Option<String>,
+}
+
+/// Lists the commands that can be taken back, the newest first.
+pub fn run(args: &ListArgs, ui: &Ui) -> Result<Exit, Failure> {
+    const NS: i64 = 1_000_000_000;
+    let all = match wholly::undos(&args.dir) {
+        // Where nothing is kept there is no store any more.
+        Err(wholly::Error::NotAStore(_)) if args.dir.is_dir() => Vec::new(),
+        all => all.map_err(|error| Failure::of_store("log", &args.dir, error))?,
+    };
+    let one = |undo: wholly::KeptUndo| Undo {
+        id: undo.id.to_string(),
+        command: undo.note,
+        committed: undo.committed_ns / NS,
+        expires: undo.expires_ns / NS,
+        changes: undo.changes,
+        bytes: undo.bytes,
+        damage: undo.damage,
+    };
+    let logged = Logged { dir: Name::of_dir(&args.dir), undos: all.into_iter().rev().map(one).collect() };
+    ui.emit("log", &logged, text)?;
+    Ok(if logged.undos.iter().any(|undo| undo.damage.is_some()) { Exit::DAMAGED } else { Exit::DONE })
+}
+
+fn text(logged: &Logged) -> String {
+    if logged.undos.is_empty() {
+        return format!("{}: nothing can be taken back\n", logged.dir);
+    }
+    let one = |undo: &Undo| match &undo.damage {
+        Some(damage) => {
+            format!("{:8}  damaged: {}; `wholly discard` removes it\n", undo.id, name(damage.as_bytes()))
+        }
+        None => format!(
+            "{:8}  {}; {}, {} kept  {}\n",
+            undo.id,
+            ago(undo.committed),
+            count(undo.changes, "change"),
+            size(undo.bytes),
+            name(undo.command.as_bytes())
+        ),
+    };
+    logged.undos.iter().map(one).collect()
+}

@@ -1,0 +1,729 @@
+//! Undo that is kept: what takes back a group after it has become final.
+//!
+//! A group that is written back as part of its commit has an undo anyway (`running/undo.rs`), which goes once the group
+//! is final. Of a group that asks for it ([`KeepUndo`]), the undo stays instead.
+//!
+//! # Terms
+//!
+//! - *kept undo*: two files beside the parked groups. `<id>.kept` is the undo of group `id` as it was. `<id>.made` has
+//!   the objects that the group left, as they lie on the host.
+//! - *held*: an object that a kept undo gives a name again. It lies on an anchor, under the id that it had in the
+//!   group, which no other object of the store ever has.
+//! - *take back*: commit a group that does the contrary of the one whose undo is kept (`running/taken_back.rs`).
+//! - *dropped*: a kept undo that is being removed: `<id>.dropped`.
+//!
+//! # Invariants
+//!
+//! 1. One rename, of `<id>.undo` to `<id>.kept`, makes the group final and its undo kept. What else that needs is
+//!    durable before: `<id>.made`, and what is held. A crash leaves a group that is to be undone, or a final one with
+//!    all of its undo.
+//! 2. Keeping an undo is no part of the group: where it cannot be kept, for want of space or by its bound, the group is
+//!    final all the same, without one. So is a part of a joint commit that a crash has cut short.
+//! 3. What is held no checkpoint and no open removes; and what loses all its names while it is held goes back to its
+//!    anchor: a group that takes back and is undone leaves the kept undo as it was.
+//! 4. A group is taken back wholly or not at all, and only if all that it left is as it left it. That is known by
+//!    identity, size, time of modification and time of change; of directories by the names that it set and the
+//!    attributes that it gave. Whatever else another program has done is not touched. A state that an older group left
+//!    and that taking back a younger one has restored counts as the same: the `.made` of that one tells so.
+//! 5. A group that takes back another has its own undo kept: to take it back is to do the first one again. The kept
+//!    undo that it has used goes with an Applied entry, as a parked group does.
+//! 6. Nothing that is held is removed before its kept undo has the name of a dropped one, durably. An open goes on with
+//!    what is dropped.
+//! 7. A group that is final with its undo kept is never written back again: that would give its objects other times of
+//!    change. Its `.made` tells how far the log is in the directory, and an open does not replay what is below that.
+//!    The tail follows once `.kept` is durable.
+//! 8. A group that is undone gives its objects other times of change, too. While any undo is kept, that is written back
+//!    alone, and then the `.made` of the undone group, without a `.kept`, tells which states are the same. It survives
+//!    before the undone group's `.undo` goes, and stays as long as any undo is kept.
+//!
+//! ```text
+//!  running ──commit──► provisional ──written back──► final, undo kept ──taken back──► gone, in its place that of the
+//!                          │                             │                            group that took it back
+//!                          `──refused, crash──► undone   `──expired, no space, discarded──► dropped ──► gone
+//! ```
+//!
+//! The cost is that of what the group has changed: a `stat` and 136 bytes for each object, three syncs. Memory is
+//! bounded: of a group that changes more than [`MOST_NAMES`] names no undo is kept.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use wholly_host::{HostFs, Inode, Rename, Stat};
+
+use super::StoreInner;
+use super::joint::Neighbour;
+use super::names::{ANCHOR_FOLDER, ANCHORS, Kind, Object, ROOT, Set, id_name, id_of, join, names_in};
+use super::parked::{
+    Base, FOLDER, Head, Known, LONGEST_NOTE, ParkedFile, ParkedId, Settled, Summary, UNFINISHED, Writing,
+};
+use super::parked::{path_of_kind, undo_path};
+use super::records::Baseline;
+use super::table::{host_error, is_there};
+use crate::error::{Error, Result};
+use crate::site;
+use crate::sync::{AtomicU8, Mutex, Ordering};
+
+/// After the id in the name of an undo that is kept.
+const KEPT: &[u8] = b".kept";
+/// The same, of what the group left.
+const MADE: &[u8] = b".made";
+/// The same, of what is being removed.
+const DROPPED: &[u8] = b".dropped";
+
+/// The most names of a group whose undo is kept: all of it is in memory once, some 600 bytes each. A directory that it
+/// has adopted with all that is in it is one name.
+const MOST_NAMES: u32 = 1 << 17;
+
+/// How many states of one object are taken for the same, one after the other.
+const LONGEST_CHAIN: usize = 1024;
+
+/// Asks for the undo of a group to be kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeepUndo {
+    /// What the group was for, in up to [`LONGEST_NOTE`](crate::LONGEST_NOTE) bytes.
+    pub note: String,
+    /// After this time it is dropped.
+    pub expires: Duration,
+    /// The most bytes of disk space that it may take. Where it would take more, it is not kept.
+    pub most_bytes: u64,
+}
+
+/// A group whose undo is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptUndo {
+    /// The id of the group.
+    pub id: ParkedId,
+    /// The note with which it is kept.
+    pub note: String,
+    /// When the group was committed, in nanoseconds since 1970.
+    pub committed_ns: i64,
+    /// When it is dropped, in nanoseconds since 1970.
+    pub expires_ns: i64,
+    /// How many names and objects the group has changed.
+    pub changes: u64,
+    /// Bytes of disk space that it takes.
+    pub bytes: u64,
+    /// Why it cannot be read, if it is damaged. Only `id` is valid then.
+    pub damage: Option<String>,
+}
+
+/// What has become of the undo of the group that was committed last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UndoFate {
+    /// It is kept, under this id.
+    Kept(ParkedId),
+    /// It is not, because of this.
+    NotKept(String),
+}
+
+/// A group that asks for its undo to be kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Keeping {
+    pub keep: KeepUndo,
+    /// Of objects, by their ids in the store, the state before that is restored.
+    pub restores: HashMap<u64, Baseline>,
+    /// The same for the group that does this one again, once it is taken back.
+    pub restored: HashMap<u64, Baseline>,
+    /// The other groups of the joint commit that it is part of.
+    pub parts: Vec<Neighbour>,
+    /// Whether it takes back another group.
+    pub takes_back: bool,
+}
+
+impl Keeping {
+    /// # Errors
+    /// [`Error::Invalid`] for a note that is too long.
+    pub fn new(keep: KeepUndo) -> Result<Keeping> {
+        if keep.note.len() > LONGEST_NOTE || keep.note.contains('\0') {
+            return Err(Error::invalid(format!("a note has at most {LONGEST_NOTE} bytes, none of them zero")));
+        }
+        Ok(Keeping { keep, restores: HashMap::new(), restored: HashMap::new(), parts: Vec::new(), takes_back: false })
+    }
+
+    /// When it is dropped, if it is kept from now on.
+    pub fn expires_ns(&self, now: i64) -> i64 {
+        let keep = i64::try_from(self.keep.expires.as_nanos()).unwrap_or(i64::MAX);
+        now.saturating_add(keep).max(1)
+    }
+}
+
+/// What an open store knows of undo that is kept.
+#[derive(Default)]
+pub(crate) struct KeptUndos {
+    /// The group that is being committed and asks for its undo to be kept.
+    keeping: Mutex<Option<(u64, Keeping)>>,
+    last: Mutex<Option<UndoFate>>,
+    /// What the open has found: the groups of the log below this are in the directory.
+    home_below: u64,
+    /// 1 while a pass writes back what undoes a group.
+    restores: AtomicU8,
+}
+
+impl KeptUndos {
+    /// Of a store whose groups below `home_below` are in the directory.
+    pub fn new(home_below: u64) -> KeptUndos {
+        KeptUndos { home_below, ..KeptUndos::default() }
+    }
+
+    /// A pass that writes back what undoes a group, with no other group after that.
+    pub fn restoring<T>(&self, pass: impl FnOnce() -> T) -> T {
+        self.restores.store(1, Ordering::Relaxed);
+        let done = pass();
+        self.restores.store(0, Ordering::Relaxed);
+        done
+    }
+
+    /// The group asks for its undo to be kept once it is final; `None` once it has ended.
+    pub fn is_to_keep(&self, keeping: Option<(u64, Keeping)>) {
+        *self.keeping.lock().unwrap() = keeping;
+    }
+
+    /// Whether the last one that was asked for was that of the group, and is kept.
+    pub fn has_kept(&self, id: u64) -> bool {
+        *self.last.lock().unwrap() == Some(UndoFate::Kept(ParkedId(id)))
+    }
+
+    /// What has become of the last one that was asked for.
+    pub fn last(&self) -> Option<UndoFate> {
+        self.last.lock().unwrap().clone()
+    }
+}
+
+/// A kept undo, read.
+pub(super) struct ReadUndo {
+    pub undo: ParkedFile,
+    pub made: ParkedFile,
+}
+
+pub(super) fn kept_path(id: u64) -> Vec<u8> {
+    path_of_kind(id, KEPT)
+}
+
+pub(super) fn made_path(id: u64) -> Vec<u8> {
+    path_of_kind(id, MADE)
+}
+
+/// Where an object is held.
+pub(super) fn held_path(id: u64) -> Vec<u8> {
+    join(ANCHOR_FOLDER, &id_name(id))
+}
+
+/// The group that a file in the folder of parked groups is about, if its name ends so.
+fn named(name: &[u8], end: &[u8]) -> Option<u64> {
+    name.strip_suffix(end).map(id_of).filter(|&id| id != 0 && [&id_name(id), end].concat() == name)
+}
+
+/// Whether a file in that folder belongs to a kept undo.
+pub(super) fn of_kept(name: &[u8]) -> Option<u64> {
+    [KEPT, MADE, DROPPED].into_iter().find_map(|end| named(name, end))
+}
+
+fn ids(host: &dyn HostFs, end: &[u8]) -> Result<Vec<u64>> {
+    let mut ids: Vec<u64> = names_in(host, FOLDER)?.iter().filter_map(|name| named(name, end)).collect();
+    // In the order in which they began.
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+/// What a group takes all names from.
+pub(super) fn lost(undo: &Summary) -> impl Iterator<Item = u64> + '_ {
+    undo.moved().iter().filter(|(_, moves)| moves.gained.is_empty()).map(|(id, _)| *id)
+}
+
+/// Whether it gives an object other content or attributes.
+fn is_changed(undo: &Summary, id: u64) -> bool {
+    undo.contents.contains_key(&id) || undo.sets.get(&id).is_some_and(|(set, _)| *set != Set::default())
+}
+
+/// How many changes people would count.
+fn changes_of(undo: &Summary) -> u64 {
+    let of_names = |id: &u64| undo.moved().contains_key(id);
+    let is_set = |(id, (set, _)): &(&u64, &(Set, Option<i64>))| {
+        (*set != Set::default() || undo.contents.contains_key(id)) && !of_names(id)
+    };
+    let only_content = undo.contents.keys().filter(|id| !of_names(id) && !undo.sets.contains_key(id)).count();
+    (undo.names().len() + undo.sets.iter().filter(is_set).count() + only_content) as u64
+}
+
+/// The kept undo of a store, the oldest first.
+pub fn list(host: &dyn HostFs) -> Result<Vec<KeptUndo>> {
+    let mut all = Vec::new();
+    for id in ids(host, KEPT)? {
+        let read = ParkedFile::read(host, &kept_path(id))
+            .and_then(|undo| Ok((undo, ParkedFile::head_of(host, &made_path(id))?.0)));
+        let nothing = KeptUndo {
+            id: ParkedId(id),
+            note: String::new(),
+            committed_ns: 0,
+            expires_ns: 0,
+            changes: 0,
+            bytes: 0,
+            damage: None,
+        };
+        match read {
+            Ok((undo, made)) => all.push(KeptUndo {
+                note: undo.head.note.clone(),
+                committed_ns: undo.head.parked_ns,
+                expires_ns: undo.head.expires_ns,
+                changes: changes_of(&undo.summary),
+                bytes: made.bytes,
+                ..nothing
+            }),
+            Err(Error::NotFound(_)) if !is_there(host, &kept_path(id))? => {}
+            Err(error @ (Error::Corrupt { .. } | Error::NotFound(_))) => {
+                all.push(KeptUndo { damage: Some(error.to_string()), ..nothing });
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all)
+}
+
+/// What is expired, of these times.
+pub(super) fn expiries(host: &dyn HostFs) -> Result<Vec<(u64, i64)>> {
+    let head = |id: u64| match ParkedFile::head_of(host, &kept_path(id)) {
+        Ok((head, _)) => Ok(Some((id, head.expires_ns))),
+        // It is named where they are listed, and does not go by itself.
+        Err(Error::Corrupt { .. } | Error::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
+    };
+    ids(host, KEPT)?.into_iter().filter_map(|id| head(id).transpose()).collect()
+}
+
+/// Invariant 7: below which sequence the groups of the log are in the directory. `end` is above all that there can be.
+pub(super) fn home_below(host: &dyn HostFs, volume_id: &[u8; 16], end: u64) -> Result<u64> {
+    let mut below = 0;
+    for id in ids(host, MADE)? {
+        // A group that is to be undone still.
+        if is_there(host, &undo_path(id))? {
+            continue;
+        }
+        match ParkedFile::head_of(host, &made_path(id)) {
+            Ok((head, _)) if (head.volume_id, head.id) == (*volume_id, id) && head.home_below < end => {
+                below = below.max(head.home_below);
+            }
+            Ok(_) | Err(Error::Corrupt { .. } | Error::NotFound(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(below)
+}
+
+impl StoreInner {
+    /// The group is written back, durably, as are all below `target`: makes it final, with its undo kept if it has
+    /// asked for that.
+    pub(super) fn make_final(&self, id: u64, target: u64) -> Result<()> {
+        let keeping = self.kept.keeping.lock().unwrap().take_if(|(group, _)| *group == id);
+        let Some((_, keeping)) = keeping else { return self.remove_undo(id) };
+        let fate = match self.keep_undo(id, &keeping, target) {
+            Ok(Ok(())) => UndoFate::Kept(ParkedId(id)),
+            Err(error @ Error::Poisoned(_)) => return Err(error),
+            Ok(Err(why)) => UndoFate::NotKept(why),
+            Err(error) => UndoFate::NotKept(error.to_string()),
+        };
+        if let UndoFate::NotKept(_) = fate {
+            // Invariant 2. Of what it would have held, whole directories go here, the rest with the anchors.
+            self.drop_files(&undo_path(id), id)?;
+        }
+        *self.kept.last.lock().unwrap() = Some(fate);
+        Ok(())
+    }
+
+    /// Keeps the undo of a group, which is final when this returns. In words, why it is not kept: nothing is final.
+    fn keep_undo(&self, id: u64, keeping: &Keeping, target: u64) -> Result<Result<(), String>> {
+        let host = &*self.host;
+        let failed = |path: &[u8], error| host_error(error, path);
+        let (Head { names, .. }, _) = ParkedFile::head_of(host, &undo_path(id))?;
+        if names > MOST_NAMES {
+            return Ok(Err(format!("it has changed {names} names, and {MOST_NAMES} are allowed")));
+        }
+        let undo = ParkedFile::read(host, &undo_path(id))?;
+        let stat = |path: &[u8]| host.stat(path).map_err(|error| failed(path, error));
+        let mut bytes = stat(&undo_path(id))?.allocated;
+        let mut held = BTreeSet::new();
+        for id in lost(&undo.summary) {
+            let path = held_path(id);
+            let stat = match host.stat(&path) {
+                // It has another name, which the store knows.
+                Err(error) if error.errno == Errno::NOENT => continue,
+                stat => stat.map_err(|error| failed(&path, error))?,
+            };
+            held.insert(id);
+            match Kind::of(stat.mode) {
+                Kind::Directory => bytes += self.bytes_below(&path)?,
+                // By its other names, which the store does not know, another program may change it, and then what is
+                // put back would overwrite that.
+                _ if stat.nlink > 1 && is_changed(&undo.summary, id) => {
+                    return Ok(Err("it has changed a file and removed one of several of its names".into()));
+                }
+                _ => bytes += stat.allocated,
+            }
+        }
+        if bytes > keeping.keep.most_bytes {
+            return Ok(Err(format!("it would take {bytes} bytes, and {} are allowed", keeping.keep.most_bytes)));
+        }
+        let Some(mut made) = self.made_by(&undo.summary, &held, keeping)? else {
+            return Ok(Err("another program has changed what the group has made".into()));
+        };
+        made.parts.clone_from(&keeping.parts);
+        let write = || {
+            self.write_made(&undo.head, &made, (bytes, target))?;
+            // Invariant 1.
+            let kept = kept_path(id);
+            host.rename(site::UNDO_RENAME, &undo_path(id), &kept, Rename::Replace)
+                .map_err(|error| failed(&kept, error))?;
+            self.sync_parked(site::UNDO_END)
+        };
+        write().inspect_err(|error| {
+            // A sync that failed leaves open whether the undo is kept.
+            if !matches!(error, Error::Poisoned(_)) {
+                _ = host.unlink(site::PARK_REMOVE, &made_path(id));
+            }
+        })?;
+        self.names.with(|state| state.held.extend(held));
+        self.expires_at(undo.head.expires_ns);
+        self.leave_room_for_others(Some(id))?;
+        Ok(Ok(()))
+    }
+
+    /// Writes what a group left, by the head of its undo. It survives when this returns.
+    fn write_made(&self, of: &Head, made: &Summary, (bytes, home_below): (u64, u64)) -> Result<()> {
+        let host = &*self.host;
+        let path = made_path(of.id);
+        let unfinished = [&path, UNFINISHED].concat();
+        let write = || {
+            let times = (host.now_ns(), of.expires_ns);
+            let mut writing = Writing::new(host, &unfinished, (self.log.volume_id(), of.id, &of.note), times)?;
+            writing.is_about(bytes, home_below);
+            writing.add(made)?;
+            writing.finish()?;
+            host.rename(site::UNDO_RENAME, &unfinished, &path, Rename::Replace)
+                .map_err(|error| host_error(error, &path))?;
+            self.sync_parked(site::UNDO_SYNC)
+        };
+        write().inspect_err(|_| _ = host.unlink(site::PARK_REMOVE, &unfinished))
+    }
+
+    /// The groups below `target` are written back, and one that was undone is among them: notes in which state its
+    /// objects are again (invariant 8).
+    pub(super) fn note_restored(&self, id: u64, target: u64) -> Result<()> {
+        let is_alone = self.kept.restores.load(Ordering::Relaxed) != 0;
+        if !is_alone || !is_there(&*self.host, &undo_path(id))? || ids(&*self.host, KEPT)?.is_empty() {
+            return Ok(());
+        }
+        match self.write_restored(id, target) {
+            Err(error @ Error::Poisoned(_)) => Err(error),
+            // Without it they count as changed.
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the anchors of what has its name again, durably: a later pass would give it another time of change.
+    fn clear_anchors(&self, undo: &Summary) -> Result<()> {
+        let is_idle = |object: &Object| {
+            let is_elsewhere = object.home().is_some_and(|home| home.0 != ANCHORS);
+            object.hangs[0] && object.kind != Kind::Directory && is_elsewhere
+        };
+        let idle: Vec<u64> = self.names.with(|state| {
+            let is_idle = |id: &u64| !state.held.contains(id) && state.objects.get(id).is_some_and(is_idle);
+            undo.objects.keys().copied().filter(is_idle).collect()
+        });
+        for &id in &idle {
+            let path = held_path(id);
+            let remove = || match self.host.unlink(site::NAMES_CLEAN, &path) {
+                Err(error) if error.errno != Errno::NOENT => Err(error),
+                _ => Ok(()),
+            };
+            self.names.change_home(remove, |state, ()| state.fall(id)).map_err(|error| host_error(error, &path))?;
+        }
+        if idle.is_empty() {
+            return Ok(());
+        }
+        self.host.sync_all(site::CHECKPOINT_SYNC).map_err(|error| self.poison(&Error::Media(error)))
+    }
+
+    fn write_restored(&self, id: u64, target: u64) -> Result<()> {
+        let undo = ParkedFile::read(&*self.host, &undo_path(id))?;
+        self.clear_anchors(&undo.summary)?;
+        let mut made = Summary::default();
+        for (&object, known) in &undo.summary.objects {
+            let (Known::Settled(before), Some(path)) = (known, undo.summary.path_before(object)) else { continue };
+            let stat = match self.host.stat(&path) {
+                Ok(stat) => stat,
+                Err(error) if matches!(error.errno, Errno::NOENT | Errno::NOTDIR) => continue,
+                Err(error) => return Err(host_error(error, &path)),
+            };
+            let (was, now) = (Baseline::of(&before.stat), Baseline::of(&stat));
+            let is_dir = Kind::of(stat.mode) == Kind::Directory;
+            let is_again =
+                stat.inode() == before.stat.inode() && was.mtime_ns == now.mtime_ns && (is_dir || was.size == now.size);
+            if object != ROOT && is_again {
+                // Where it lies does not matter.
+                let (place, base) = ((ROOT, before.place.1.clone()), Some(Base::Stat(was)));
+                made.objects.insert(object, Known::Settled(Box::new(Settled { stat, place, base })));
+            }
+        }
+        self.write_made(&undo.head, &made, (0, target))
+    }
+
+    /// Invariant 7: the tail comes to where it was about to be. What says so survives already.
+    pub(super) fn catch_up_with_kept(&self) -> Result<()> {
+        match self.kept.home_below {
+            target if target > self.log.tail() => {
+                self.log.release_below(target).map(drop).map_err(|error| self.poison(&error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A recovery has left a group that undoes another one: it is written back before others follow (invariant 8).
+    pub(super) fn write_back_undone(&self) -> Result<()> {
+        if self.parked.applied_ids().is_empty() || ids(&*self.host, KEPT)?.is_empty() {
+            return Ok(());
+        }
+        match self.kept.restoring(|| self.checkpoint()) {
+            Err(error @ Error::Poisoned(_)) => Err(error),
+            // A later pass does that.
+            _ => Ok(()),
+        }
+    }
+
+    /// What the group left, as it lies on the host. `None` where that is not there.
+    fn made_by(&self, undo: &Summary, held: &BTreeSet<u64>, keeping: &Keeping) -> Result<Option<Summary>> {
+        let mut made = Summary::default();
+        let named = undo.names().iter().flat_map(|((dir, _), (_, after))| [*dir, *after]);
+        let changed = undo.contents.keys().chain(undo.sets.keys()).copied();
+        let named = named.chain(changed).chain(lost(undo));
+        let mut todo: Vec<u64> = named.filter(|id| *id != 0 && !held.contains(id)).collect();
+        while let Some(id) = todo.pop() {
+            if made.objects.contains_key(&id) {
+                continue;
+            }
+            let known = self.names.with(|state| match id {
+                ROOT => Some((Vec::new(), (0, [].into()), None)),
+                _ => Some((state.host_path(id)?, state.objects.get(&id)?.place()?.clone(), state.inode_of(id))),
+            });
+            let Some((path, place, inode)) = known else { return Ok(None) };
+            let stat = match self.host.stat(&path) {
+                Ok(stat) if inode.is_none_or(|inode| inode == stat.inode()) => stat,
+                Err(error) if !matches!(error.errno, Errno::NOENT | Errno::NOTDIR) => {
+                    return Err(host_error(error, &path));
+                }
+                _ => return Ok(None),
+            };
+            if place.0 != 0 {
+                todo.push(place.0);
+            }
+            if let Some((set, _)) = undo.sets.get(&id).filter(|_| Kind::of(stat.mode) == Kind::Directory) {
+                let mut now = Set::default();
+                for name in set.xattrs.keys() {
+                    let value = self.host.get_xattr(&path, name).map_err(|error| host_error(error, &path))?;
+                    now.xattrs.insert(name.clone(), value.map(Into::into));
+                }
+                if !now.xattrs.is_empty() {
+                    made.sets.insert(id, (now, None));
+                }
+            }
+            let base = keeping.restores.get(&id).map(|before| Base::Stat(*before));
+            made.objects.insert(id, Known::Settled(Box::new(Settled { stat, place, base })));
+        }
+        Ok(Some(made))
+    }
+
+    /// Bytes of all that is in a directory, and of itself.
+    fn bytes_below(&self, dir: &[u8]) -> Result<u64> {
+        let mut bytes = 0;
+        self.look_below(dir, &mut |_, stat| {
+            bytes += stat.allocated;
+            Ok(())
+        })?;
+        Ok(bytes)
+    }
+
+    /// Calls `look` with everything in a directory, and with itself.
+    pub(super) fn look_below(&self, dir: &[u8], look: &mut dyn FnMut(&[u8], &Stat) -> Result<()>) -> Result<()> {
+        let mut todo = vec![dir.to_vec()];
+        while let Some(path) = todo.pop() {
+            let stat = self.host.stat(&path).map_err(|error| host_error(error, &path))?;
+            look(&path, &stat)?;
+            if Kind::of(stat.mode) == Kind::Directory {
+                let entries = self.host.read_dir(&path).map_err(|error| host_error(error, &path))?;
+                todo.extend(entries.iter().map(|entry| join(&path, &entry.name)));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is kept, once what has expired is gone.
+    pub(super) fn kept_undos(&self) -> Result<Vec<KeptUndo>> {
+        self.check_usable()?;
+        self.discard_expired()?;
+        let applied = self.parked.applied_ids();
+        let mut all = list(&*self.host)?;
+        all.retain(|kept| !applied.contains(&kept.id.0));
+        Ok(all)
+    }
+
+    /// Reads a kept undo.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] where there is none; [`Error::Corrupt`].
+    pub(super) fn read_kept(&self, id: ParkedId) -> Result<ReadUndo> {
+        let gone = || Error::NotFound(format!("undo of {id}"));
+        if self.parked.applied_ids().contains(&id.0) || !is_there(&*self.host, &kept_path(id.0))? {
+            return Err(gone());
+        }
+        let read = |path: &[u8]| {
+            let file = ParkedFile::read(&*self.host, path)?;
+            match (file.head.volume_id, file.head.id) == (*self.log.volume_id(), id.0) {
+                true => Ok(file),
+                false => Err(Error::corrupt(String::from_utf8_lossy(path), "it is of another group")),
+            }
+        };
+        Ok(ReadUndo { undo: read(&kept_path(id.0))?, made: read(&made_path(id.0))? })
+    }
+
+    /// Of each object that was restored, the states that are the same: the later one, and the one before.
+    pub(super) fn restored(&self) -> Result<BTreeMap<Inode, Vec<(Baseline, Baseline)>>> {
+        let mut all: BTreeMap<Inode, Vec<(Baseline, Baseline)>> = BTreeMap::new();
+        for id in ids(&*self.host, MADE)? {
+            // Where one cannot be read, more counts as changed.
+            let Ok(made) = ParkedFile::read(&*self.host, &made_path(id)) else { continue };
+            for known in made.summary.objects.values() {
+                if let Known::Settled(settled) = known
+                    && let Some(Base::Stat(before)) = settled.base
+                {
+                    all.entry(settled.stat.inode()).or_default().push((Baseline::of(&settled.stat), before));
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// What an open does about kept undo: goes on with what is dropped, removes what belongs to nothing, and finds out
+    /// what is held. Durable with the folder.
+    pub(super) fn settle_kept(&self) -> Result<()> {
+        let host = &*self.host;
+        for id in ids(host, DROPPED)? {
+            self.drop_rest(id)?;
+        }
+        let kept = ids(host, KEPT)?;
+        if kept.is_empty() {
+            ids(host, MADE)?.into_iter().try_for_each(|id| self.unlink_parked(&made_path(id)))?;
+        }
+        let hanging = if kept.is_empty() { Vec::new() } else { names_in(host, ANCHOR_FOLDER)? };
+        // A group that is about to be undone may have given names to all that was held.
+        let is_back = self.parked.provisional.lock().unwrap().is_empty();
+        if hanging.is_empty() && (kept.is_empty() || is_back) {
+            return Ok(());
+        }
+        let mut held = BTreeSet::new();
+        for id in kept {
+            match ParkedFile::read(host, &kept_path(id)) {
+                Ok(undo) => held.extend(lost(&undo.summary)),
+                // Nobody knows what it holds.
+                Err(_) => held.extend(hanging.iter().map(|name| id_of(name))),
+            }
+        }
+        self.names.with(|state| state.held.extend(held));
+        self.leave_room_for_others(None)
+    }
+
+    /// Whether undo of a group is kept.
+    pub(super) fn is_kept(&self, id: u64) -> Result<bool> {
+        is_there(&*self.host, &kept_path(id))
+    }
+
+    /// Removes a kept undo. It does not come back after a crash when this has returned.
+    pub(super) fn drop_kept(&self, id: u64) -> Result<()> {
+        self.drop_files(&kept_path(id), id)
+    }
+
+    /// Removes the files of a kept undo that was used: what it held has its name. What a group has left that was undone
+    /// stays.
+    pub(super) fn unlink_kept(&self, id: u64) -> Result<()> {
+        if self.is_kept(id)? {
+            self.unlink_parked(&kept_path(id))?;
+            self.unlink_parked(&made_path(id))?;
+        }
+        Ok(())
+    }
+
+    /// Invariant 6.
+    fn drop_files(&self, path: &[u8], id: u64) -> Result<()> {
+        let dropped = path_of_kind(id, DROPPED);
+        self.host
+            .rename(site::UNDO_RENAME, path, &dropped, Rename::Replace)
+            .map_err(|error| host_error(error, path))?;
+        self.sync_parked(site::UNDO_END)?;
+        self.drop_rest(id)
+    }
+
+    fn drop_rest(&self, id: u64) -> Result<()> {
+        let dropped = path_of_kind(id, DROPPED);
+        // What cannot be read holds nothing that could be told; the anchors go at the next open.
+        if let Ok(undo) = ParkedFile::read(&*self.host, &dropped) {
+            for id in lost(&undo.summary) {
+                self.names.with(|state| state.held.remove(&id));
+                let path = held_path(id);
+                match self.host.stat(&path) {
+                    Ok(stat) if Kind::of(stat.mode) == Kind::Directory => {
+                        self.remove_tree(site::NAMES_CLEAN, &path)?;
+                    }
+                    Ok(_) => self.host.unlink(site::NAMES_CLEAN, &path).map_err(|error| host_error(error, &path))?,
+                    Err(error) if error.errno == Errno::NOENT => {}
+                    Err(error) => return Err(host_error(error, &path)),
+                }
+                self.names.with(|state| state.fall(id));
+            }
+        }
+        self.unlink_parked(&made_path(id))?;
+        self.unlink_parked(&dropped)
+    }
+
+    /// All that is kept takes at most as much space as is free: the oldest is dropped first, `spared` never.
+    fn leave_room_for_others(&self, spared: Option<u64>) -> Result<()> {
+        let host = &*self.host;
+        let bytes = |id: u64| ParkedFile::head_of(host, &made_path(id)).map_or(0, |(head, _)| head.bytes);
+        let mut kept: Vec<(u64, u64)> = ids(host, KEPT)?.into_iter().map(|id| (id, bytes(id))).collect();
+        kept.retain(|(id, _)| Some(*id) != spared);
+        for i in 0..kept.len() {
+            let all: u64 = kept[i..].iter().map(|(_, bytes)| bytes).sum();
+            if all <= super::room::free_on(host)?.bytes {
+                break;
+            }
+            self.drop_kept(kept[i].0)?;
+        }
+        Ok(())
+    }
+
+    /// Drops the oldest undo that is kept, for want of space. Whether there was one.
+    pub(super) fn drop_oldest(&self) -> Result<bool> {
+        let applied = self.parked.applied_ids();
+        let is_free = |id: &u64| !applied.contains(id) && !self.parked.is_at_work(*id);
+        match ids(&*self.host, KEPT)?.into_iter().find(is_free) {
+            Some(id) => self.drop_kept(id).map(|()| true),
+            None => Ok(false),
+        }
+    }
+}
+
+/// Whether an object that is `now` so is as `then`, by what is known to be the same.
+pub(super) fn is_as_left(
+    now: Baseline,
+    restored: Option<&Vec<(Baseline, Baseline)>>,
+    is_it: impl Fn(&Baseline) -> bool,
+) -> bool {
+    let mut state = now;
+    for _ in 0..LONGEST_CHAIN {
+        if is_it(&state) {
+            return true;
+        }
+        match restored.and_then(|all| all.iter().find(|(later, _)| *later == state)) {
+            Some((_, before)) => state = *before,
+            None => return false,
+        }
+    }
+    false
+}

@@ -1,0 +1,56 @@
+//! Groups that are taken back and done again: see the module `taken_back`.
+
+use std::collections::BTreeSet;
+
+use rustix::io::Errno;
+use wholly::site;
+use wholly_crash::{Setting, coverage, refused, taken_back};
+use wholly_sim::{Mutation, MutationKind};
+
+#[test]
+fn a_crash_leaves_the_group_or_what_was_before_and_the_way_to_the_other() {
+    let is_long = std::env::var_os("WHOLLY_LONG").is_some();
+    for setting in if is_long { &["disk-ext4", "disk", "pmem"][..] } else { &["disk", "pmem"] } {
+        let setting = Setting::named(setting);
+        let limits = wholly_crash::Limits::glance().states;
+        let (mut images, mut undone, mut sites, mut wrong) = (0, 0, BTreeSet::new(), Vec::new());
+        // The second medium has some of them in a short run.
+        let step = if is_long || setting.name == "disk" { 1 } else { 5 };
+        for script in refused::ALL.iter().step_by(step) {
+            match taken_back::explore(script, &setting, &limits) {
+                Ok(judged) => {
+                    (images, undone) = (images + judged.images, undone + judged.undone);
+                    sites.extend(judged.sites);
+                }
+                Err(what) => wrong.push(what),
+            }
+        }
+        println!("{}: {images} images, {undone} with an undo", setting.name);
+        assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+        for site in coverage::of(&["undo."]) {
+            assert!(sites.contains(site.0), "{} was no crash point", site.0);
+        }
+        assert!(undone > images / 2, "only {undone} of {images} had an undo");
+    }
+}
+
+#[test]
+fn what_is_refused_can_be_taken_back_later() {
+    let setting = Setting::named("disk-ext4");
+    let mut refusals = 0;
+    for script in refused::ALL {
+        refusals += taken_back::refuse(script, &setting, Errno::NOSPC).unwrap_or_else(|what| panic!("{what}"));
+    }
+    println!("{refusals} groups were refused");
+    assert!(refusals > 100, "only {refusals} groups were refused");
+}
+
+#[test]
+fn what_a_group_has_left_is_durable_before_its_undo_is_kept() {
+    // The first call of this kind is that of the undo.
+    let mistake = Mutation { nth: Some(1), ..Mutation::new(site::UNDO_SYNC, MutationKind::DropOrder) };
+    let setting = Setting::named("disk").broken(mistake);
+    let limits = wholly_crash::Limits::glance().states;
+    let what = taken_back::explore(refused::ALL[0], &setting, &limits).expect_err("nobody notices");
+    assert!(what.contains("undo after a crash"), "{what}");
+}
