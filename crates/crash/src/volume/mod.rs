@@ -44,7 +44,8 @@ pub const VOLUME_ID: [u8; 16] = *b"explored volume.";
 const OTHER_ID: [u8; 16] = *b"the other volume";
 
 /// The engines that promise something after a crash.
-pub const ENGINES: [EngineKind; 3] = [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo];
+pub const ENGINES: [EngineKind; 4] =
+    [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo, EngineKind::Shadow];
 
 /// The worlds in which they are explored.
 pub const WORLDS: [&str; 3] = ["pmem", "pmem-x86", "pmem-eadr"];
@@ -88,6 +89,7 @@ pub fn sites(engine: EngineKind) -> Vec<wholly_media::Site> {
         (EngineKind::FineGrainedWal, "wal."),
         (EngineKind::HybridLog, "hybrid."),
         (EngineKind::Undo, "undo."),
+        (EngineKind::Shadow, "paging."),
     ];
     let is_of_another =
         |site: &wholly_media::Site| engines.iter().any(|(other, begin)| *other != engine && site.0.starts_with(begin));

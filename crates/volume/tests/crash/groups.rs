@@ -204,13 +204,15 @@ pub fn stories() -> Vec<Story> {
 #[test]
 fn groups_are_private_and_see_themselves() {
     let with_engines = || {
-        let of_all = [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo];
-        let of_pending = [EngineKind::HybridLog, EngineKind::Undo];
+        let of_all = [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo, EngineKind::Shadow];
+        let of_pending = [EngineKind::HybridLog, EngineKind::Undo, EngineKind::Shadow];
         let all = of_all.into_iter().flat_map(|engine| stories().into_iter().map(move |story| (story, engine)));
         let pending = of_pending
             .into_iter()
             .flat_map(|engine| crate::hybrid::stories().into_iter().map(move |story| (story, engine)));
-        all.chain(pending).chain(crate::undo::stories().into_iter().map(|story| (story, EngineKind::Undo)))
+        let undo = crate::undo::stories().into_iter().map(|story| (story, EngineKind::Undo));
+        let shadow = crate::shadow::stories().into_iter().map(|story| (story, EngineKind::Shadow));
+        all.chain(pending).chain(undo).chain(shadow)
     };
 
     for (story, engine) in with_engines() {

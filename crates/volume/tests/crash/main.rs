@@ -11,5 +11,6 @@ mod hybrid;
 mod planted;
 mod programs;
 mod scripts;
+mod shadow;
 mod survival;
 mod undo;
