@@ -2,7 +2,7 @@
 //! calls outside of groups, in any order of their ends.
 
 use wholly::vfs::{Context, Errno, FallocateFlags, FileType, Ino, OFlags, RenameFlags, Result, Vfs};
-use wholly_crash::volume::BYTES;
+use wholly_crash::volume::{BYTES, times_as_large};
 use wholly_crash::{State, served_tree};
 use wholly_posix::Tree;
 use wholly_sim::{SimConfig, World};
@@ -216,7 +216,7 @@ fn groups_are_private_and_see_themselves() {
     };
 
     for (story, engine) in with_engines() {
-        let world = World::new(SimConfig { log_len: BYTES, ..SimConfig::pmem() });
+        let world = World::new(SimConfig { log_len: BYTES * times_as_large(engine), ..SimConfig::pmem() });
         let options = VolumeOptions { engine, ..VolumeOptions::default() };
         Volume::format_region(&*world.log(), &options).expect("make a volume");
         let volume = Volume::open_region(world.log(), &options).expect("open it");

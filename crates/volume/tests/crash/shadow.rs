@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use wholly::vfs::{Ino, OFlags, RenameFlags, Result};
 use wholly_crash::coverage;
-use wholly_crash::volume::{BYTES, OnVolume, tick};
-use wholly_media::{Region, Site};
+use wholly_crash::volume::{BYTES, OnVolume, Program, tick};
+use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_sim::MutationKind::{self, DelayWrite, DropOrder};
 use wholly_sim::{EventKind, SimConfig, World};
@@ -19,8 +19,8 @@ use crate::costs::Recorded;
 use crate::groups::{Story, alone, expect};
 use crate::planted::{expect_seen, once};
 use crate::programs::{self, Done, world};
-use crate::scripts::{SCRIPTS, Script, Step, nothing};
-use crate::survival::{explored, limits, limits_of_groups};
+use crate::scripts::{SCRIPTS, Script, Step};
+use crate::survival::{explored, is_long, limits, limits_of_groups};
 
 /// Lines of a block.
 const BLOCK: u64 = 64;
@@ -97,7 +97,10 @@ const OF_GROUPS: Site = Site("paging.call.fence");
 
 #[test]
 fn each_call_survives_wholly_or_not_at_all_with_shadows() {
-    let outcome = explored(&["pmem", "pmem-x86"].map(world), &calls(), &limits());
+    let mut outcome = explored(&[world("pmem")], &calls(), &limits());
+    // Stores of blocks that nobody reads are much alike on both models: in a short run, a few programs.
+    let on_x86 = if is_long() { calls() } else { calls().into_iter().take(2).collect() };
+    outcome.merge(explored(&[world("pmem-x86")], &on_x86, &limits()));
     let mut sites = wholly_volume::sites();
     sites.retain(|site| site.0.starts_with("paging.") && *site != OF_GROUPS);
     assert_eq!(coverage::uncovered(&sites, &outcome), [], "these were no crash points");
@@ -106,7 +109,11 @@ fn each_call_survives_wholly_or_not_at_all_with_shadows() {
 /// Explicit groups are there wholly once they are committed, and not at all before.
 #[test]
 fn groups_survive_wholly_or_not_at_all_with_shadows() {
-    let outcome = explored(&["pmem"].map(world), &groups(), &limits_of_groups());
+    // With two groups, in a short run one order of their ends.
+    let orders = ["a1 c0", "c1 c0", "c0 a1", "a0 a1", "a1 a0", "a0 c1", "c1 a0"];
+    let is_one = |group: &OnVolume<Done>| !orders.iter().any(|order| group.program.name().ends_with(order));
+    let groups: Vec<_> = groups().into_iter().filter(|group| is_long() || is_one(group)).collect();
+    let outcome = explored(&[world("pmem")], &groups, &limits_of_groups());
     assert_eq!(coverage::uncovered(&[OF_GROUPS], &outcome), [], "these were no crash points");
 }
 
@@ -237,7 +244,6 @@ fn left(options: &VolumeOptions) -> Arc<World> {
     let volume = Volume::open_region(world.log(), options).expect("open it");
     let vfs = VolumeVfs::new(&volume);
     let tree = Tree::new(&vfs, Ino::ROOT);
-    nothing(&tree).expect("it is empty");
     ["one", "two", "three"].into_iter().for_each(|name| drop(tree.file(name, 0o644, name.as_bytes()).expect("a file")));
     drop(tree);
     drop(vfs);
@@ -253,24 +259,22 @@ fn one_copy_of_a_root_is_enough() {
     let names = |world: &Arc<World>| {
         let volume = Volume::open_region(world.log(), &options).expect("open it");
         let vfs = VolumeVfs::new(&volume);
-        let mut names = Tree::new(&vfs, Ino::ROOT).names("/").expect("a listing");
-        names.sort();
+        let count = Tree::new(&vfs, Ino::ROOT).names("/").expect("a listing").len();
         drop(vfs);
         volume.close().expect("close it");
-        names
+        count
     };
     let world = left(&options);
     let image = world.latest();
     let again = || World::from_image(&image, world.config().clone());
-    let all = names(&again());
-    assert_eq!(all.len(), 3);
+    assert_eq!(names(&again()), 3);
     let area = LogArea::of_roots(Lba(2));
     let lines: Vec<u64> = (0..2).flat_map(|parity| area.roots(parity).map(|(at, _)| at)).collect();
     for at in &lines {
         let world = again();
         world.log().write(Site("test"), *at, &[0x55; LINE]).expect("damage it");
         assert_eq!(Volume::check_region(&*world.log()).expect("check it").findings, [], "{at}");
-        assert_eq!(names(&world), all, "{at}");
+        assert_eq!(names(&world), 3, "{at}");
     }
     let world = again();
     lines.iter().for_each(|at| world.log().write(Site("test"), *at, &[0x55; LINE]).expect("damage it"));
