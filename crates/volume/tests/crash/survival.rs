@@ -7,8 +7,8 @@ use wholly_media::Site;
 use wholly_sim::ExploreLimits;
 use wholly_volume::EngineKind;
 
-use crate::hybrid;
 use crate::programs::{Done, calls, groups, world};
+use crate::{hybrid, policies};
 
 /// Sites that only explicit groups pass. That of making a volume is passed by programs of `crash`.
 const OF_GROUPS: [&str; 1] = ["wal.call.fence"];
@@ -79,7 +79,7 @@ fn groups_are_there_wholly_or_not_at_all() {
 /// Nothing in a run comes from the machine or from an earlier run.
 #[test]
 fn runs_are_the_same_each_time() {
-    for subject in [calls(), groups(), hybrid::calls(), hybrid::groups()].concat() {
+    for subject in [calls(), groups(), hybrid::calls(), hybrid::groups(), policies::all()].concat() {
         let [one, other] = [(); 2].map(|()| run(&subject, &world("pmem")).trace);
         assert_eq!(one.initial.hash(), other.initial.hash());
         assert_eq!(one.events.len(), other.events.len());
