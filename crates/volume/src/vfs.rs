@@ -79,6 +79,11 @@ impl VolumeVfs {
         (self.core().table.references(), handles)
     }
 
+    /// The inode of an open file or directory, and how it was opened.
+    pub(crate) fn of_handle(&self, handle: Handle) -> Result<(u64, OFlags)> {
+        self.opened(handle).map(|open| (open.inode.id.ino, open.flags))
+    }
+
     fn shard(&self, handle: Handle) -> &RwLock<ByNumber<Arc<Open>>> {
         &self.handles[(handle.0 % SHARDS) as usize]
     }
