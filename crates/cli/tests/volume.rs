@@ -456,6 +456,14 @@ fn a_mounted_volume_has_a_policy() {
         assert_eq!(std::fs::read(&other).unwrap(), synced, "{policy}");
         rig.umount();
     }
+    // What no sync has committed, the unmount does.
+    let mut server = serve_with(&image, &rig.point(), "policy=shared=1000");
+    std::fs::write(rig.point().join("last"), [4; 9000]).unwrap();
+    rig.umount();
+    assert!(server.wait().unwrap().success());
+    wholly(&["mount", &image, &rig.path("point")]).exits(0);
+    assert_eq!(std::fs::read(rig.point().join("last")).unwrap(), [4; 9000]);
+    rig.umount();
     std::fs::remove_file(&image).unwrap();
 }
 

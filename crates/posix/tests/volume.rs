@@ -71,6 +71,9 @@ fn on_pmem(engine: EngineKind) -> Arc<dyn Region> {
     Arc::new(region)
 }
 
+/// Those that have groups.
+const ENGINES: [EngineKind; 3] = [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo];
+
 fn expect_sound(region: &dyn Region) {
     let checked = Volume::check_region(region).expect("check it");
     assert_eq!((checked.findings, checked.orphans), (Vec::new(), 0));
@@ -80,7 +83,7 @@ fn expect_sound(region: &dyn Region) {
 /// leaves in use are room for inodes and for names in the root directory: the next group has it.
 #[test]
 fn in_one_group() {
-    for engine in [EngineKind::FineGrainedWal, EngineKind::HybridLog] {
+    for engine in ENGINES {
         let region = on_pmem(engine);
         let volume = Volume::open_region(region.clone(), &VolumeOptions::default()).expect("open it");
         let vfs = VolumeVfs::new(&volume);
@@ -125,7 +128,7 @@ fn in_one_group() {
 
 /// Calls outside of explicit groups, grouped by a policy.
 fn by_policy(policy: Policy) {
-    for engine in [EngineKind::FineGrainedWal, EngineKind::HybridLog] {
+    for engine in ENGINES {
         let region = on_pmem(engine);
         let volume = Volume::open_region(region.clone(), &VolumeOptions::default()).expect("open it");
         let vfs = PolicyVfs::new(&volume, policy).expect("it has groups");

@@ -6,16 +6,20 @@
 //!   that changes something: names, attributes, an open with `O_TRUNC`, a size by path.
 //! - *epoch*: an explicit group that belongs to the policy: of one file under `per-sync`, of all files under `shared`.
 //!   Everybody sees its changes.
-//! - *dirty*: a file with content in a running epoch. Calls on it are made in the context of that group.
+//! - *dirty*: a file with changes in a running epoch. Calls on it are made in the context of that group.
 //!
 //! | | under `per-sync` | under `shared` |
 //! |---|---|---|
 //! | `fsync`, `fdatasync`, a write with `O_SYNC` | commits the file's epoch | commits the epoch |
 //! | a close | commits the file's epoch | nothing |
 //! | `fsync` of a directory | nothing is pending | commits the epoch |
-//! | `sync`, drop, no space | commits all epochs | commits the epoch |
+//! | a copy from another file | commits that file's epoch | commits the epoch |
+//! | `sync`, drop, no space, too many files | commits all epochs | commits the epoch |
 //! | a name call, a call of an explicit group | commits the epochs of the files that it names | commits the epoch if one of these files is dirty |
-//! | the timer | none | commits the epoch |
+//! | the timer, too many blocks | nothing | commits the epoch |
+//!
+//! A commit is that of an explicit group, and its commit point is the engine's. Nothing else here makes anything
+//! durable: a crash before it takes all of the epoch away, as if it had been aborted.
 //!
 //! # Invariants
 //!
@@ -25,8 +29,10 @@
 //!    gate open. So the epoch that a call finds lasts until the call returns, and a file that a name call finds clean
 //!    stays clean during the call.
 //! 3. A name call is a group of its own, committed after the content of the files that it names.
-//! 4. At most [`MOST_DIRTY`] files are dirty: each takes memory.
+//! 4. Memory: at most [`MOST_DIRTY`] files are dirty, and under `shared` the epoch has at most [`MOST_PIECES`] pieces.
+//!    The epoch of a file under `per-sync` takes what an explicit group takes: it is not divided for its size.
 //! 5. Drop commits all epochs. The death of the process leaves what a power failure leaves.
+//! 6. A call without space has the epochs committed, which frees what they have written over, and is made once more.
 //!
 //! # States of a file
 //!
@@ -40,17 +46,22 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use wholly::Policy;
-use wholly::sync::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, thread};
+use wholly::sync::{AtomicU64, Condvar, Mutex, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, thread};
 use wholly::vfs::{
     Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, RenameFlags,
     Result, Seek, SetAttr, StatFs, Vfs, XattrFlags,
 };
 
+use crate::format::BLOCK;
 use crate::fs::table::ByNumber;
+use crate::vfs::COPIED;
 use crate::{Volume, VolumeVfs};
 
 /// Files that are dirty at the same time.
 const MOST_DIRTY: usize = 1024;
+
+/// Content calls of the epoch under `shared`, and whole blocks in them: each takes up to 300 bytes of memory.
+const MOST_PIECES: u64 = 1 << 16;
 
 /// The epochs of dirty files, by the numbers of their inodes.
 type Dirty = ByNumber<GroupId>;
@@ -59,6 +70,9 @@ type Dirty = ByNumber<GroupId>;
 type Shut<'g> = RwLockWriteGuard<'g, Dirty>;
 
 /// A volume whose calls outside of explicit groups are grouped by a policy.
+///
+/// All that use it see each change at once. Calls on the [`Volume`] itself see what is committed, and get `EBUSY` where
+/// they would change a file with changes that are not.
 pub struct PolicyVfs {
     inner: Arc<Inner>,
     timer: Option<(Arc<Stop>, thread::JoinHandle<()>)>,
@@ -68,6 +82,8 @@ struct Inner {
     vfs: VolumeVfs,
     policy: Policy,
     gate: RwLock<Dirty>,
+    /// Of the epoch under `shared`: see [`MOST_PIECES`].
+    pieces: AtomicU64,
 }
 
 /// Tells the timer to end.
@@ -100,7 +116,7 @@ impl PolicyVfs {
         if policy != Policy::PerOp {
             vfs.begin_group().and_then(|group| vfs.abort_group(group))?;
         }
-        let inner = Arc::new(Inner { vfs, policy, gate: RwLock::default() });
+        let inner = Arc::new(Inner { vfs, policy, gate: RwLock::default(), pieces: AtomicU64::new(0) });
         let timer = match policy {
             Policy::Shared { interval } => Some(inner.clone().commit_every(interval)),
             _ => None,
@@ -156,6 +172,7 @@ impl Inner {
     fn commit(&self, dirty: &mut Dirty, files: &[u64]) -> Result<()> {
         let epochs: BTreeSet<u64> = files.iter().filter_map(|ino| Some(dirty.get(ino)?.0)).collect();
         dirty.retain(|_, epoch| !epochs.contains(&epoch.0));
+        self.pieces.store(0, Ordering::Relaxed);
         epochs.into_iter().try_for_each(|epoch| self.vfs.commit_group(GroupId(epoch)))
     }
 
@@ -232,11 +249,12 @@ impl Inner {
         attr.inspect_err(|_| self.vfs.forget(found.ino, 1))
     }
 
-    /// Makes a content call on a file.
+    /// Makes a content call on a file, which changes at most `bytes` bytes by themselves.
     fn writing<T>(
         &self,
         ctx: &Context,
         (ino, flags): (u64, OFlags),
+        bytes: usize,
         call: impl Fn(&VolumeVfs, &Context) -> Result<T>,
     ) -> Result<T> {
         if ctx.group.is_some() || self.policy == Policy::PerOp {
@@ -250,7 +268,9 @@ impl Inner {
             }
             done => done?,
         };
-        if flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
+        let more = 1 + (bytes / BLOCK) as u64;
+        let is_large = self.is_shared() && self.pieces.fetch_add(more, Ordering::Relaxed) + more > MOST_PIECES;
+        if is_large || flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
             self.sync_file(ino)?;
         }
         Ok(done)
@@ -273,10 +293,10 @@ impl Inner {
         let running = dirty.values().next().filter(|_| self.is_shared()).copied();
         let epoch = running.map_or_else(|| self.vfs.begin_group(), Ok)?;
         let done = call(&self.vfs, &within(epoch));
-        if done.is_ok() {
+        // A call that fails may have changed something before that, and one that does not, nothing.
+        if self.vfs.has_changed(epoch, ino) {
             dirty.insert(ino, epoch);
         } else if running.is_none() {
-            // It has nothing.
             self.vfs.abort_group(epoch)?;
         }
         done
@@ -350,7 +370,7 @@ impl Vfs for PolicyVfs {
         let content = SetAttr { size: change.size, ..SetAttr::default() };
         match handle.map(|handle| self.inner.vfs.of_handle(handle)).transpose()? {
             Some((of, flags)) if of == ino.0 && change.size.is_some() && content == *change => {
-                self.inner.writing(ctx, (ino.0, flags), |vfs, ctx| vfs.setattr(ctx, ino, handle, change))
+                self.inner.writing(ctx, (ino.0, flags), 0, |vfs, ctx| vfs.setattr(ctx, ino, handle, change))
             }
             _ => self.inner.naming(|| vec![ino.0], |vfs| vfs.setattr(ctx, ino, handle, change)),
         }
@@ -393,12 +413,12 @@ impl Vfs for PolicyVfs {
 
     fn write(&self, ctx: &Context, handle: Handle, offset: u64, data: &[u8]) -> Result<usize> {
         let of = self.inner.vfs.of_handle(handle)?;
-        self.inner.writing(ctx, of, |vfs, ctx| vfs.write(ctx, handle, offset, data))
+        self.inner.writing(ctx, of, data.len(), |vfs, ctx| vfs.write(ctx, handle, offset, data))
     }
 
     fn append(&self, ctx: &Context, handle: Handle, data: &[u8]) -> Result<(u64, usize)> {
         let of = self.inner.vfs.of_handle(handle)?;
-        self.inner.writing(ctx, of, |vfs, ctx| vfs.append(ctx, handle, data))
+        self.inner.writing(ctx, of, data.len(), |vfs, ctx| vfs.append(ctx, handle, data))
     }
 
     fn copy_file_range(
@@ -416,12 +436,12 @@ impl Vfs for PolicyVfs {
             self.inner.sync_file(source)?;
         }
         let copy = |vfs: &VolumeVfs, ctx: &Context| vfs.copy_file_range(ctx, from, from_offset, to, to_offset, len);
-        self.inner.writing(ctx, of, copy)
+        self.inner.writing(ctx, of, len.min(COPIED), copy)
     }
 
     fn fallocate(&self, ctx: &Context, handle: Handle, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
         let of = self.inner.vfs.of_handle(handle)?;
-        self.inner.writing(ctx, of, |vfs, ctx| vfs.fallocate(ctx, handle, mode, offset, len))
+        self.inner.writing(ctx, of, 0, |vfs, ctx| vfs.fallocate(ctx, handle, mode, offset, len))
     }
 
     fn seek(&self, ctx: &Context, handle: Handle, seek: Seek) -> Result<u64> {

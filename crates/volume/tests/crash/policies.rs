@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use wholly::Policy;
 use wholly::vfs::{FallocateFlags, Ino, OFlags, Result};
-use wholly_crash::volume::{BYTES, OnVolume, Running};
+use wholly_crash::volume::{BYTES, ENGINES, OnVolume, Running};
 use wholly_posix::Tree;
 use wholly_sim::{SimConfig, World};
-use wholly_volume::{EngineKind, PolicyVfs, Volume, VolumeOptions, VolumeVfs};
+use wholly_volume::{PolicyVfs, Volume, VolumeOptions, VolumeVfs};
 
 use crate::groups::expect;
 use crate::programs::{Done, world};
@@ -130,8 +130,6 @@ static ALL: [Policed; 2] = [
         ],
     },
 ];
-
-const ENGINES: [EngineKind; 2] = [EngineKind::FineGrainedWal, EngineKind::HybridLog];
 
 pub fn all() -> Vec<OnVolume<Done>> {
     let on = |engine| ALL.iter().map(move |policed| OnVolume { engine, program: Done::Policed(policed) });
