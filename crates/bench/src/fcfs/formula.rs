@@ -1,8 +1,8 @@
 //! What a group stores, to the line: the formula of each engine.
 //!
-//! A write is cut into *parts* at each MiB of the file, each a call of the group, and a part into *pieces* of
-//! consecutive blocks. With `lines(p)` for the lines that a piece touches, `P` parts, `F` files and the times of each
-//! changed:
+//! A write of more than 1 MiB is cut into *parts* at each MiB of the file, until no more is left; a part is a call of
+//! the group, and is cut into *pieces* of consecutive blocks. With `lines(p)` for the lines that a piece touches, `P`
+//! parts, `F` files and the times of each changed:
 //!
 //! | engine | lines | fences |
 //! |---|---|---|
@@ -30,7 +30,7 @@ use wholly_volume::{EngineKind, Object, Volume};
 const LINE: u64 = 64;
 const BLOCK: u64 = 4096;
 const LINES_OF_BLOCK: u64 = BLOCK / LINE;
-/// A write is a group, or a call of one, for each so many bytes of the file.
+/// The most bytes of a part.
 const AT_ONCE: u64 = 1 << 20;
 /// Undo entries, of 32 bytes at most, for the times of a file: from the first changed word of mtime and ctime to the
 /// last one, and the check.
@@ -113,7 +113,7 @@ impl Formula {
             let (ino, depth) = self.inodes[update.file as usize];
             let (mut at, end) = (update.offset, update.offset + u64::from(update.len));
             while at < end {
-                let part_end = end.min((at / AT_ONCE + 1) * AT_ONCE);
+                let part_end = end_of_part(at, end);
                 for block in at / BLOCK..part_end.div_ceil(BLOCK) {
                     cost.call += store(0, BLOCK);
                     above(Some(update.file), depth, block);
@@ -166,7 +166,7 @@ impl Formula {
         let (mut at, end) = (update.offset, update.offset + u64::from(update.len));
         let mut parts = Vec::new();
         while at < end {
-            let part_end = end.min((at / AT_ONCE + 1) * AT_ONCE);
+            let part_end = end_of_part(at, end);
             let mut pieces: Vec<Piece> = Vec::new();
             while at < part_end {
                 let block = at / BLOCK;
@@ -187,6 +187,11 @@ impl Formula {
         }
         parts
     }
+}
+
+/// The end of the part of a write that begins at a byte of the file.
+fn end_of_part(at: u64, end: u64) -> u64 {
+    if end - at <= AT_ONCE { end } else { (at / AT_ONCE + 1) * AT_ONCE }
 }
 
 /// One store of bytes.

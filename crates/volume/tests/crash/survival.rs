@@ -8,7 +8,7 @@ use wholly_sim::ExploreLimits;
 use wholly_volume::EngineKind;
 
 use crate::programs::{Done, calls, groups, world};
-use crate::{hybrid, shadow, undo};
+use crate::{hybrid, policies, shadow, undo};
 
 /// Sites that only explicit groups pass. That of making a volume is passed by programs of `crash`.
 const OF_GROUPS: [&str; 1] = ["wal.call.fence"];
@@ -79,9 +79,9 @@ fn groups_are_there_wholly_or_not_at_all() {
 /// Nothing in a run comes from the machine or from an earlier run.
 #[test]
 fn runs_are_the_same_each_time() {
-    let engines = [(calls(), groups()), (hybrid::calls(), hybrid::groups()), (undo::calls(), undo::groups())];
-    let engines = engines.into_iter().chain([(shadow::calls(), shadow::groups())]);
-    for subject in engines.flat_map(|(calls, groups)| calls.into_iter().chain(groups)) {
+    let of_each = [hybrid::calls(), hybrid::groups(), undo::calls(), undo::groups(), policies::all()].concat();
+    let of_shadow = [shadow::calls(), shadow::groups()].concat();
+    for subject in [calls(), groups(), of_each, of_shadow].concat() {
         let [one, other] = [(); 2].map(|()| run(&subject, &world("pmem")).trace);
         assert_eq!(one.initial.hash(), other.initial.hash());
         assert_eq!(one.events.len(), other.events.len());

@@ -63,11 +63,11 @@
 //!    use two halves of the lane: a record that is being stored never stands over the one that counts. Rot of one of
 //!    the two copies is no loss.
 //! 5. Sequences grow by one with each commit. Once a commit has failed, none follows until the next mount.
-//! 6. Lines of inode blocks in a draft are changed by their group alone (rule 8 of the trait). The commit puts them over
-//!    the block as it is committed then: lines of other groups in the same block stay.
-//! 7. A reader of an inode block holds the lock of the places ([`Shadow::places`]) as long as it reads. A commit changes
-//!    places with that lock, before it returns: so nobody reads an inode block that is free. Map nodes, leaves and
-//!    content are kept by the core's locks of the inode.
+//! 6. Lines of inode blocks in a draft are changed by their group alone (rule 8 of the trait). The commit puts them
+//!    over the block as it is committed then: lines of other groups in the same block stay.
+//! 7. A reader of an inode block holds the lock of the places ([`Shadow::places`]) as long as it reads. A commit
+//!    changes places with that lock, before it returns: so nobody reads an inode block that is free. Map nodes, leaves
+//!    and content are kept by the core's locks of the inode.
 //! 8. All blocks that a group may copy are reserved at its calls: a commit never meets `ENOSPC`.
 //! 9. Threads: what a call of an explicit group stores is fenced by the thread that made it (`paging.call.fence`), as
 //!    another thread may commit. An implicit group is of one thread.
@@ -78,8 +78,8 @@
 //!   changes. A group here also changes times or a size, and the line of an inode has a check over all of it, so no
 //!   store of 8 bytes is a commit below the root of the volume. The record costs 2 lines, and a fence like the pointer.
 //! - *No epoch barriers.* Fences order the two epochs, as in MinL2R's own prototype.
-//! - *Appends* copy a last block that is partly in use: bytes behind the end of a file are zeros on this format, so that
-//!   they cannot be stored before the size.
+//! - *Appends* copy a last block that is partly in use: bytes behind the end of a file are zeros on this format, so
+//!   that they cannot be stored before the size.
 //! - *Groups of many calls*, private until their commit; BPFS makes single calls atomic.
 //!
 //! | file | idea |
