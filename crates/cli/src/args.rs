@@ -561,7 +561,7 @@ pub struct CrashArgs {
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
     /// What to explore: `store`, or `volume:ENGINE` with an engine that promises something (`fine_grained_wal`,
-    /// `hybrid_log`, `undo`)
+    /// `hybrid_log`, `undo`, `shadow`)
     #[arg(long, value_name = "SUBJECT", default_value = "store", value_parser = parse_subject)]
     pub subject: SubjectArg,
     /// World: medium and host file system; repeatable [default: pmem, and disk for a store, pmem-x86 for a volume]
@@ -821,8 +821,8 @@ pub struct MountArgs {
 
 const MKFS_EXAMPLES: &str = "\
 On persistent memory (a file in memory or on DAX) the engine is `hybrid_log`, unless another one is chosen. It keeps
-each call wholly or not at all, as `fine_grained_wal` and `undo` do; they need persistent memory. `none`, the only
-engine on disks, gives no consistency: after a crash, anything may be lost.
+each call wholly or not at all, as `fine_grained_wal`, `undo` and `shadow` do; they need persistent memory. `none`, the
+only engine on disks, gives no consistency: after a crash, anything may be lost.
 
 Examples:
   wholly mkfs v.img --size 1G        in a file, which is made
@@ -898,6 +898,8 @@ pub enum VolumeEngine {
     HybridLog,
     /// The same promise; old content is logged, and a block that changes by half or more gets a new place
     Undo,
+    /// The same promise; a copy of each block that changes and of all above it, one commit at a time
+    Shadow,
 }
 
 /// `wholly fsck`.

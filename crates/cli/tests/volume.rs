@@ -201,10 +201,11 @@ fn the_engine_is_chosen() {
     let default = wholly(&["mkfs", &on_disk, "--size", "16M", "--medium", "disk", "--force"]);
     default.exits(0);
     assert!(default.out.contains("engine none") && default.out.contains("anything may be lost"), "{}", default.out);
-    let choices = [&["--engine", "fine_grained_wal"][..], &["--engine", "hybrid_log"], &["--engine", "undo"], &[]];
-    for (choice, engine) in choices.into_iter().zip(["fine_grained_wal", "hybrid_log", "undo", "hybrid_log"]) {
+    let named = ["fine_grained_wal", "hybrid_log", "undo", "shadow"];
+    let choices = named.map(|engine| (vec!["--engine", engine], engine)).into_iter().chain([(vec![], "hybrid_log")]);
+    for (choice, engine) in choices {
         let image = format!("/dev/shm/wholly-cli-engine-{}", std::process::id());
-        let made = wholly(&[&["mkfs", &image, "--size", "16M"], choice].concat());
+        let made = wholly(&[&["mkfs", &image, "--size", "16M"], &choice[..]].concat());
         let (stat, checked) = (wholly(&["stat", &image]), wholly(&["fsck", "-n", &image]));
         std::fs::remove_file(&image).unwrap();
         made.exits(0);

@@ -60,6 +60,12 @@ fn with_undo() {
 }
 
 #[test]
+fn with_shadows() {
+    let region = PmemRegion::open(file(256 << 20), PmemOptions::default()).expect("a region");
+    run(Arc::new(region), EngineKind::Shadow);
+}
+
+#[test]
 fn on_a_disk() {
     run(Arc::new(DiskRegion::open(file(256 << 20), "disk").expect("a region")), EngineKind::None);
 }

@@ -95,7 +95,7 @@ pub fn repair_sites() -> Vec<wholly_media::Site> {
 
 /// All others.
 pub fn sites() -> Vec<wholly_media::Site> {
-    use engine::{fine_grained_wal, hybrid_log, none, undo};
-    let engines = [none::SITES, fine_grained_wal::SITES, hybrid_log::SITES, undo::SITES];
+    use engine::{fine_grained_wal, hybrid_log, none, shadow, undo};
+    let engines = [none::SITES, fine_grained_wal::SITES, hybrid_log::SITES, undo::SITES, shadow::SITES];
     [fs::sites(), engines.concat()].concat()
 }

@@ -24,11 +24,12 @@ use crate::engine::fine_grained_wal::{self, FineGrainedWal};
 use crate::engine::hybrid_log::{self, Damaged, HybridLog, Logs, WriteBack};
 use crate::engine::none::NoneEngine;
 use crate::engine::patch::{self, Patch};
+use crate::engine::shadow::{self, Shadow};
 use crate::engine::undo::{self, UndoLog};
-use crate::engine::{Engine, Moved};
+use crate::engine::{Engine, InodeMap, Moved};
 use crate::format::head::HeadSeed;
 use crate::format::inode::Time;
-use crate::format::log::LogSeed;
+use crate::format::log::{LogArea, LogSeed};
 use crate::format::superblock::{Superblock, copies};
 use crate::format::{BLOCK, Lba, Seed};
 use crate::fs::check::{self, Checked, Finding, Progress};
@@ -36,6 +37,7 @@ use crate::fs::dump::{self, DumpedInode, SuperblockCopy};
 use crate::fs::overlay::{self, Overlay};
 use crate::fs::remedy::Remedy;
 use crate::fs::repair::{self, Mended, Outcome, Repair};
+use crate::fs::storage::slot_of;
 use crate::fs::{Core, mount, resize};
 use crate::{VolumeCalls, VolumeGroup, VolumeVfs, owner};
 
@@ -69,12 +71,15 @@ pub enum EngineKind {
     /// Undo of metadata and content by the word, in place; a block of which half changes gets another place. On
     /// persistent memory, with the same promise.
     Undo,
+    /// A copy of each block that changes and of all nodes above it, up to one root; one group commits at a time. On
+    /// persistent memory, with the same promise.
+    Shadow,
 }
 
 impl EngineKind {
     /// All of them.
     pub const ALL: &'static [EngineKind] =
-        &[EngineKind::None, EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo];
+        &[EngineKind::None, EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo, EngineKind::Shadow];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -83,6 +88,7 @@ impl EngineKind {
             EngineKind::FineGrainedWal => "fine_grained_wal",
             EngineKind::HybridLog => "hybrid_log",
             EngineKind::Undo => "undo",
+            EngineKind::Shadow => "shadow",
         }
     }
 
@@ -98,6 +104,7 @@ impl EngineKind {
             EngineKind::FineGrainedWal => 1,
             EngineKind::HybridLog => 2,
             EngineKind::Undo => 3,
+            EngineKind::Shadow => 5,
         }
     }
 
@@ -115,7 +122,7 @@ impl EngineKind {
     fn check_log(self, superblock: &Superblock) -> Result<()> {
         let is_there = match self {
             EngineKind::None => true,
-            EngineKind::FineGrainedWal | EngineKind::Undo => superblock.log.is_some(),
+            EngineKind::FineGrainedWal | EngineKind::Undo | EngineKind::Shadow => superblock.log.is_some(),
             EngineKind::HybridLog => superblock.log.is_some() && superblock.heads.is_some(),
         };
         let fault = crate::format::Fault("the engine has no log");
@@ -318,7 +325,11 @@ impl Volume {
             owner,
             now: Time { sec, nsec },
             engine: options.engine.number(),
-            has_log: options.engine != EngineKind::None,
+            log: match options.engine {
+                EngineKind::None => None,
+                EngineKind::Shadow => Some(|start, _| LogArea::of_roots(start)),
+                _ => Some(LogArea::for_volume),
+            },
             has_heads: options.engine == EngineKind::HybridLog,
         };
         mount::format(region, &making)
@@ -469,7 +480,10 @@ impl Volume {
     pub fn dump_region(region: &dyn Region, of: Option<Object<'_>>) -> Result<Dumped> {
         let superblocks = dump::superblocks(region)?;
         let Some(of) = of else { return Ok(Dumped { superblocks, inode: None }) };
-        let image = dump::Image::new(region)?;
+        let superblock = mount::read_superblock(region)?;
+        let patches = of_superblock(&superblock, inode_map(region, &superblock)?);
+        let patched = Patched::new(region, &patches);
+        let image = dump::Image::new(&patched)?;
         let ino = match of {
             Object::Path(path) => image.find(path)?,
             Object::Inode(ino) => ino,
@@ -564,7 +578,8 @@ fn engine(region: &Arc<dyn Region>, cache_bytes: usize, write_back: WriteBack) -
             Box::new(HybridLog::new(region.clone(), (log, table), (seed, incarnation), write_back))
         }
         (EngineKind::Undo, Some(log), _) => Box::new(UndoLog::new(region.clone(), log, seed, incarnation)),
-        (EngineKind::FineGrainedWal | EngineKind::HybridLog | EngineKind::Undo, ..) => {
+        (EngineKind::Shadow, Some(log), _) => Box::new(Shadow::new(region.clone(), log, seed, incarnation)),
+        (EngineKind::FineGrainedWal | EngineKind::HybridLog | EngineKind::Undo | EngineKind::Shadow, ..) => {
             return Err(crate::engine::corrupt("superblock", crate::format::Fault("the engine has no log")));
         }
     })
@@ -581,6 +596,8 @@ struct Logged {
     patches: Vec<Patch>,
     /// Blocks of files that may have moved.
     moved: Vec<Moved>,
+    /// The map of the inode file that counts, if it is not the superblock's.
+    inode_map: Option<InodeMap>,
     damage: Vec<Finding>,
     /// Content of single blocks that waits to be written back, and is damaged.
     content: Vec<Finding>,
@@ -636,7 +653,14 @@ fn logged(region: &dyn Region, superblock: &Superblock) -> Result<Logged> {
         }
         return Ok(logged);
     }
-    let of_lane = match EngineKind::of(superblock)? {
+    if kind == EngineKind::Shadow {
+        match inode_map(region, superblock) {
+            Ok(map) => logged.inode_map = map,
+            Err(error) => logged.damage.push(of_log(error)?),
+        }
+        return Ok(logged);
+    }
+    let of_lane = match kind {
         EngineKind::Undo => undo::lane_patches,
         _ => fine_grained_wal::lane_patches,
     };
@@ -732,7 +756,9 @@ fn recovered<T>(region: &dyn Region, look: impl FnOnce(&Overlay<'_>) -> Result<T
         Err(error) => return Err(error),
     }
     let (looked, unreadable) = {
-        let patched = Patched::new(region, &logged.patches);
+        // Not among what a repair stores: it writes the next superblock.
+        let patches = [&logged.patches[..], &of_superblock(&superblock, logged.inode_map)].concat();
+        let patched = Patched::new(region, &patches);
         let over = Overlay::over(&patched);
         (look(&over)?, over.unreadable())
     };
@@ -743,6 +769,25 @@ fn recovered<T>(region: &dyn Region, look: impl FnOnce(&Overlay<'_>) -> Result<T
     };
     logged.unreadable = of_structures.map(finding).collect();
     Ok((looked, logged))
+}
+
+/// The map of the inode file that counts after a crash, if it is not the superblock's.
+fn inode_map(region: &dyn Region, superblock: &Superblock) -> Result<Option<InodeMap>> {
+    let Superblock { is_clean: false, log: Some(log), volume_id, incarnation, repair: None, .. } = superblock else {
+        return Ok(None);
+    };
+    match EngineKind::of(superblock) {
+        Ok(EngineKind::Shadow) => shadow::newest_root(region, log, LogSeed::of(Seed::of(volume_id), *incarnation)),
+        _ => Ok(None),
+    }
+}
+
+/// The superblock as it is with another map of the inode file.
+fn of_superblock(superblock: &Superblock, map: Option<InodeMap>) -> Vec<Patch> {
+    let Some(InodeMap { tree, inodes }) = map else { return Vec::new() };
+    let superblock = Superblock { inode_tree: tree, inodes, ..superblock.clone() };
+    let all = [slot_of(&superblock), copies(superblock.blocks)[2]];
+    all.map(|at| Patch::old(at.byte(), superblock.encode(at).to_vec())).into()
 }
 
 fn check_region(region: &dyn Region, watch: &mut dyn FnMut(Progress) -> ControlFlow<()>) -> Result<Checked> {
@@ -808,7 +853,7 @@ fn repair_structure(
         repaired.checked = Checked { is_clean: true, blocks: superblock.blocks, ..Checked::default() };
         return Ok(());
     }
-    let (examined, Logged { patches, moved, damage, content, unreadable }) = recovered(&**region, |over| {
+    let (examined, Logged { patches, moved, inode_map, damage, content, unreadable }) = recovered(&**region, |over| {
         check::examine(over, &mount::read_superblock(over)?, &mut |progress| watch(progress))
     })?;
     let is_safe = examined.is_complete && examined.remedies.iter().all(Remedy::is_safe);
@@ -821,7 +866,7 @@ fn repair_structure(
     if is_readable && examined.checked.findings.is_empty() {
         if !superblock.is_clean {
             patch::store(&**region, &fine_grained_wal::RECOVERY, &patches)?;
-            repair::end_log(&**region, &moved)?;
+            repair::end_log(&**region, &moved, inode_map)?;
             if repaired.done.is_empty() {
                 let done = "what the last mount has left is put in order";
                 repaired.done.push(mended("the volume", "it was not unmounted", done));
@@ -829,7 +874,7 @@ fn repair_structure(
         }
     } else {
         patch::store(&**region, &fine_grained_wal::RECOVERY, &patches)?;
-        repair::end_log(&**region, &moved)?;
+        repair::end_log(&**region, &moved, inode_map)?;
         let lost = |what: &'static str| move |finding: Finding| Mended { finding, done: format!("{what} lost") };
         repaired.done.extend(damage.into_iter().map(lost("its groups are")));
         let older =

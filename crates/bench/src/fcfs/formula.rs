@@ -1,8 +1,8 @@
 //! What a group stores, to the line: the formula of each engine.
 //!
-//! A write is cut into *parts* at each MiB of the file, each a call of the group, and a part into *pieces* of
-//! consecutive blocks. With `lines(p)` for the lines that a piece touches, `P` parts, `F` files and the times of each
-//! changed:
+//! A write of more than 1 MiB is cut into *parts* at each MiB of the file, until no more is left; a part is a call of
+//! the group, and is cut into *pieces* of consecutive blocks. With `lines(p)` for the lines that a piece touches, `P`
+//! parts, `F` files and the times of each changed:
 //!
 //! | engine | lines | fences |
 //! |---|---|---|
@@ -11,6 +11,8 @@
 //!
 //! | `hybrid_log` | the sum of `lines(p)` and a head for each block of content; two undo entries and a line in place for each file; commit entry; a settled word for each of the last groups of the lanes that is in doubt and has changed one of the files; checkpoints apart | `P + 2` |
 //!
+//! | `shadow` | 64 for each block that a part changes; 64 for each node of the maps above, each block of the inode file with a changed inode, and each node of the inode file above; the root record, twice | `P + 2` |
+//!
 //! The last line of each run of blocks in a chain is kept for a link, so a data entry is cut in two where a run ends.
 //! The first run has as many blocks as the first entry needs, each further one as many as what is left of the entry
 //! needs.
@@ -18,15 +20,17 @@
 use super::subject::{failed, name};
 use crate::Result;
 use crate::workload::{Case, Update};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use wholly_media::Region;
 use wholly_sim::Count;
+use wholly_volume::format::inode::PER_BLOCK;
+use wholly_volume::format::pointer::FANOUT_BITS;
 use wholly_volume::{EngineKind, Object, Volume};
 
 const LINE: u64 = 64;
 const BLOCK: u64 = 4096;
 const LINES_OF_BLOCK: u64 = BLOCK / LINE;
-/// A write is a group, or a call of one, for each so many bytes of the file.
+/// The most bytes of a part.
 const AT_ONCE: u64 = 1 << 20;
 /// Undo entries, of 32 bytes at most, for the times of a file: from the first changed word of mtime and ctime to the
 /// last one, and the check.
@@ -54,6 +58,10 @@ pub(super) struct Formula {
     engine: EngineKind,
     /// By file: first block of the file, block of the volume, and how many.
     extents: Vec<Vec<(u64, u64, u64)>>,
+    /// By file: its inode, and the depth of its map.
+    inodes: Vec<(u64, u8)>,
+    /// The depth of the inode file's map.
+    inode_depth: u8,
     /// The last group of each lane, in the order in which lanes are taken: the files that it has changed, if it is in
     /// doubt.
     lanes: VecDeque<Vec<u32>>,
@@ -62,16 +70,19 @@ pub(super) struct Formula {
 impl Formula {
     /// That of an unmounted volume, whose groups come one after the other.
     pub fn of(engine: EngineKind, region: &dyn Region, case: &Case) -> Result<Formula> {
-        let extents = |file: u32| {
+        let (mut extents, mut inodes) = (Vec::new(), Vec::new());
+        for file in 0..case.files {
             let dumped = Volume::dump_region(region, Some(Object::Path(name(file).as_bytes()))).map_err(failed)?;
-            let extents = dumped.inode.map(|inode| inode.content.extents).unwrap_or_default();
-            Ok(extents.iter().map(|extent| (extent.first, extent.block, extent.count)).collect())
-        };
-        let extents = (0..case.files).map(extents).collect::<Result<_>>()?;
+            let inode = dumped.inode.ok_or("a file is not there")?;
+            let of_file = inode.content.extents.iter();
+            extents.push(of_file.map(|extent| (extent.first, extent.block, extent.count)).collect());
+            inodes.push((inode.ino, inode.owned.map_or(0, |owned| owned.tree.depth)));
+        }
         let superblocks = Volume::dump_region(region, None).map_err(failed)?.superblocks;
-        let log = superblocks.into_iter().find_map(|copy| copy.decoded.ok()).and_then(|superblock| superblock.log);
-        let lanes = vec![Vec::new(); log.map_or(0, |log| log.lanes as usize)];
-        Ok(Formula { engine, extents, lanes: lanes.into() })
+        let superblock = superblocks.into_iter().find_map(|copy| copy.decoded.ok()).ok_or("no superblock is valid")?;
+        let lanes = vec![Vec::new(); superblock.log.map_or(0, |log| log.lanes as usize)];
+        let inode_depth = superblock.inode_tree.depth;
+        Ok(Formula { engine, extents, inodes, inode_depth, lanes: lanes.into() })
     }
 
     /// What the next group stores, if the formula is stated. `has_checkpointed`: whether a checkpoint came before its
@@ -85,8 +96,39 @@ impl Formula {
                 let files: Vec<u32> = group.iter().map(|update| update.file).collect();
                 Some(self.hybrid_log(&parts, files, has_checkpointed))
             }
+            EngineKind::Shadow => Some(self.shadow(group)),
             _ => None,
         }
+    }
+
+    fn shadow(&self, group: &[Update]) -> Cost {
+        let mut cost = Cost::default();
+        let mut nodes = BTreeSet::new();
+        // Blocks of the inode file count as a file of their own.
+        let mut above = |of: Option<u32>, depth: u8, block: u64| {
+            nodes.extend((1..=u32::from(depth)).map(|level| (of, level, block >> (FANOUT_BITS * level))));
+        };
+        let mut inode_blocks = BTreeSet::new();
+        for update in group {
+            let (ino, depth) = self.inodes[update.file as usize];
+            let (mut at, end) = (update.offset, update.offset + u64::from(update.len));
+            while at < end {
+                let part_end = end_of_part(at, end);
+                for block in at / BLOCK..part_end.div_ceil(BLOCK) {
+                    cost.call += store(0, BLOCK);
+                    above(Some(update.file), depth, block);
+                }
+                cost.call += FENCE;
+                at = part_end;
+            }
+            inode_blocks.insert(ino / PER_BLOCK);
+            above(None, self.inode_depth, ino / PER_BLOCK);
+        }
+        (0..inode_blocks.len() + nodes.len()).for_each(|_| cost.commit += store(0, BLOCK));
+        cost.commit += FENCE;
+        cost.commit += entries(2);
+        cost.commit += FENCE;
+        cost
     }
 
     fn hybrid_log(&mut self, parts: &[Vec<Piece>], files: Vec<u32>, has_checkpointed: bool) -> Cost {
@@ -124,7 +166,7 @@ impl Formula {
         let (mut at, end) = (update.offset, update.offset + u64::from(update.len));
         let mut parts = Vec::new();
         while at < end {
-            let part_end = end.min((at / AT_ONCE + 1) * AT_ONCE);
+            let part_end = end_of_part(at, end);
             let mut pieces: Vec<Piece> = Vec::new();
             while at < part_end {
                 let block = at / BLOCK;
@@ -145,6 +187,11 @@ impl Formula {
         }
         parts
     }
+}
+
+/// The end of the part of a write that begins at a byte of the file.
+fn end_of_part(at: u64, end: u64) -> u64 {
+    if end - at <= AT_ONCE { end } else { (at / AT_ONCE + 1) * AT_ONCE }
 }
 
 /// One store of bytes.

@@ -37,6 +37,11 @@ pub use calls::{BY_HAND, Calls, fill, several};
 /// Bytes of a volume: 128 blocks.
 pub const BYTES: u64 = 128 * 4096;
 
+/// How many times as large a volume with such an engine is: some reserve whole blocks for what others need lines for.
+pub fn times_as_large(engine: EngineKind) -> u64 {
+    if engine == EngineKind::Shadow { 2 } else { 1 }
+}
+
 /// Which volume it is.
 pub const VOLUME_ID: [u8; 16] = *b"explored volume.";
 
@@ -44,7 +49,8 @@ pub const VOLUME_ID: [u8; 16] = *b"explored volume.";
 const OTHER_ID: [u8; 16] = *b"the other volume";
 
 /// The engines that promise something after a crash.
-pub const ENGINES: [EngineKind; 3] = [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo];
+pub const ENGINES: [EngineKind; 4] =
+    [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo, EngineKind::Shadow];
 
 /// The worlds in which they are explored.
 pub const WORLDS: [&str; 3] = ["pmem", "pmem-x86", "pmem-eadr"];
@@ -88,6 +94,7 @@ pub fn sites(engine: EngineKind) -> Vec<wholly_media::Site> {
         (EngineKind::FineGrainedWal, "wal."),
         (EngineKind::HybridLog, "hybrid."),
         (EngineKind::Undo, "undo."),
+        (EngineKind::Shadow, "paging."),
     ];
     let is_of_another =
         |site: &wholly_media::Site| engines.iter().any(|(other, begin)| *other != engine && site.0.starts_with(begin));
@@ -209,15 +216,17 @@ impl<P: Program> Subject for OnVolume<P> {
     }
 
     fn begin(&self, setting: &Setting) -> Beginning {
+        let log_len = setting.sim.log_len * times_as_large(self.engine);
+        let sim = Arc::new(SimConfig { log_len, ..(*setting.sim).clone() });
         let volume_id = match self.program.making() {
             Making::Before => VOLUME_ID,
             Making::Over => OTHER_ID,
             Making::New => {
-                return Beginning { world: World::new(setting.sim.clone()), state: State::default(), is_made: false };
+                return Beginning { world: World::new(sim), state: State::default(), is_made: false };
             }
         };
         turn_to(0, MADE);
-        let world = World::new(SimConfig { mutations: Vec::new(), ..(*setting.sim).clone() });
+        let world = World::new(SimConfig { mutations: Vec::new(), ..(*sim).clone() });
         let made = format(&world, self.engine, volume_id).and_then(|()| {
             let mut volume = open(world.log()).map_err(|error| error.to_string())?;
             self.program.prepare(&volume)?;
@@ -230,7 +239,7 @@ impl<P: Program> Subject for OnVolume<P> {
         });
         let state = made.unwrap_or_else(|what| panic!("{}: before it begins: {what}", self.name()));
         let is_made = self.program.making() == Making::Before;
-        Beginning { world: World::from_image(&world.latest(), setting.sim.clone()), state, is_made }
+        Beginning { world: World::from_image(&world.latest(), sim), state, is_made }
     }
 
     fn perform(&self, _setting: &Setting, recorder: &mut Recorder) -> Result<(), String> {

@@ -32,7 +32,7 @@ pub struct Draft {
     /// By number of the line in the volume.
     lines: BTreeMap<u64, Changed>,
     /// Blocks that the group took for metadata.
-    fresh: BTreeSet<Lba>,
+    pub(super) fresh: BTreeSet<Lba>,
     /// Where the group logs, once it does.
     pub(super) cursor: Option<Cursor>,
     /// Whether something was stored early. Of an explicit group: by the call that runs.
@@ -45,6 +45,12 @@ pub struct Draft {
     pub(super) chain: Option<Chain>,
     /// Of an explicit group: the newest data of each byte that is logged, by the first byte of each piece.
     data: BTreeMap<u64, Redo>,
+    /// Content of fresh blocks that is not on the medium yet.
+    pub(super) images: BTreeMap<Lba, Box<[u8; BLOCK]>>,
+    /// Blocks of the inode file of which it has lines, where those have no place before the commit.
+    pub(super) inode_blocks: BTreeSet<u64>,
+    /// Blocks by which the inode file grows.
+    pub(super) grows: u64,
 }
 
 /// The lines of a range, the range of bytes of each, and where they are in the range.
@@ -128,6 +134,9 @@ impl Draft {
     /// Puts the group's version over bytes that were read from the medium.
     #[inline]
     pub fn overlay(&self, at: u64, buf: &mut [u8]) {
+        if !self.images.is_empty() {
+            self.overlay_images(at, buf);
+        }
         if self.lines.is_empty() {
             return;
         }
@@ -142,7 +151,28 @@ impl Draft {
         }
     }
 
+    fn overlay_images(&self, at: u64, buf: &mut [u8]) {
+        let (block, end) = (BLOCK as u64, at + buf.len() as u64);
+        for (lba, image) in self.images.range(Lba(at / block)..Lba(end.div_ceil(block))) {
+            let (from, to) = (at.max(lba.byte()), end.min(lba.byte() + block));
+            let inside = (from - lba.byte()) as usize..(to - lba.byte()) as usize;
+            buf[(from - at) as usize..(to - at) as usize].copy_from_slice(&image[inside]);
+        }
+    }
+
     pub(super) fn put(&mut self, region: &dyn Region, site: Site, at: u64, bytes: &[u8]) -> Result<()> {
+        self.put_over(|at, line| read_within(region, at, line), site, at, bytes).map(drop)
+    }
+
+    /// Changes bytes over what `read` reads. Returns whether it has more lines then.
+    pub(super) fn put_over(
+        &mut self,
+        read: impl Fn(u64, &mut [u8; LINE]) -> Result<()>,
+        site: Site,
+        at: u64,
+        bytes: &[u8],
+    ) -> Result<bool> {
+        let before = self.lines.len();
         for (number, inside, here) in lines(at, bytes.len()) {
             let part = &bytes[here];
             if let Some(line) = self.lines.get_mut(&number) {
@@ -153,14 +183,14 @@ impl Draft {
                 continue;
             }
             let mut old = [0; LINE];
-            read_within(region, number * LINE as u64, &mut old)?;
+            read(number * LINE as u64, &mut old)?;
             if old[inside.clone()] != *part {
                 let mut new = old;
                 new[inside].copy_from_slice(part);
                 self.lines.insert(number, Changed { old, new, site });
             }
         }
-        Ok(())
+        Ok(self.lines.len() > before)
     }
 
     /// How many lines it has.

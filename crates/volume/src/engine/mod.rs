@@ -40,6 +40,7 @@ mod logging;
 pub mod marks;
 pub mod none;
 pub mod patch;
+pub mod shadow;
 pub mod undo;
 
 use wholly::vfs::GroupId;
@@ -47,7 +48,7 @@ use wholly::{Error, Result};
 use wholly_media::{Region, Site};
 
 use crate::format::dir::Head;
-use crate::format::inode::Times;
+use crate::format::inode::{Times, Tree};
 use crate::format::{BLOCK, Fault, Lba, Run};
 use draft::Draft;
 use marks::Marks;
@@ -121,6 +122,17 @@ pub enum Mapped {
     Reserved(Lba),
 }
 
+/// The place of a directory entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryAt {
+    /// The number of its leaf.
+    pub leaf: u64,
+    /// The block of the leaf. With an engine that moves blocks, the group may have moved it since.
+    pub lba: Lba,
+    /// The slot in the leaf.
+    pub slot: usize,
+}
+
 /// One logical change of metadata.
 #[derive(Clone, Debug)]
 pub enum Operation<'o> {
@@ -159,8 +171,8 @@ pub enum Operation<'o> {
         head: Head,
         /// The name.
         name: &'o [u8],
-        /// A leaf and a slot where it fits.
-        at: (Lba, usize),
+        /// Where it fits.
+        at: EntryAt,
     },
     /// Removes a name.
     Remove {
@@ -168,8 +180,8 @@ pub enum Operation<'o> {
         dir: InoGen,
         /// The key of the entry.
         key: u64,
-        /// The leaf and the slot where it is.
-        at: (Lba, usize),
+        /// Where it is.
+        at: EntryAt,
     },
     /// Frees an inode with all that it has.
     Free {
@@ -242,6 +254,20 @@ pub trait StorageView: Load {
 
     /// Gives a block up, at the end of the group.
     fn release(&mut self, at: Lba);
+
+    /// Prepares a block for changes. Returns the block to change: itself, or a copy that only the group can reach. Then
+    /// the caller stores a pointer to the copy, and releases the block.
+    ///
+    /// # Errors
+    /// The medium's.
+    fn shadow(&mut self, at: Lba) -> Result<Lba> {
+        Ok(at)
+    }
+
+    /// Whether [`shadow`](Self::shadow) may return another block.
+    fn moves_blocks(&self) -> bool {
+        false
+    }
 }
 
 /// The space of a group. Implemented by the core.
@@ -281,6 +307,77 @@ pub trait Replay: Send + Sync {
     /// # Errors
     /// The medium's, and corrupt metadata. Never for want of space.
     fn redo(&self, operation: &Operation<'_>, view: &mut dyn StorageView) -> Result<()>;
+
+    /// The inode file, for an engine that moves blocks.
+    fn inode_file(&self) -> Option<&dyn InodeFile> {
+        None
+    }
+}
+
+/// The map of the inode file, and how many inodes it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InodeMap {
+    /// The map.
+    pub tree: Tree,
+    /// Inodes.
+    pub inodes: u64,
+}
+
+/// The inode file, for an engine that moves its blocks inside of a commit. Implemented by the core.
+pub trait InodeFile {
+    /// The committed map.
+    fn map(&self) -> InodeMap;
+
+    /// Sets the pointer of one block. The former block is released.
+    ///
+    /// # Errors
+    /// The medium's, and corrupt metadata.
+    fn place(&self, view: &mut dyn StorageView, map: &mut InodeMap, block: u64, at: Lba) -> Result<()>;
+
+    /// Adds empty blocks. Returns where they are.
+    ///
+    /// # Errors
+    /// As `place`.
+    fn grow(&self, view: &mut dyn StorageView, map: &mut InodeMap, blocks: u64) -> Result<Vec<Lba>>;
+
+    /// This map is committed.
+    fn publish(&self, map: InodeMap);
+}
+
+/// The first of the numbers that stand for blocks of the inode file ([`inode_block`]).
+const INODE_BLOCKS: u64 = 1 << 40;
+
+/// What stands for a block of the inode file with an engine that moves those: the engine knows where it is. No block of
+/// a volume has such a number.
+pub fn inode_block(index: u64) -> Lba {
+    Lba(INODE_BLOCKS + index)
+}
+
+/// The index in the inode file of what [`inode_block`] returns.
+pub fn inode_index(at: Lba) -> Option<u64> {
+    at.0.checked_sub(INODE_BLOCKS)
+}
+
+/// What is going to change at the commit of an explicit group, besides its draft.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Later {
+    /// Names of directories that were there before.
+    pub names: u64,
+    /// Such directories whose fields change.
+    pub dirs: u64,
+    /// Other inodes.
+    pub inodes: u64,
+    /// Pointers of maps.
+    pub pointers: u64,
+}
+
+impl Later {
+    /// Undo entries, at most, with those of a draft: five slots and their live word for a name; two for the fields of
+    /// each line and for each pointer, which may be in a line of its own.
+    pub fn most_undo(&self, draft: &Draft) -> u64 {
+        let of_inodes = 12 * self.names + 8 * (self.dirs + self.inodes);
+        (draft.most_undo() + of_inodes).saturating_add(self.pointers.saturating_mul(2))
+    }
 }
 
 /// The maps of files, for a checkpoint. Implemented by the core.
@@ -404,6 +501,26 @@ pub trait Engine: Load + Send + Sync {
         Ok(None)
     }
 
+    /// Whether it moves the blocks of metadata that a group changes: then the core refers to a block of the inode file
+    /// by [`inode_block`], and looks up the place of any other after each change.
+    fn moves_blocks(&self) -> bool {
+        false
+    }
+
+    /// Of an engine that moves blocks, on a volume that was not unmounted: the map of the inode file that counts, if
+    /// the superblock has an older one.
+    ///
+    /// # Errors
+    /// The medium's.
+    fn inode_map(&self) -> Result<Option<InodeMap>> {
+        Ok(None)
+    }
+
+    /// The same engine learns where the blocks of the inode file are, before the first group begins.
+    fn set_inode_file(&self, map: InodeMap, blocks: Vec<Lba>) {
+        let _ = (map, blocks);
+    }
+
     /// Makes that content outlast the incarnation, as far as it belongs to a home in `live`: some map says that it has
     /// content. Marks the blocks with it in `used`, and leaves out those that are marked already. The core has stored
     /// pointers that lead to such blocks once more. Durable on return; until a new incarnation is, the next recovery
@@ -438,10 +555,9 @@ pub trait Engine: Load + Send + Sync {
         0
     }
 
-    /// Blocks that the commit of an explicit group needs, with so many changed pieces of metadata
-    /// ([`Draft::most_undo`]).
-    fn blocks_for_commit(&self, changes: u64) -> u64 {
-        let _ = changes;
+    /// Blocks that the commit of an explicit group needs, with such a draft, and with what changes besides.
+    fn blocks_for_commit(&self, draft: &Draft, later: Later) -> u64 {
+        let _ = (draft, later);
         0
     }
 

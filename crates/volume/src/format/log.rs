@@ -12,6 +12,8 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::inode::Tree;
+use super::pointer::MAX_DEPTH;
 use super::{BLOCK, Lba, Run, Seed, mix};
 use twox_hash::XxHash3_64;
 
@@ -42,6 +44,11 @@ impl LogArea {
         LogArea { start, half_blocks, lanes: (blocks / 8192).clamp(2, 16) as u32 }
     }
 
+    /// The area of an engine that has root records only: one lane.
+    pub fn of_roots(start: Lba) -> LogArea {
+        LogArea { start, half_blocks: 2, lanes: 1 }
+    }
+
     /// All its blocks.
     pub fn run(&self) -> Run {
         Run { start: self.start, count: 2 * u64::from(self.half_blocks) * u64::from(self.lanes) }
@@ -52,6 +59,12 @@ impl LogArea {
         let number = 2 * u64::from(lane) + sequence % 2;
         let count = u64::from(self.half_blocks);
         Run { start: Lba(self.start.0 + number * count), count }
+    }
+
+    /// The bytes of the volume at which the root record of a group with this sequence stands, and its numbers there.
+    pub fn roots(&self, sequence: u64) -> impl Iterator<Item = (u64, u32)> + use<> {
+        let half = self.half(0, sequence);
+        (0..2).map(move |copy| (Lba(half.start.0 + u64::from(copy)).byte(), copy))
     }
 }
 
@@ -78,6 +91,7 @@ const COMMIT: u8 = 5;
 const CHAIN: u8 = 6;
 const OLD: u8 = 7;
 const OLD_ZEROS: u8 = 8;
+const ROOT: u8 = 16;
 
 /// What an entry says. Places are bytes of the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,6 +160,13 @@ pub enum Entry {
         redo: bool,
         /// The place of the group in commit order.
         order: u64,
+    },
+    /// The group is committed, and this is the map of the inode file.
+    Root {
+        /// The map.
+        tree: Tree,
+        /// Inodes.
+        inodes: u64,
     },
 }
 
@@ -239,6 +260,12 @@ pub fn encode(seed: LaneSeed, stands: u64, (sequence, number): (u64, u32), entry
             put(16, u64::from(redo));
             (COMMIT, order, 0)
         }
+        Entry::Root { tree, inodes } => {
+            put(0, tree.blocks);
+            put(8, u64::from(tree.depth));
+            put(16, inodes);
+            (ROOT, tree.root, 0)
+        }
     };
     let raw = RawEntry {
         check: 0.into(),
@@ -274,6 +301,9 @@ pub fn decode(seed: LaneSeed, stands: u64, line: &[u8; LINE]) -> Option<Read> {
         LINK => Entry::Link(Run { start: Lba(at), count: word(0) }),
         CHAIN => Entry::Chain { group: word(16), start: Lba(at), entries: word(8) as u32, sum: word(0) },
         COMMIT => Entry::Commit { entries: word(8) as u32, sum: word(0), redo: word(16) != 0, order: at },
+        ROOT if word(8) <= u64::from(MAX_DEPTH) => {
+            Entry::Root { tree: Tree { root: at, depth: word(8) as u8, blocks: word(0) }, inodes: word(16) }
+        }
         _ => return None,
     };
     Some(Read { entry, sequence: raw.sequence.get(), number: raw.number.get(), check: raw.check.get() })
@@ -306,6 +336,7 @@ mod tests {
             Entry::Link(Run { start: Lba(1 << 38), count: 9 }),
             Entry::Chain { group: 1 << 60, start: Lba(7), entries: 8, sum: 9 },
             Entry::Commit { entries: 6, sum: u64::MAX, redo: true, order: 5 },
+            Entry::Root { tree: Tree { root: u64::MAX - 1, depth: 2, blocks: 77 }, inodes: 160 },
         ] {
             let (line, check) = encode(seed, 4096, (5, 3), &entry);
             assert_eq!(decode(seed, 4096, &line), Some(Read { entry, sequence: 5, number: 3, check }));

@@ -7,7 +7,7 @@ use super::group::{Group, Need};
 use super::known::{self, KnownLeaf};
 use super::table::{Inode, State};
 use super::{Core, DIRECTORY, map};
-use crate::engine::{Kind, Load, Operation, Structure, corrupt};
+use crate::engine::{EntryAt, Kind, Load, Operation, Structure, corrupt};
 use crate::format::dir::{self, Found, HASH_BITS, Head, Leaf, MAX_TRIE_DEPTH, NAME_MAX, SLOT, SLOTS, TWIN_BITS};
 use crate::format::inode::Tree;
 use crate::format::pointer::{depth_for, nodes_for, reach};
@@ -38,6 +38,11 @@ impl Place {
     /// The same leaf, with a slot and a key that are kept for a name.
     pub fn at(self, slot: usize, key: u64) -> Place {
         Place { room: Some(slot), key: Some(key), ..self }
+    }
+
+    /// A slot of the leaf, for an operation.
+    fn slot(&self, slot: usize) -> EntryAt {
+        EntryAt { leaf: self.leaf, lba: self.lba, slot }
     }
 
     /// What a group has made of a name.
@@ -283,8 +288,9 @@ impl Core {
         }
         let (Some(slot), Some(key)) = (place.room, place.key) else { unreachable!("there is room") };
         let head = Head { ino, kind: (kind >> 12) as u8, name_len: name.len() as u8, key };
-        group.record(&Operation::Insert { dir: dir.id, head, name, at: (place.lba, slot) })?;
+        group.record(&Operation::Insert { dir: dir.id, head, name, at: place.slot(slot) })?;
         dir.leaves.set(place.leaf, slot, dir::slots_for(name.len()), known::print(key >> TWIN_BITS));
+        self.leaf_changed(dir, place);
         Ok(())
     }
 
@@ -303,8 +309,10 @@ impl Core {
             return Ok(());
         }
         let head = Head { ino, kind: (kind >> 12) as u8, name_len: name.len() as u8, key: found.head.key };
-        group.record(&Operation::Remove { dir: dir.id, key: found.head.key, at: (place.lba, found.slot) })?;
-        group.record(&Operation::Insert { dir: dir.id, head, name, at: (place.lba, found.slot) })
+        group.record(&Operation::Remove { dir: dir.id, key: found.head.key, at: place.slot(found.slot) })?;
+        group.record(&Operation::Insert { dir: dir.id, head, name, at: place.slot(found.slot) })?;
+        self.leaf_changed(dir, place);
+        Ok(())
     }
 
     /// Removes a name.
@@ -314,9 +322,17 @@ impl Core {
             changes.set(group, found.head.key, name, None);
             return Ok(());
         }
-        group.record(&Operation::Remove { dir: dir.id, key: found.head.key, at: (place.lba, found.slot) })?;
+        group.record(&Operation::Remove { dir: dir.id, key: found.head.key, at: place.slot(found.slot) })?;
         dir.leaves.set(place.leaf, found.slot, dir::slots_for(found.head.name_len.into()), known::FREE);
+        self.leaf_changed(dir, place);
         Ok(())
+    }
+
+    /// A leaf may be in another block from here on.
+    fn leaf_changed(&self, dir: &Inode, place: &Place) {
+        if self.engine.moves_blocks() {
+            dir.leaves.forget(place.leaf);
+        }
     }
 
     /// After a removal: gives up leaves that are empty, where that can be done without taking space that is not there.

@@ -58,11 +58,6 @@ use crate::format::dir::TWIN_BITS;
 use crate::format::inode::{Time, Times};
 use claims::{Fresh, Named};
 
-/// Undo entries, at most, for a name that changes in the commit: five slots, and their live word.
-const BY_NAME: u64 = 12;
-/// The same for the fields of a directory.
-const BY_FIELDS: u64 = 8;
-
 /// A running explicit group.
 pub struct Explicit {
     pub id: GroupId,
@@ -139,12 +134,12 @@ impl Changes {
         });
         assert!(change.name == name, "two names have one key");
         change.to = to;
-        group.record_later(if is_new { BY_NAME } else { 0 });
+        group.record_later(u64::from(is_new), 0);
     }
 
     /// Sets fields of the directory, whose times were others.
     pub fn assign(&mut self, group: &mut Group<'_>, before: &Times, fields: &Fields) {
-        group.record_later(if self.fields == Fields::default() { BY_FIELDS } else { 0 });
+        group.record_later(0, u64::from(self.fields == Fields::default()));
         self.fields.merge(fields);
         let Some(times) = &fields.times else { return };
         let pairs = [(before.atime, times.atime), (before.mtime, times.mtime), (before.ctime, times.ctime)];

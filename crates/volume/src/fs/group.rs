@@ -10,7 +10,7 @@ use wholly::{Error, Result};
 use super::Core;
 use super::explicit::Explicit;
 use crate::engine::draft::Draft;
-use crate::engine::{Allocate, DataAt, Durability, Engine, Kind, Load, Logged, Operation, Part, Placed, View};
+use crate::engine::{Allocate, DataAt, Durability, Engine, Kind, Later, Load, Logged, Operation, Part, Placed, View};
 use crate::format::pointer::{FANOUT, MAX_DEPTH};
 use crate::format::{Lba, Run};
 
@@ -79,8 +79,8 @@ pub struct Body {
     draft: Draft,
     /// Of an explicit group: blocks that earlier calls took.
     own: Runs,
-    /// Of an explicit group: undo entries, at most, of what is recorded in its commit.
-    later: u64,
+    /// Of an explicit group: what is recorded in its commit.
+    later: Later,
     /// Of an explicit group: whether the call that runs has changed something.
     pub is_changed: bool,
 }
@@ -147,7 +147,7 @@ impl Allocate for Spending<'_> {
 
 impl Body {
     fn new(id: GroupId, draft: Draft) -> Body {
-        Body { id, space: Reserved::default(), draft, own: Runs::default(), later: 0, is_changed: false }
+        Body { id, space: Reserved::default(), draft, own: Runs::default(), later: Later::default(), is_changed: false }
     }
 
     /// That of an explicit group.
@@ -160,9 +160,10 @@ impl Body {
         self.id
     }
 
-    /// More undo entries come with the commit.
-    pub fn record_later(&mut self, entries: u64) {
-        self.later += entries;
+    /// More names and directories change with the commit.
+    pub fn record_later(&mut self, names: u64, dirs: u64) {
+        self.later.names += names;
+        self.later.dirs += dirs;
     }
 
     fn part<T>(&mut self, core: &Core, call: impl FnOnce(&dyn Engine, &mut Part<'_>) -> Result<T>) -> Result<T> {
@@ -172,7 +173,7 @@ impl Body {
 
     /// Keeps as much of the reservation as the commit needs.
     fn trim(&mut self, core: &Core) {
-        let needed = core.engine.blocks_for_commit(self.draft.most_undo() + self.later);
+        let needed = core.engine.blocks_for_commit(&self.draft, self.later);
         let spare = self.space.blocks.checked_sub(needed).expect("a call reserves what the commit needs for it");
         self.space.blocks = needed;
         core.blocks.unreserve(spare);
@@ -210,8 +211,8 @@ impl Body {
     }
 }
 
-/// Undo entries, at most, of what one call of an explicit group changes of inodes and names.
-const BY_CALL: u64 = 96;
+/// What one call of an explicit group changes, at most, of inodes and names.
+const BY_CALL: Later = Later { names: 2, dirs: 2, inodes: 7, pointers: 0 };
 
 impl<'c> Group<'c> {
     /// Begins a group that takes at most `blocks` blocks.
@@ -253,11 +254,14 @@ impl<'c> Group<'c> {
     pub fn call(core: &'c Core, explicit: &'c Explicit, blocks: u64, need: Need, logged: Logged) -> Result<Group<'c>> {
         core.check_usable()?;
         let mut body = explicit.body();
-        // Each pointer may be in a line of its own, with two undo entries.
-        let pointers = logged.pointers.saturating_add(blocks.saturating_mul(4)).saturating_mul(2);
-        let changes = (body.draft.most_undo() + body.later + BY_CALL).saturating_add(pointers);
+        let later = Later {
+            names: body.later.names + BY_CALL.names,
+            dirs: body.later.dirs + BY_CALL.dirs,
+            inodes: BY_CALL.inodes,
+            pointers: logged.pointers.saturating_add(blocks.saturating_mul(4)),
+        };
         let blocks = blocks.saturating_add(core.engine.blocks_for_call(logged));
-        let blocks = blocks.saturating_add(core.engine.blocks_for_commit(changes));
+        let blocks = blocks.saturating_add(core.engine.blocks_for_commit(&body.draft, later));
         let more = blocks.saturating_sub(body.space.blocks);
         // What it logs takes space until the group ends.
         let is_ordinary = need == Need::Ordinary || logged.bytes > 0;
@@ -290,10 +294,10 @@ impl<'c> Group<'c> {
         self.body.space.freed_inodes.push(ino);
     }
 
-    /// More undo entries come with the commit of the explicit group.
-    pub fn record_later(&mut self, entries: u64) {
+    /// More names and directories change with the commit of the explicit group.
+    pub fn record_later(&mut self, names: u64, dirs: u64) {
         self.is_recorded = true;
-        self.body.record_later(entries);
+        self.body.record_later(names, dirs);
     }
 
     /// Adds an operation.

@@ -129,26 +129,30 @@ fn node_of(load: &(impl Load + ?Sized), seed: u64, tree: &Tree, block: u64) -> R
     Ok(None)
 }
 
-/// A node with its pointers of `block` there: made, where there is none.
+/// A node with its pointers of `block` there, ready to be changed: made, where there is none.
 fn make_node(view: &mut dyn StorageView, seed: u64, tree: &mut Tree, block: u64) -> Result<Lba> {
     let mut raw = tree.root;
     let mut parent: Option<(Lba, usize)> = None;
     for level in (1..=tree.depth).rev() {
         let index = at(block, level);
-        let node = match decode(seed, level, index, raw)? {
-            Some(pointer) => pointer.block,
+        let old = decode(seed, level, index, raw)?.map(|pointer| pointer.block);
+        let node = match old {
+            Some(old) => view.shadow(old)?,
             None => {
                 let node = view.fresh();
                 view.update(NODE, node, 0, &[0; BLOCK])?;
-                let new = pointer::encode(seed, level, index, Pointer::to(node));
                 tree.blocks += 1;
-                match parent {
-                    None => tree.root = new,
-                    Some((parent, slot)) => view.update(POINTER, parent, slot, &new.to_le_bytes())?,
-                }
                 node
             }
         };
+        if old != Some(node) {
+            let new = pointer::encode(seed, level, index, Pointer::to(node));
+            match parent {
+                None => tree.root = new,
+                Some((parent, slot)) => view.update(POINTER, parent, slot, &new.to_le_bytes())?,
+            }
+            old.into_iter().for_each(|old| view.release(old));
+        }
         if level == 1 {
             return Ok(node);
         }
@@ -239,17 +243,16 @@ fn clear_by(view: &mut dyn StorageView, seed: u64, tree: &mut Tree, range: (u64,
     if tree.root == 0 || range.0 >= range.1 {
         return Ok(());
     }
-    let depth = tree.depth;
     let mut cleared = 0;
-    if clear_below(view, seed, (depth, 0, tree.root), range, leaving, &mut cleared)? {
-        tree.root = 0;
+    tree.root = clear_below(view, seed, (tree.depth, 0, tree.root), range, leaving, &mut cleared)?;
+    if tree.root == 0 {
         tree.depth = 0;
     }
     tree.blocks = tree.blocks.saturating_sub(cleared);
     Ok(())
 }
 
-/// Clears a part of what a pointer reaches. Returns whether nothing is left of it.
+/// Clears a part of what a pointer reaches. Returns the pointer to what is left of it: 0 for nothing.
 fn clear_below(
     view: &mut dyn StorageView,
     seed: u64,
@@ -257,14 +260,14 @@ fn clear_below(
     (first, end): (u64, u64),
     leaving: Leaving,
     cleared: &mut u64,
-) -> Result<bool> {
-    let Some(pointer) = decode(seed, level, index, raw)? else { return Ok(true) };
+) -> Result<u64> {
+    let Some(pointer) = decode(seed, level, index, raw)? else { return Ok(0) };
     if level == 0 {
         *cleared += 1;
         if leaving == Leaving::Released {
             view.release(pointer.block);
         }
-        return Ok(true);
+        return Ok(0);
     }
     let mut node = Box::new([0; BLOCK]);
     view.load(pointer.block, 0, &mut node[..])?;
@@ -276,21 +279,29 @@ fn clear_below(
     for slot in from..=to {
         let raw = &mut node[slot as usize * 8..][..8];
         let old = u64::from_le_bytes((&*raw).try_into().expect("eight bytes"));
-        if old != 0 && clear_below(view, seed, (level - 1, base + slot, old), (first, end), leaving, cleared)? {
-            raw.fill(0);
+        if old == 0 {
+            continue;
+        }
+        let new = clear_below(view, seed, (level - 1, base + slot, old), (first, end), leaving, cleared)?;
+        if new != old {
+            raw.copy_from_slice(&new.to_le_bytes());
             changed = Some((changed.map_or(slot, |(first, _)| first), slot));
         }
     }
     if node.iter().all(|byte| *byte == 0) {
         *cleared += 1;
         view.release(pointer.block);
-        return Ok(true);
+        return Ok(0);
     }
-    if let Some((from, to)) = changed {
-        let range = from as usize * 8..to as usize * 8 + 8;
-        view.update(POINTER, pointer.block, range.start, &node[range])?;
+    let Some((from, to)) = changed else { return Ok(raw) };
+    let range = from as usize * 8..to as usize * 8 + 8;
+    let at = view.shadow(pointer.block)?;
+    view.update(POINTER, at, range.start, &node[range])?;
+    if at == pointer.block {
+        return Ok(raw);
     }
-    Ok(false)
+    view.release(pointer.block);
+    Ok(pointer::encode(seed, level, index, Pointer::to(at)))
 }
 
 /// The byte of the volume at which the pointer of a block stands, and the word that leads to `to` instead: if it leads

@@ -107,7 +107,8 @@ pub struct Core {
 }
 
 impl Core {
-    fn new(engine: Box<dyn Engine>, storage: Storage, cache_bytes: usize, clock: fn() -> Timestamp) -> Core {
+    fn new(engine: Box<dyn Engine>, mut storage: Storage, cache_bytes: usize, clock: fn() -> Timestamp) -> Core {
+        storage.moves_blocks = engine.moves_blocks();
         let (blocks, inodes) = {
             let superblock = storage.superblock.lock().unwrap();
             (superblock.blocks, superblock.inodes)

@@ -15,7 +15,8 @@ use super::space::Space;
 use super::storage::{Storage, slot_of, write_slot, write_superblock};
 use super::{Core, DIRECTORY, map};
 use crate::engine::marks::Marks;
-use crate::engine::{Engine, Fields, InoGen, Kind, Load, Moved, Operation, Replay, StorageView, Structure, Waiting};
+use crate::engine::{Engine, Fields, InoGen, InodeFile, Kind, Load, Moved, Operation, Replay};
+use crate::engine::{StorageView, Structure, Waiting};
 use crate::engine::{corrupt, read_within};
 use crate::format::head::HeadTable;
 use crate::format::inode::{self, FIRST, INODE, LINE, Line, More, Owned, PER_BLOCK, ROOT, Time, Times, Tree};
@@ -99,8 +100,8 @@ pub struct Making<'m> {
     pub now: Time,
     /// The engine, by its number.
     pub engine: u32,
-    /// Whether the engine has a log.
-    pub has_log: bool,
+    /// The log of an engine that has one, by its first block and the size of the volume.
+    pub log: Option<fn(Lba, u64) -> LogArea>,
     /// Whether the engine has pending blocks.
     pub has_heads: bool,
 }
@@ -109,7 +110,7 @@ pub struct Making<'m> {
 pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
     let Making { label, owner, now, .. } = *making;
     let blocks = region.len() / BLOCK as u64;
-    let least = if making.has_log { MIN_BLOCKS_WITH_LOG } else { MIN_BLOCKS };
+    let least = if making.log.is_some() { MIN_BLOCKS_WITH_LOG } else { MIN_BLOCKS };
     if blocks < least {
         return Err(Error::NoSpace(format!("a volume: it takes {} bytes", least * BLOCK as u64)));
     }
@@ -117,7 +118,7 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
     let label = &label[..label.len().min(name.len())];
     name[..label.len()].copy_from_slice(label);
     // What is in the log's blocks is not valid there: the seed of entries is another one.
-    let log = making.has_log.then(|| LogArea::for_volume(Lba(2), blocks));
+    let log = making.log.map(|area| area(Lba(2), blocks));
     let after_log = 2 + log.map_or(0, |log| log.run().count);
     let heads = making.has_heads.then(|| HeadTable::for_volume(Lba(after_log), blocks));
     let superblock = Superblock {
@@ -264,11 +265,15 @@ pub fn mount(
 ) -> Result<Core> {
     let waiting = if read_superblock(&**region)?.is_clean { None } else { engine.recover()? };
     // The newest may have been one that recovery has undone.
-    let superblock = read_superblock(&**region)?;
+    let mut superblock = read_superblock(&**region)?;
     // It is durable in its slot only now, if only the copy had it, or if the process that wrote it died before its
     // fence. The next generation goes to the other slot and to the copy, and a crash may leave neither whole.
     write_slot(&mut Plain { region: &**region, next: 0 }, &superblock)?;
     region.fence(FENCE)?;
+    if let Some(map) = if superblock.is_clean { None } else { engine.inode_map()? } {
+        // Durable with the new incarnation, which makes void what the engine has of it.
+        (superblock.inode_tree, superblock.inodes) = (map.tree, map.inodes);
+    }
     let (is_clean, saved) = (superblock.is_clean, superblock.saved);
     let core = Core::new(engine, Storage::new(superblock), cache_bytes, clock);
     let restored = is_clean && saved.is_some_and(|saved| restore(&core, &**region, saved).is_ok());
@@ -282,9 +287,23 @@ pub fn mount(
         region.fence(FENCE)?;
         core.engine.start(superblock.incarnation);
     }
+    if core.engine.moves_blocks() {
+        core.engine.set_inode_file(core.storage.map(), inode_blocks(&core, &**region)?);
+    }
     free_orphans(&core, orphans)?;
     core.named(ROOT)?.keep();
     Ok(core)
+}
+
+/// The blocks of the inode file, in their order.
+fn inode_blocks(core: &Core, region: &dyn Region) -> Result<Vec<Lba>> {
+    let (seed, map) = (core.storage.inode_seed(), core.storage.map());
+    let view = Plain { region, next: 0 };
+    let block = |index| match map::get(&view, seed, &map.tree, index)? {
+        Some(pointer) => Ok(pointer.block),
+        None => Err(corrupt("inode file", Fault("it has a hole"))),
+    };
+    (0..map.inodes / PER_BLOCK).map(block).collect()
 }
 
 /// Ends a mount: everything is durable, and the allocators are saved if there is space for that. The caller has shut

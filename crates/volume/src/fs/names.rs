@@ -117,6 +117,7 @@ impl Core {
         let _admitted = self.admit()?;
         let (mut group, id, record) = self.bear(ctx, &dir, &state, birth, 1)?;
         self.insert(&mut group, &dir, &place, name, (id.ino, birth.mode & TYPE))?;
+        self.names_changed(&group, &dir, &mut state)?;
         let now = record.times.mtime;
         self.touch(&mut group, &dir, &mut state, |times| (times.mtime, times.ctime) = (now, now))?;
         group.commit()?;
@@ -266,7 +267,16 @@ impl Core {
         Ok(())
     }
 
+    /// After a change of the names of a directory: its leaves may be in other blocks.
+    fn names_changed(&self, group: &Group<'_>, dir: &Inode, state: &mut State) -> Result<()> {
+        match self.engine.moves_blocks() && dir.changed().is_none() {
+            true => Ok(self.reload(group, dir, state)?),
+            false => Ok(()),
+        }
+    }
+
     fn dir_changed(&self, group: &mut Group<'_>, dir: &Inode, state: &mut State) -> Result<()> {
+        self.names_changed(group, dir, state)?;
         let now = self.now();
         Ok(self.touch(group, dir, state, |times| (times.mtime, times.ctime) = (now, now))?)
     }

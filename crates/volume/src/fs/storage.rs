@@ -5,7 +5,8 @@ use wholly::{Error, Result};
 use wholly_media::Site;
 
 use super::map;
-use crate::engine::{Fields, InoGen, Load, Mapped, Operation, Replay, StorageView, Structure, corrupt};
+use crate::engine::{EntryAt, Fields, InoGen, InodeFile, InodeMap, Load, Mapped, Operation, Replay};
+use crate::engine::{StorageView, Structure, corrupt, inode_block};
 use crate::format::dir::{self, Leaf, NAME_MAX, SLOT};
 use crate::format::inode::{self, INODE, LINE, Line, More, Owned, PER_BLOCK, Target, Times, Tree};
 use crate::format::pointer::Pointer;
@@ -29,6 +30,8 @@ pub struct Storage {
     /// The map of the inode file. Written with the growth lock held.
     inode_tree: RwLock<Tree>,
     pub superblock: Mutex<Superblock>,
+    /// Whether the engine moves blocks.
+    pub moves_blocks: bool,
 }
 
 /// An inode in memory: all that the storage version has of it, but for the target.
@@ -45,6 +48,7 @@ impl Storage {
             seed: Seed::of(&superblock.volume_id),
             inode_tree: RwLock::new(superblock.inode_tree),
             superblock: Mutex::new(superblock),
+            moves_blocks: false,
         }
     }
 
@@ -67,9 +71,13 @@ impl Storage {
 
     /// The block with an inode, and the byte in it.
     pub fn place(&self, load: &(impl Load + ?Sized), ino: u64) -> Result<(Lba, usize)> {
+        let at = (ino % PER_BLOCK) as usize * INODE;
+        if self.moves_blocks {
+            return Ok((inode_block(ino / PER_BLOCK), at));
+        }
         let tree = self.inode_tree();
         match map::get(load, self.inode_seed(), &tree, ino / PER_BLOCK)? {
-            Some(pointer) => Ok((pointer.block, (ino % PER_BLOCK) as usize * INODE)),
+            Some(pointer) => Ok((pointer.block, at)),
             None => Err(corrupt(format!("inode {ino}"), Fault("the inode file has no block for it"))),
         }
     }
@@ -213,14 +221,33 @@ impl Storage {
         self.put(view, what.ino, (lba, at), &owned)
     }
 
+    /// The block of a leaf, ready to be changed.
+    fn leaf(&self, view: &mut dyn StorageView, dir: InoGen, at: EntryAt) -> Result<Lba> {
+        if !view.moves_blocks() {
+            return Ok(at.lba);
+        }
+        let (lba, place) = self.place(view, dir.ino)?;
+        let tree = self.owned_at(view, dir, lba, place)?.tree;
+        let Some(old) = map::get(view, self.data_seed(dir), &tree, at.leaf)? else {
+            return Err(corrupt("a directory", Fault("a leaf is not there")));
+        };
+        let leaf = view.shadow(old.block)?;
+        if leaf != old.block {
+            let to = |_| Pointer::to(leaf);
+            self.with_tree(view, dir, |view, seed, tree| map::assign(view, seed, tree, (at.leaf, 1), to))?;
+        }
+        Ok(leaf)
+    }
+
     /// Checks that a leaf has room at a slot.
     fn insert(
         &self,
         view: &mut dyn StorageView,
         on: InoGen,
         (head, name): (dir::Head, &[u8]),
-        (lba, slot): (Lba, usize),
+        at: EntryAt,
     ) -> Result<()> {
+        let (lba, slot) = (self.leaf(view, on, at)?, at.slot);
         let (live, raw) = dir::encode(self.data_seed(on), head, name);
         let at = slot * SLOT;
         view.update(ENTRY_BODY, lba, at + 8, &raw[8..dir::slots_for(name.len()) * SLOT])?;
@@ -251,19 +278,43 @@ impl Storage {
     }
 
     fn grow_inodes(&self, view: &mut dyn StorageView, blocks: u64) -> Result<()> {
+        let mut map = self.map();
+        self.grow(view, &mut map, blocks)?;
         let mut superblock = self.superblock.lock().unwrap();
-        let mut tree = superblock.inode_tree;
-        let first = superblock.inodes / PER_BLOCK;
+        (superblock.inode_tree, superblock.inodes) = (map.tree, map.inodes);
+        write_superblock(view, &mut superblock)?;
+        *self.inode_tree.write().unwrap() = map.tree;
+        Ok(())
+    }
+}
+
+impl InodeFile for Storage {
+    fn map(&self) -> InodeMap {
+        let superblock = self.superblock.lock().unwrap();
+        InodeMap { tree: superblock.inode_tree, inodes: superblock.inodes }
+    }
+
+    fn place(&self, view: &mut dyn StorageView, map: &mut InodeMap, block: u64, at: Lba) -> Result<()> {
+        map::assign(view, self.inode_seed(), &mut map.tree, (block, 1), |_| Pointer::to(at))
+    }
+
+    fn grow(&self, view: &mut dyn StorageView, map: &mut InodeMap, blocks: u64) -> Result<Vec<Lba>> {
+        let first = map.inodes / PER_BLOCK;
+        let mut all = Vec::new();
         for block in first..first + blocks {
             let lba = view.fresh();
             view.update(INODE_BLOCK, lba, 0, &[0; BLOCK])?;
-            map::assign(view, self.inode_seed(), &mut tree, (block, 1), |_| Pointer::to(lba))?;
+            InodeFile::place(self, view, map, block, lba)?;
+            all.push(lba);
         }
-        superblock.inode_tree = tree;
-        superblock.inodes += blocks * PER_BLOCK;
-        write_superblock(view, &mut superblock)?;
-        *self.inode_tree.write().unwrap() = tree;
-        Ok(())
+        map.inodes += blocks * PER_BLOCK;
+        Ok(all)
+    }
+
+    fn publish(&self, map: InodeMap) {
+        let mut superblock = self.superblock.lock().unwrap();
+        (superblock.inode_tree, superblock.inodes) = (map.tree, map.inodes);
+        *self.inode_tree.write().unwrap() = map.tree;
     }
 }
 
@@ -341,6 +392,10 @@ fn split(view: &mut dyn StorageView, seed: u64, tree: &mut Tree, leaf: u64) -> R
 }
 
 impl Replay for Storage {
+    fn inode_file(&self) -> Option<&dyn InodeFile> {
+        Some(self)
+    }
+
     fn redo(&self, operation: &Operation<'_>, view: &mut dyn StorageView) -> Result<()> {
         match *operation {
             Operation::Assign { on, fields } => self.assign(view, on, fields),
@@ -356,7 +411,8 @@ impl Replay for Storage {
                 self.with_tree(view, on, |view, seed, tree| map::shift(view, seed, tree, from, by))
             }
             Operation::Insert { dir, head, name, at } => self.insert(view, dir, (head, name), at),
-            Operation::Remove { dir, key, at: (lba, slot) } => {
+            Operation::Remove { dir, key, at } => {
+                let (lba, slot) = (self.leaf(view, dir, at)?, at.slot);
                 let mut raw = [0; SLOT];
                 view.load(lba, slot * SLOT, &mut raw)?;
                 if raw[8..16] != key.to_le_bytes() {

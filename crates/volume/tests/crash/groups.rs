@@ -2,7 +2,7 @@
 //! calls outside of groups, in any order of their ends.
 
 use wholly::vfs::{Context, Errno, FallocateFlags, FileType, Ino, OFlags, RenameFlags, Result, Vfs};
-use wholly_crash::volume::BYTES;
+use wholly_crash::volume::{BYTES, times_as_large};
 use wholly_crash::{State, served_tree};
 use wholly_posix::Tree;
 use wholly_sim::{SimConfig, World};
@@ -204,17 +204,19 @@ pub fn stories() -> Vec<Story> {
 #[test]
 fn groups_are_private_and_see_themselves() {
     let with_engines = || {
-        let of_all = [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo];
-        let of_pending = [EngineKind::HybridLog, EngineKind::Undo];
+        let of_all = [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo, EngineKind::Shadow];
+        let of_pending = [EngineKind::HybridLog, EngineKind::Undo, EngineKind::Shadow];
         let all = of_all.into_iter().flat_map(|engine| stories().into_iter().map(move |story| (story, engine)));
         let pending = of_pending
             .into_iter()
             .flat_map(|engine| crate::hybrid::stories().into_iter().map(move |story| (story, engine)));
-        all.chain(pending).chain(crate::undo::stories().into_iter().map(|story| (story, EngineKind::Undo)))
+        let undo = crate::undo::stories().into_iter().map(|story| (story, EngineKind::Undo));
+        let shadow = crate::shadow::stories().into_iter().map(|story| (story, EngineKind::Shadow));
+        all.chain(pending).chain(undo).chain(shadow)
     };
 
     for (story, engine) in with_engines() {
-        let world = World::new(SimConfig { log_len: BYTES, ..SimConfig::pmem() });
+        let world = World::new(SimConfig { log_len: BYTES * times_as_large(engine), ..SimConfig::pmem() });
         let options = VolumeOptions { engine, ..VolumeOptions::default() };
         Volume::format_region(&*world.log(), &options).expect("make a volume");
         let volume = Volume::open_region(world.log(), &options).expect("open it");

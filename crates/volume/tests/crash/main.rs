@@ -12,5 +12,6 @@ mod planted;
 mod policies;
 mod programs;
 mod scripts;
+mod shadow;
 mod survival;
 mod undo;

@@ -46,6 +46,7 @@ fn the_core_knows_engines_by_the_trait_only() {
                 "engine::fine_grained",
                 "engine::hybrid",
                 "engine::undo",
+                "engine::shadow",
                 "NoneEngine",
                 "FineGrained",
                 "HybridLog",

@@ -12,7 +12,7 @@ use wholly_volume::{Volume, VolumeOptions, VolumeVfs};
 use crate::place::{Place, is_long, populate};
 
 /// Volumes with each engine that has groups.
-const WITH_GROUPS: [fn(u64) -> Place; 3] = [Place::logged, Place::pending, Place::undone];
+const WITH_GROUPS: [fn(u64) -> Place; 4] = [Place::logged, Place::pending, Place::undone, Place::shadowed];
 
 /// The same tree in a group.
 fn within<'v>(tree: &Tree<'v>, group: GroupId) -> Tree<'v> {

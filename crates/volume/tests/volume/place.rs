@@ -60,6 +60,11 @@ impl Place {
         Place::with_garbage(bytes, EngineKind::Undo)
     }
 
+    /// The same, with the engine that copies what changes, up to the root.
+    pub fn shadowed(bytes: u64) -> Place {
+        Place::with_garbage(bytes, EngineKind::Shadow)
+    }
+
     /// The same, with each engine.
     pub fn each(bytes: u64) -> Vec<Place> {
         EngineKind::ALL.iter().map(|engine| Place::with_garbage(bytes, *engine)).collect()

@@ -55,7 +55,7 @@ fn start(image: &Image) -> Child {
 
 #[test]
 fn the_death_of_its_process_frees_a_volume() {
-    for engine in [EngineKind::None, EngineKind::FineGrainedWal, EngineKind::Undo] {
+    for engine in [EngineKind::None, EngineKind::FineGrainedWal, EngineKind::Undo, EngineKind::Shadow] {
         let image = Image::new("takeover", engine);
         for round in 1..=5 {
             let mut child = start(&image);

@@ -114,13 +114,13 @@ use wholly::Result;
 use wholly::vfs::GroupId;
 use wholly_media::{Region, Site};
 
-use super::draft::Drafting;
+use super::draft::{Draft, Drafting};
 use super::lanes::{Cursor, Entries, Lanes, Redo, Sites};
 use super::logging::{Logging, ZEROS, commit_each};
 use super::patch;
 use super::{
-    Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Load, Logged, Operation, Part, Placed, Replay, View,
-    Waiting, check_within,
+    Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Operation, Part, Placed, Replay,
+    View, Waiting, check_within,
 };
 use crate::format::log::{LogArea, lines_of, payload_lines};
 use crate::format::{Lba, Seed};
@@ -249,9 +249,9 @@ impl Engine for FineGrainedWal {
         Lanes::blocks_in_chain(logged.bytes, logged.zeros)
     }
 
-    fn blocks_for_commit(&self, changes: u64) -> u64 {
+    fn blocks_for_commit(&self, draft: &Draft, later: Later) -> u64 {
         // One more: that which leads to the chain.
-        self.base.lanes.blocks_for(changes + 1, 0)
+        self.base.lanes.blocks_for(later.most_undo(draft) + 1, 0)
     }
 
     fn end_call(&self, part: &mut Part<'_>) -> Result<()> {
@@ -324,7 +324,6 @@ mod tests {
     use wholly_sim::{Mutation, MutationKind, SimConfig, World};
 
     use super::*;
-    use crate::engine::draft::Draft;
     use crate::engine::{Allocate, InoGen, StorageView};
     use crate::format::Run;
 

@@ -186,14 +186,14 @@ use wholly::sync::{AtomicU64, Mutex, OnceLock, Ordering};
 use wholly::vfs::GroupId;
 use wholly_media::{Region, Site};
 
-use super::draft::Drafting;
+use super::draft::{Draft, Drafting};
 use super::lanes::Sites;
 use super::logging::{Logging, ZEROS, commit_each};
 use super::marks::Marks;
 use super::patch;
 use super::{
-    CommitSequence, DataAt, Durability, Engine, Kind, Load, Logged, Mapped, Maps, Operation, Part, Placed, Reclaim,
-    Replay, StorageView, View, Waiting,
+    CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Mapped, Maps, Operation, Part, Placed,
+    Reclaim, Replay, StorageView, View, Waiting,
 };
 use crate::format::head::{HeadSeed, HeadTable};
 use crate::format::log::LogArea;
@@ -435,8 +435,8 @@ impl Engine for HybridLog {
         most_pending(logged.bytes) + logged.zeros
     }
 
-    fn blocks_for_commit(&self, changes: u64) -> u64 {
-        self.base.lanes.blocks_for(changes, 0)
+    fn blocks_for_commit(&self, draft: &Draft, later: Later) -> u64 {
+        self.base.lanes.blocks_for(later.most_undo(draft), 0)
     }
 
     fn end_call(&self, part: &mut Part<'_>) -> Result<()> {

@@ -135,8 +135,8 @@ use super::lanes::{Sites, is_zeros};
 use super::logging::{Logging, ZEROS, commit_each};
 use super::patch;
 use super::{
-    CommitSequence, DataAt, Durability, Engine, Kind, Load, Logged, Operation, Part, Placed, Replay, View, Waiting,
-    check_within,
+    CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Operation, Part, Placed, Replay, View,
+    Waiting, check_within,
 };
 use crate::format::log::{self, LINE, LogArea};
 use crate::format::{BLOCK, Lba, Seed};
@@ -280,8 +280,8 @@ impl Engine for UndoLog {
         most_moved(logged.bytes) + logged.zeros + log
     }
 
-    fn blocks_for_commit(&self, changes: u64) -> u64 {
-        self.base.lanes.blocks_for(changes, 0)
+    fn blocks_for_commit(&self, draft: &Draft, later: Later) -> u64 {
+        self.base.lanes.blocks_for(later.most_undo(draft), 0)
     }
 
     fn end_call(&self, part: &mut Part<'_>) -> Result<()> {

@@ -16,7 +16,7 @@ use wholly::{Error, Result};
 use wholly_media::{Region, Site};
 
 use crate::engine::marks::Marks;
-use crate::engine::{Load, Moved, corrupt};
+use crate::engine::{InodeMap, Load, Moved, corrupt};
 use crate::format::repair::{Move, PER_TABLE, Table, copy_sum};
 use crate::format::superblock::{Superblock, copies};
 use crate::format::{BLOCK, Fault, Lba, Seed};
@@ -36,16 +36,20 @@ const LENGTH: Site = Site("repair.length");
 /// Where a repair stores, besides superblocks and what a mount and an unmount store.
 pub const SITES: &[Site] = &[COPY, TABLE, COPY_FENCE, COMMIT_FENCE, HOME, HOME_FENCE, END_FENCE, LENGTH];
 
-/// Makes a log void whose patches are stored, and that names what may have moved. A crash repeats that.
+/// Makes a log void whose patches are stored, and that names what may have moved, and where the inode file is. A crash
+/// repeats that.
 ///
 /// # Errors
 /// Those of the medium.
-pub fn end_log(region: &dyn Region, moved: &[Moved]) -> Result<()> {
+pub fn end_log(region: &dyn Region, moved: &[Moved], map: Option<InodeMap>) -> Result<()> {
     // The newest may have been one that was undone.
     let mut superblock = read_superblock(region)?;
     ensure_slot(region, &superblock)?;
     store_moved(region, &Storage::new(superblock.clone()), moved)?;
     (superblock.saved, superblock.is_clean) = (None, false);
+    if let Some(InodeMap { tree, inodes }) = map {
+        (superblock.inode_tree, superblock.inodes) = (tree, inodes);
+    }
     // Past the next one: a mount that was interrupted may have kept heads for that.
     superblock.incarnation += 2;
     write_superblock(&mut Plain { region, next: 0 }, &mut superblock)?;
