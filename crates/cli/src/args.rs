@@ -898,6 +898,8 @@ pub enum VolumeEngine {
     HybridLog,
     /// The same promise; old content is logged, and a block that changes by half or more gets a new place
     Undo,
+    /// The same promise on any medium: a page cache, and a log of whole blocks
+    PageCacheWal,
 }
 
 /// `wholly fsck`.

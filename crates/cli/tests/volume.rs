@@ -191,7 +191,8 @@ fn what_stands_on_a_volume_is_shown() {
     }
 }
 
-/// Engines that log need persistent memory: a file in memory stands for that, and gets such an engine by default.
+/// Engines that log by the byte need persistent memory: a file in memory stands for that, and gets such an engine by
+/// default. A disk gets one that logs blocks.
 #[test]
 fn the_engine_is_chosen() {
     let rig = Rig::new("engine");
@@ -200,11 +201,15 @@ fn the_engine_is_chosen() {
     assert!(refused.err.contains("persistent memory"), "{}", refused.err);
     let default = wholly(&["mkfs", &on_disk, "--size", "16M", "--medium", "disk", "--force"]);
     default.exits(0);
-    assert!(default.out.contains("engine none") && default.out.contains("anything may be lost"), "{}", default.out);
-    let choices = [&["--engine", "fine_grained_wal"][..], &["--engine", "hybrid_log"], &["--engine", "undo"], &[]];
-    for (choice, engine) in choices.into_iter().zip(["fine_grained_wal", "hybrid_log", "undo", "hybrid_log"]) {
+    let is_default = default.out.contains("engine page_cache_wal") && !default.out.contains("anything may be lost");
+    assert!(is_default, "{}", default.out);
+    let none = wholly(&["mkfs", &on_disk, "--size", "16M", "--medium", "disk", "--force", "--engine", "none"]);
+    assert!(none.out.contains("engine none") && none.out.contains("anything may be lost"), "{}", none.out);
+    let choose = |engine: &'static str| vec!["--engine", engine];
+    let choices = ["fine_grained_wal", "hybrid_log", "undo", "page_cache_wal"].map(|engine| (choose(engine), engine));
+    for (choice, engine) in choices.into_iter().chain([(Vec::new(), "hybrid_log")]) {
         let image = format!("/dev/shm/wholly-cli-engine-{}", std::process::id());
-        let made = wholly(&[&["mkfs", &image, "--size", "16M"], choice].concat());
+        let made = wholly(&[&["mkfs", &image, "--size", "16M"], &choice].concat());
         let (stat, checked) = (wholly(&["stat", &image]), wholly(&["fsck", "-n", &image]));
         std::fs::remove_file(&image).unwrap();
         made.exits(0);

@@ -78,6 +78,8 @@ mod vfs;
 
 pub use calls::{VolumeCalls, VolumeFile};
 pub use engine::hybrid_log::WriteBack;
+#[doc(hidden)]
+pub use engine::page_cache_wal::{Mistake, Paging};
 pub use fs::check::{Checked, Finding, Progress};
 pub use fs::dump::{DumpedEntry, DumpedInode, DumpedMap, Extent, MapNode, SuperblockCopy};
 pub use fs::repair::{Mended, Repair};
@@ -92,7 +94,7 @@ pub fn repair_sites() -> Vec<wholly_media::Site> {
 
 /// All others.
 pub fn sites() -> Vec<wholly_media::Site> {
-    use engine::{fine_grained_wal, hybrid_log, none, undo};
-    let engines = [none::SITES, fine_grained_wal::SITES, hybrid_log::SITES, undo::SITES];
+    use engine::{fine_grained_wal, hybrid_log, none, page_cache_wal, undo};
+    let engines = [none::SITES, fine_grained_wal::SITES, hybrid_log::SITES, undo::SITES, page_cache_wal::SITES];
     [fs::sites(), engines.concat()].concat()
 }

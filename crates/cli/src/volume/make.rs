@@ -55,6 +55,7 @@ pub fn mkfs(args: &MkfsArgs, ui: &Ui) -> Result<Exit, Failure> {
         VolumeEngine::FineGrainedWal => EngineKind::FineGrainedWal,
         VolumeEngine::HybridLog => EngineKind::HybridLog,
         VolumeEngine::Undo => EngineKind::Undo,
+        VolumeEngine::PageCacheWal => EngineKind::PageCacheWal,
     });
     let failed = |error| failure("mkfs", &args.volume, error);
     if args.size.is_none() && !args.volume.exists() {

@@ -11,6 +11,7 @@ use wholly_media::{Region, Site};
 
 use super::hybrid_log::Pended;
 use super::lanes::{Chain, Cursor, Redo};
+use super::page_cache_wal::Paged;
 use super::{Allocate, Load, StorageView, read_within};
 use crate::format::log::LINE;
 use crate::format::{BLOCK, Lba, Run};
@@ -32,13 +33,15 @@ pub struct Draft {
     /// By number of the line in the volume.
     lines: BTreeMap<u64, Changed>,
     /// Blocks that the group took for metadata.
-    fresh: BTreeSet<Lba>,
+    pub(super) fresh: BTreeSet<Lba>,
     /// Where the group logs, once it does.
     pub(super) cursor: Option<Cursor>,
     /// Whether something was stored early. Of an explicit group: by the call that runs.
     pub(super) stored: bool,
     /// Content that it has written elsewhere.
     pub(super) pended: Pended,
+    /// What it has in a page cache.
+    pub(super) paged: Paged,
     /// The number of an explicit group.
     pub(super) group: Option<GroupId>,
     /// The log of an explicit group's data, once it has one.

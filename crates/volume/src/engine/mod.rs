@@ -39,6 +39,7 @@ mod lanes;
 mod logging;
 pub mod marks;
 pub mod none;
+pub mod page_cache_wal;
 pub mod patch;
 pub mod undo;
 
@@ -443,6 +444,11 @@ pub trait Engine: Load + Send + Sync {
     fn blocks_for_commit(&self, changes: u64) -> u64 {
         let _ = changes;
         0
+    }
+
+    /// The same, for a group with this draft, and so many changed pieces besides.
+    fn blocks_for_draft(&self, draft: &Draft, later: u64) -> u64 {
+        self.blocks_for_commit(draft.most_undo().saturating_add(later))
     }
 
     /// A call of an explicit group ends: the calling thread orders what it has stored before the group's commit, which

@@ -172,7 +172,7 @@ impl Body {
 
     /// Keeps as much of the reservation as the commit needs.
     fn trim(&mut self, core: &Core) {
-        let needed = core.engine.blocks_for_commit(self.draft.most_undo() + self.later);
+        let needed = core.engine.blocks_for_draft(&self.draft, self.later);
         let spare = self.space.blocks.checked_sub(needed).expect("a call reserves what the commit needs for it");
         self.space.blocks = needed;
         core.blocks.unreserve(spare);
@@ -255,9 +255,9 @@ impl<'c> Group<'c> {
         let mut body = explicit.body();
         // Each pointer may be in a line of its own, with two undo entries.
         let pointers = logged.pointers.saturating_add(blocks.saturating_mul(4)).saturating_mul(2);
-        let changes = (body.draft.most_undo() + body.later + BY_CALL).saturating_add(pointers);
+        let later = (body.later + BY_CALL).saturating_add(pointers);
         let blocks = blocks.saturating_add(core.engine.blocks_for_call(logged));
-        let blocks = blocks.saturating_add(core.engine.blocks_for_commit(changes));
+        let blocks = blocks.saturating_add(core.engine.blocks_for_draft(&body.draft, later));
         let more = blocks.saturating_sub(body.space.blocks);
         // What it logs takes space until the group ends.
         let is_ordinary = need == Need::Ordinary || logged.bytes > 0;

@@ -46,10 +46,12 @@ fn the_core_knows_engines_by_the_trait_only() {
                 "engine::fine_grained",
                 "engine::hybrid",
                 "engine::undo",
+                "engine::page_cache",
                 "NoneEngine",
                 "FineGrained",
                 "HybridLog",
-                "UndoLog"
+                "UndoLog",
+                "PageCacheWal"
             ]
         ),
         none
