@@ -87,6 +87,11 @@ pub fn setting(name: &str) -> Option<Setting> {
     Some(Setting { sim: Arc::new(sim), ..setting })
 }
 
+/// The same, if the engine takes such a medium.
+pub fn setting_for(engine: EngineKind, name: &str) -> Option<Setting> {
+    setting(name).filter(|setting| setting.sim.log.is_pmem() || engine == EngineKind::PageCacheWal)
+}
+
 /// The sites that a volume with such an engine passes.
 pub fn sites(engine: EngineKind) -> Vec<wholly_media::Site> {
     let engines = [

@@ -45,14 +45,16 @@ pub fn patches(region: &dyn Region, area: &LogArea, seed: LogSeed) -> Result<Vec
         if !has_images(region, seed, &record, &|block| !is_own(block))? {
             return Err(damaged());
         }
+        // A block that is void may have an image in the same record.
+        for entry in &record.entries {
+            let Entry::Void(run) = entry else { continue };
+            let blocks = images.range(run.start.0..run.start.0.saturating_add(run.count));
+            let void: Vec<u64> = blocks.map(|(block, _)| *block).collect();
+            void.iter().for_each(|block| _ = images.remove(block));
+        }
         for entry in record.entries {
-            match entry {
-                Entry::Image { home, at, .. } => _ = images.insert(home.0, at),
-                Entry::Void(run) => {
-                    let blocks = images.range(run.start.0..run.start.0.saturating_add(run.count));
-                    let void: Vec<u64> = blocks.map(|(block, _)| *block).collect();
-                    void.iter().for_each(|block| _ = images.remove(block));
-                }
+            if let Entry::Image { home, at, .. } = entry {
+                images.insert(home.0, at);
             }
         }
         last = Some(Patch::there(ring.block(at).byte(), record.blocks * BLOCK as u64));
