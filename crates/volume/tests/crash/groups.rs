@@ -208,7 +208,7 @@ fn groups_are_private_and_see_themselves() {
     let with_engines = || {
         let all = EngineKind::ALL.iter().copied();
         let of_all = all.filter(|engine| *engine != EngineKind::None);
-        let of_pending = [EngineKind::HybridLog, EngineKind::Undo, EngineKind::PageCacheWal];
+        let of_pending = [EngineKind::HybridLog, EngineKind::Undo];
         let all = of_all.flat_map(|engine| stories().into_iter().map(move |story| (story, engine)));
         let pending = of_pending
             .into_iter()

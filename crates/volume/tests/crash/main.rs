@@ -11,6 +11,7 @@ mod groups;
 mod hybrid;
 mod paged;
 mod planted;
+mod policies;
 mod programs;
 mod scripts;
 mod survival;

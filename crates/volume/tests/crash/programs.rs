@@ -10,6 +10,7 @@ use wholly_sim::SimConfig;
 use wholly_volume::{EngineKind, Paging, Volume, VolumeVfs};
 
 use crate::groups::{Move, Story, stories};
+use crate::policies::Policed;
 use crate::scripts::{SCRIPTS, Script};
 
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +28,8 @@ pub enum Done {
     /// A script, and a story, with a page cache of another size, or with mistakes in it.
     Paged(&'static Script, Paging),
     PagedStory(&'static Story, Paging),
+    /// So is each call, or what a policy makes of several.
+    Policed(&'static Policed),
     /// The volume gets smaller, and larger again. Nothing of what there is changes.
     Resizing,
 }
@@ -67,6 +70,7 @@ impl Program for Done {
             Done::Script(script) | Done::Still(script) | Done::Paged(script, _) => script.name.into(),
             Done::Mortal(script) => format!("{}, with deaths", script.name),
             Done::Story(story) | Done::StillStory(story) | Done::PagedStory(story, _) => story.name.clone(),
+            Done::Policed(policed) => policed.name.into(),
             Done::Resizing => "resizing".into(),
         }
     }
@@ -88,6 +92,7 @@ impl Program for Done {
                 (script.before)(tree)
             }
             Done::Story(story) | Done::StillStory(story) | Done::PagedStory(story, _) => (story.before)(tree),
+            Done::Policed(policed) => (policed.before)(tree),
             Done::Resizing => tree.file("a", 0o644, &[1; 9000]).map(drop),
         });
         prepared.map_err(|errno| errno.to_string())
@@ -97,6 +102,7 @@ impl Program for Done {
         let script = match self {
             Done::Script(script) | Done::Still(script) | Done::Mortal(script) | Done::Paged(script, _) => script,
             Done::Story(story) | Done::StillStory(story) | Done::PagedStory(story, _) => return tell(story, running),
+            Done::Policed(policed) => return policed.perform(running),
             Done::Resizing => {
                 running.close()?;
                 running.offline("shrink", |region| Volume::resize_region(region, BYTES - 20 * 4096))?;
