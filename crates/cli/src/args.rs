@@ -900,6 +900,8 @@ pub enum VolumeEngine {
     Undo,
     /// The same promise; a copy of each block that changes and of all above it, one commit at a time
     Shadow,
+    /// The same promise on any medium: a page cache, and a log of whole blocks
+    PageCacheWal,
 }
 
 /// `wholly fsck`.

@@ -151,7 +151,7 @@ fn list(ui: &Ui) -> Result<Exit, Failure> {
         format!(
             "workloads (also random-SEED and names-SEED; ones, pairs and some-pairs of all calls on names; parked, \
              staged-pairs; and scripts):\n{}\nworkloads on volumes (also ones, pairs and some-pairs of all calls; and \
-             scripts):\n{}\nworlds (those of persistent memory for volumes, too):\n{}",
+             scripts):\n{}\nworlds (for volumes, those of media that the engine takes):\n{}",
             lines(&listed.workloads),
             lines(&listed.workloads_on_volumes),
             lines(&listed.worlds)
@@ -272,12 +272,16 @@ fn unknown(what: &str, name: &str) -> Failure {
 }
 
 fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
-    let (named, default): (fn(&str) -> Option<Setting>, _) = match args.subject {
-        SubjectArg::Volume(_) => (volume::setting, ["pmem", "pmem-x86"]),
-        SubjectArg::Store => (Setting::find, ["pmem", "disk"]),
+    let default = match args.subject {
+        SubjectArg::Volume(engine) => volume::worlds(engine)[..2].to_vec(),
+        SubjectArg::Store => vec!["pmem", "disk"],
+    };
+    let named = |name: &str| match args.subject {
+        SubjectArg::Volume(engine) => volume::setting_for(engine, name),
+        SubjectArg::Store => Setting::find(name),
     };
     let asked = args.worlds.iter().map(|name| &**name);
-    let names: Vec<&str> = if args.worlds.is_empty() { default.to_vec() } else { asked.collect() };
+    let names: Vec<&str> = if args.worlds.is_empty() { default } else { asked.collect() };
     let worlds = names.into_iter().map(|name| named(name).ok_or_else(|| unknown("world", name)));
     let worlds: Vec<Setting> = worlds.collect::<Result<_, _>>()?;
     let mut tasks = worlds.iter().map(|world| tasks(args, world)).collect::<Result<Vec<_>, _>>()?;

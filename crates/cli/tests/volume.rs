@@ -191,7 +191,8 @@ fn what_stands_on_a_volume_is_shown() {
     }
 }
 
-/// Engines that log need persistent memory: a file in memory stands for that, and gets such an engine by default.
+/// Engines that log by the byte need persistent memory: a file in memory stands for that, and gets such an engine by
+/// default. A disk gets one that logs blocks.
 #[test]
 fn the_engine_is_chosen() {
     let rig = Rig::new("engine");
@@ -200,8 +201,11 @@ fn the_engine_is_chosen() {
     assert!(refused.err.contains("persistent memory"), "{}", refused.err);
     let default = wholly(&["mkfs", &on_disk, "--size", "16M", "--medium", "disk", "--force"]);
     default.exits(0);
-    assert!(default.out.contains("engine none") && default.out.contains("anything may be lost"), "{}", default.out);
-    let named = ["fine_grained_wal", "hybrid_log", "undo", "shadow"];
+    let is_default = default.out.contains("engine page_cache_wal") && !default.out.contains("anything may be lost");
+    assert!(is_default, "{}", default.out);
+    let none = wholly(&["mkfs", &on_disk, "--size", "16M", "--medium", "disk", "--force", "--engine", "none"]);
+    assert!(none.out.contains("engine none") && none.out.contains("anything may be lost"), "{}", none.out);
+    let named = ["fine_grained_wal", "hybrid_log", "undo", "shadow", "page_cache_wal"];
     let choices = named.map(|engine| (vec!["--engine", engine], engine)).into_iter().chain([(vec![], "hybrid_log")]);
     for (choice, engine) in choices {
         let image = format!("/dev/shm/wholly-cli-engine-{}", std::process::id());

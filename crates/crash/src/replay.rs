@@ -136,7 +136,7 @@ fn parse(name: &str) -> Result<(Recorded, Setting, &str), BadName> {
     let engine =
         volume::ENGINES.into_iter().find(|known| known.name() == engine).ok_or_else(|| no("engine", engine))?;
     let program = Calls::named(workload).ok_or_else(|| no("workload", workload))?;
-    let setting = volume::setting(world).ok_or_else(|| no("world", world))?;
+    let setting = volume::setting_for(engine, world).ok_or_else(|| no("world", world))?;
     Ok((Recorded::Volume(OnVolume { engine, program }), setting, path))
 }
 

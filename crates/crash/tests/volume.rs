@@ -4,7 +4,7 @@
 //! `make test` glances at every call and at one in twenty of all pairs (one in a hundred with engines but the first);
 //! `wholly crash --subject` goes through all.
 
-use wholly_crash::volume::{Calls, ENGINES, OnVolume, WORLDS, setting, several};
+use wholly_crash::volume::{Calls, ENGINES, OnVolume, setting, several, worlds};
 use wholly_crash::{Job, Limits, Outcome, Seen, coverage, explore, explore_into, replay};
 use wholly_media::Site;
 use wholly_sim::{Mutation, MutationKind};
@@ -14,7 +14,7 @@ use wholly_sim::{Mutation, MutationKind};
 fn no_call_is_torn_lost_or_invented() {
     let (seen, mut all) = (Seen::default(), Outcome::default());
     for engine in ENGINES {
-        for (number, name) in (0..).zip(WORLDS) {
+        for (number, name) in (0..).zip(worlds(engine)) {
             let setting = setting(name).expect("a world");
             // What an open does is seen with those written by hand, and what the first of two calls does with each by
             // itself.

@@ -80,6 +80,8 @@ mod vfs;
 
 pub use calls::{VolumeCalls, VolumeFile};
 pub use engine::hybrid_log::WriteBack;
+#[doc(hidden)]
+pub use engine::page_cache_wal::{Mistake, Paging};
 pub use fs::check::{Checked, Finding, Progress};
 pub use fs::dump::{DumpedEntry, DumpedInode, DumpedMap, Extent, MapNode, SuperblockCopy};
 pub use fs::repair::{Mended, Repair};
@@ -95,7 +97,8 @@ pub fn repair_sites() -> Vec<wholly_media::Site> {
 
 /// All others.
 pub fn sites() -> Vec<wholly_media::Site> {
-    use engine::{fine_grained_wal, hybrid_log, none, shadow, undo};
-    let engines = [none::SITES, fine_grained_wal::SITES, hybrid_log::SITES, undo::SITES, shadow::SITES];
-    [fs::sites(), engines.concat()].concat()
+    use engine::{fine_grained_wal, hybrid_log, none, page_cache_wal, shadow, undo};
+    let logging = [fine_grained_wal::SITES, hybrid_log::SITES, undo::SITES];
+    let engines = [none::SITES, logging.concat().as_slice(), shadow::SITES, page_cache_wal::SITES].concat();
+    [fs::sites(), engines].concat()
 }

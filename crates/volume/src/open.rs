@@ -23,6 +23,7 @@ use wholly::vfs::Vfs;
 use crate::engine::fine_grained_wal::{self, FineGrainedWal};
 use crate::engine::hybrid_log::{self, Damaged, HybridLog, Logs, WriteBack};
 use crate::engine::none::NoneEngine;
+use crate::engine::page_cache_wal::{self, PageCacheWal, Paging};
 use crate::engine::patch::{self, Patch};
 use crate::engine::shadow::{self, Shadow};
 use crate::engine::undo::{self, UndoLog};
@@ -30,6 +31,7 @@ use crate::engine::{Engine, InodeMap, Moved};
 use crate::format::head::HeadSeed;
 use crate::format::inode::Time;
 use crate::format::log::{LogArea, LogSeed};
+use crate::format::ring::Ring;
 use crate::format::superblock::{Superblock, copies};
 use crate::format::{BLOCK, Lba, Seed};
 use crate::fs::check::{self, Checked, Finding, Progress};
@@ -74,12 +76,20 @@ pub enum EngineKind {
     /// A copy of each block that changes and of all nodes above it, up to one root; one group commits at a time. On
     /// persistent memory, with the same promise.
     Shadow,
+    /// A page cache of bounded size, and a log of whole blocks. On any medium, with the same promise.
+    PageCacheWal,
 }
 
 impl EngineKind {
     /// All of them.
-    pub const ALL: &'static [EngineKind] =
-        &[EngineKind::None, EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo, EngineKind::Shadow];
+    pub const ALL: &'static [EngineKind] = &[
+        EngineKind::None,
+        EngineKind::FineGrainedWal,
+        EngineKind::HybridLog,
+        EngineKind::Undo,
+        EngineKind::Shadow,
+        EngineKind::PageCacheWal,
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -89,6 +99,7 @@ impl EngineKind {
             EngineKind::HybridLog => "hybrid_log",
             EngineKind::Undo => "undo",
             EngineKind::Shadow => "shadow",
+            EngineKind::PageCacheWal => "page_cache_wal",
         }
     }
 
@@ -104,13 +115,24 @@ impl EngineKind {
             EngineKind::FineGrainedWal => 1,
             EngineKind::HybridLog => 2,
             EngineKind::Undo => 3,
-            EngineKind::Shadow => 5,
+            EngineKind::Shadow => 4,
+            EngineKind::PageCacheWal => 5,
         }
     }
 
     /// The one that a new volume on such a medium gets, unless somebody chooses.
     pub fn for_medium(medium: &Guarantees) -> EngineKind {
-        if medium.is_pmem() { EngineKind::HybridLog } else { EngineKind::None }
+        if medium.is_pmem() { EngineKind::HybridLog } else { EngineKind::PageCacheWal }
+    }
+
+    /// Its log on a new volume, given where it begins and how many blocks the volume has.
+    fn log(self) -> Option<fn(Lba, u64) -> LogArea> {
+        match self {
+            EngineKind::None => None,
+            EngineKind::Shadow => Some(|start, _| LogArea::of_roots(start)),
+            EngineKind::PageCacheWal => Some(Ring::area),
+            _ => Some(LogArea::for_volume),
+        }
     }
 
     fn of(superblock: &Superblock) -> Result<EngineKind> {
@@ -122,7 +144,9 @@ impl EngineKind {
     fn check_log(self, superblock: &Superblock) -> Result<()> {
         let is_there = match self {
             EngineKind::None => true,
-            EngineKind::FineGrainedWal | EngineKind::Undo | EngineKind::Shadow => superblock.log.is_some(),
+            EngineKind::FineGrainedWal | EngineKind::Undo | EngineKind::Shadow | EngineKind::PageCacheWal => {
+                superblock.log.is_some()
+            }
             EngineKind::HybridLog => superblock.log.is_some() && superblock.heads.is_some(),
         };
         let fault = crate::format::Fault("the engine has no log");
@@ -130,7 +154,7 @@ impl EngineKind {
     }
 
     fn check_medium(self, region: &dyn Region) -> Result<()> {
-        if self == EngineKind::None || region.guarantees().is_pmem() {
+        if matches!(self, EngineKind::None | EngineKind::PageCacheWal) || region.guarantees().is_pmem() {
             return Ok(());
         }
         Err(Error::Unsupported(format!("the engine {} on a disk: it needs persistent memory", self.name())))
@@ -156,6 +180,9 @@ pub struct VolumeOptions {
     pub instant_recovery: bool,
     /// How the engine `hybrid_log` writes content back. For measurement: no other value serves a user.
     pub write_back: WriteBack,
+    /// How the engine `page_cache_wal` keeps pages. For tests.
+    #[doc(hidden)]
+    pub paging: Paging,
 }
 
 impl Default for VolumeOptions {
@@ -169,6 +196,7 @@ impl Default for VolumeOptions {
             clock: crate::fs::clock,
             instant_recovery: false,
             write_back: WriteBack::default(),
+            paging: Paging::default(),
         }
     }
 }
@@ -325,11 +353,8 @@ impl Volume {
             owner,
             now: Time { sec, nsec },
             engine: options.engine.number(),
-            log: match options.engine {
-                EngineKind::None => None,
-                EngineKind::Shadow => Some(|start, _| LogArea::of_roots(start)),
-                _ => Some(LogArea::for_volume),
-            },
+            log: options.engine.log(),
+            zeroes_log: options.engine == EngineKind::PageCacheWal,
             has_heads: options.engine == EngineKind::HybridLog,
         };
         mount::format(region, &making)
@@ -356,7 +381,7 @@ impl Volume {
     fn open_owned(region: Arc<dyn Region>, owner: Option<OwnedFd>, options: &VolumeOptions) -> Result<Volume> {
         repair::finish(&*region)?;
         let cache = options.cache_bytes.max(1 << 20);
-        let engine = engine(&region, cache, options.write_back)?;
+        let engine = engine(&region, cache, options)?;
         let core = mount::mount(&region, engine, cache / 4, options.clock)?;
         if options.instant_recovery {
             core.checkpoint(&|| u64::MAX)?;
@@ -564,7 +589,7 @@ impl Volume {
 }
 
 /// The engine of a volume.
-fn engine(region: &Arc<dyn Region>, cache_bytes: usize, write_back: WriteBack) -> Result<Box<dyn Engine>> {
+fn engine(region: &Arc<dyn Region>, cache_bytes: usize, options: &VolumeOptions) -> Result<Box<dyn Engine>> {
     let superblock = mount::read_superblock(&**region)?;
     let kind = EngineKind::of(&superblock)?;
     kind.check_medium(&**region)?;
@@ -575,11 +600,15 @@ fn engine(region: &Arc<dyn Region>, cache_bytes: usize, write_back: WriteBack) -
             Box::new(FineGrainedWal::new(region.clone(), log, seed, incarnation))
         }
         (EngineKind::HybridLog, Some(log), Some(table)) => {
-            Box::new(HybridLog::new(region.clone(), (log, table), (seed, incarnation), write_back))
+            Box::new(HybridLog::new(region.clone(), (log, table), (seed, incarnation), options.write_back))
         }
         (EngineKind::Undo, Some(log), _) => Box::new(UndoLog::new(region.clone(), log, seed, incarnation)),
         (EngineKind::Shadow, Some(log), _) => Box::new(Shadow::new(region.clone(), log, seed, incarnation)),
-        (EngineKind::FineGrainedWal | EngineKind::HybridLog | EngineKind::Undo | EngineKind::Shadow, ..) => {
+        (EngineKind::PageCacheWal, Some(log), _) => {
+            let (log, cache) = ((log, superblock.blocks), (cache_bytes, options.paging));
+            Box::new(PageCacheWal::new(region.clone(), log, (seed, incarnation), cache))
+        }
+        _ => {
             return Err(crate::engine::corrupt("superblock", crate::format::Fault("the engine has no log")));
         }
     })
@@ -656,6 +685,13 @@ fn logged(region: &dyn Region, superblock: &Superblock) -> Result<Logged> {
     if kind == EngineKind::Shadow {
         match inode_map(region, superblock) {
             Ok(map) => logged.inode_map = map,
+            Err(error) => logged.damage.push(of_log(error)?),
+        }
+        return Ok(logged);
+    }
+    if kind == EngineKind::PageCacheWal {
+        match page_cache_wal::patches(region, log, seed) {
+            Ok(patches) => logged.patches = patches,
             Err(error) => logged.damage.push(of_log(error)?),
         }
         return Ok(logged);

@@ -1,12 +1,15 @@
 //! A group is bounded by free space, not by memory: one that writes half of a volume, over content and into new files,
-//! takes as much memory as its options say. By `WHOLLY_LONG=1` 3 GiB in a volume of 6 GiB with 64 MiB of memory.
+//! takes as much memory as its options say, on persistent memory and on a disk. By `WHOLLY_LONG=1` 3 GiB in a volume of
+//! 6 GiB with 64 MiB of memory.
 //!
 //! The only test of its program: memory is that of the process.
 
 use std::sync::Arc;
 
+use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use wholly_media::Region;
+use wholly_media::disk::DiskRegion;
 use wholly_media::pmem::{PmemOptions, PmemRegion};
 use wholly_volume::{EngineKind, Volume, VolumeFile, VolumeOptions};
 
@@ -38,8 +41,16 @@ fn expect(file: &VolumeFile, size: u64, seed: u8, what: &str) {
 
 #[test]
 fn a_group_is_bounded_by_free_space_only() {
-    for engine in [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo] {
+    for engine in [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo, EngineKind::PageCacheWal] {
         write_much(engine);
+    }
+}
+
+/// On a medium of the engine's, in memory.
+fn region(engine: EngineKind, file: OwnedFd) -> Arc<dyn Region> {
+    match engine {
+        EngineKind::PageCacheWal => Arc::new(DiskRegion::open(file, "disk").expect("a region")),
+        _ => Arc::new(PmemRegion::open(file, PmemOptions::default()).expect("a region")),
     }
 }
 
@@ -50,8 +61,10 @@ fn write_much(engine: EngineKind) {
         if is_long { (6144 * MIB, 1280 * MIB, 1792 * MIB, 64 * MIB) } else { (96 * MIB, 20 * MIB, 28 * MIB, 4 * MIB) };
     let file = memfd_create("volume", MemfdFlags::CLOEXEC).expect("a file in memory");
     ftruncate(&file, bytes).expect("its length");
-    let region: Arc<dyn Region> = Arc::new(PmemRegion::open(file, PmemOptions::default()).expect("a region"));
-    let options = VolumeOptions { engine, cache_bytes: MIB as usize, ..Default::default() };
+    let region = region(engine, file);
+    // The disk's pages are in memory, too.
+    let cache = if is_long && engine == EngineKind::PageCacheWal { 32 * MIB } else { MIB };
+    let options = VolumeOptions { engine, cache_bytes: cache as usize, ..Default::default() };
     Volume::format_region(&*region, &options).expect("make a volume");
     let volume = Volume::open_region(region.clone(), &options).expect("open it");
     let mut piece = vec![0; PIECE as usize];

@@ -56,6 +56,7 @@ pub fn mkfs(args: &MkfsArgs, ui: &Ui) -> Result<Exit, Failure> {
         VolumeEngine::HybridLog => EngineKind::HybridLog,
         VolumeEngine::Undo => EngineKind::Undo,
         VolumeEngine::Shadow => EngineKind::Shadow,
+        VolumeEngine::PageCacheWal => EngineKind::PageCacheWal,
     });
     let failed = |error| failure("mkfs", &args.volume, error);
     if args.size.is_none() && !args.volume.exists() {

@@ -22,7 +22,7 @@ use wholly::Error;
 use wholly::vfs::Timestamp;
 use wholly_media::Region;
 use wholly_sim::{CountingRegion, Counts, SimConfig, World};
-use wholly_volume::{EngineKind, Volume, VolumeCalls, VolumeOptions};
+use wholly_volume::{EngineKind, Paging, Volume, VolumeCalls, VolumeOptions};
 
 use crate::life::Life;
 use crate::look::tree;
@@ -49,11 +49,16 @@ pub const VOLUME_ID: [u8; 16] = *b"explored volume.";
 const OTHER_ID: [u8; 16] = *b"the other volume";
 
 /// The engines that promise something after a crash.
-pub const ENGINES: [EngineKind; 4] =
-    [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo, EngineKind::Shadow];
+pub const ENGINES: [EngineKind; 5] =
+    [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo, EngineKind::Shadow, EngineKind::PageCacheWal];
 
-/// The worlds in which they are explored.
-pub const WORLDS: [&str; 3] = ["pmem", "pmem-x86", "pmem-eadr"];
+/// The worlds in which an engine is explored.
+pub fn worlds(engine: EngineKind) -> [&'static str; 3] {
+    match engine {
+        EngineKind::PageCacheWal => ["disk", "disk-torn", "pmem"],
+        _ => ["pmem", "pmem-x86", "pmem-eadr"],
+    }
+}
 
 /// When a volume is made; when the first operation of a run happens; when what follows a crash does: in s since 1970.
 const MADE: i64 = 1_000;
@@ -82,9 +87,14 @@ pub fn tick() {
 
 /// The world with this name, for volumes.
 pub fn setting(name: &str) -> Option<Setting> {
-    let setting = Setting::find(name).filter(|setting| setting.sim.log.is_pmem())?;
+    let setting = Setting::find(name)?;
     let sim = SimConfig { thread: || THREAD.get(), log_len: BYTES, ..(*setting.sim).clone() };
     Some(Setting { sim: Arc::new(sim), ..setting })
+}
+
+/// The same, if the engine takes such a medium.
+pub fn setting_for(engine: EngineKind, name: &str) -> Option<Setting> {
+    setting(name).filter(|setting| setting.sim.log.is_pmem() || engine == EngineKind::PageCacheWal)
 }
 
 /// The sites that a volume with such an engine passes.
@@ -95,6 +105,7 @@ pub fn sites(engine: EngineKind) -> Vec<wholly_media::Site> {
         (EngineKind::HybridLog, "hybrid."),
         (EngineKind::Undo, "undo."),
         (EngineKind::Shadow, "paging."),
+        (EngineKind::PageCacheWal, "pages."),
     ];
     let is_of_another =
         |site: &wholly_media::Site| engines.iter().any(|(other, begin)| *other != engine && site.0.starts_with(begin));
@@ -128,6 +139,11 @@ pub trait Program: Sync {
     /// on, but for [`tick`]: then calls change content without any metadata.
     fn time_passes(&self) -> bool {
         true
+    }
+
+    /// How an engine with a page cache keeps pages: so few that they are stolen.
+    fn paging(&self) -> Paging {
+        Paging { pages: Some(16), ..Paging::default() }
     }
 
     /// Fills the volume that is there before anything is recorded.
@@ -185,15 +201,16 @@ fn format(world: &Arc<World>, engine: EngineKind, volume_id: [u8; 16]) -> Result
     Volume::format_region_as(&*world.log(), &options(engine), volume_id).map_err(|error| format!("making it: {error}"))
 }
 
-fn open(region: Arc<dyn Region>) -> wholly::Result<OpenVolume> {
-    Volume::open_region(region, &options(EngineKind::None)).map(|volume| OpenVolume(Some(volume)))
+fn open(region: Arc<dyn Region>, paging: Paging) -> wholly::Result<OpenVolume> {
+    let options = VolumeOptions { paging, ..options(EngineKind::None) };
+    Volume::open_region(region, &options).map(|volume| OpenVolume(Some(volume)))
 }
 
 /// What a volume serves whose process dies now, without a crash.
 fn look(world: &World) -> Result<State, String> {
     let sound = SimConfig { mutations: Vec::new(), ..(**world.config()).clone() };
     let world = World::from_image(&world.latest(), sound);
-    let volume = open(world.log()).map_err(|error| format!("without a crash, open: {error}"))?;
+    let volume = open(world.log(), Paging::default()).map_err(|error| format!("without a crash, open: {error}"))?;
     serves(&volume)
 }
 
@@ -228,7 +245,7 @@ impl<P: Program> Subject for OnVolume<P> {
         turn_to(0, MADE);
         let world = World::new(SimConfig { mutations: Vec::new(), ..(*sim).clone() });
         let made = format(&world, self.engine, volume_id).and_then(|()| {
-            let mut volume = open(world.log()).map_err(|error| error.to_string())?;
+            let mut volume = open(world.log(), Paging::default()).map_err(|error| error.to_string())?;
             self.program.prepare(&volume)?;
             // Reads after a crash renew the access time of those files only that have changed since this time.
             turn_to(0, MADE + 1);
@@ -248,7 +265,9 @@ impl<P: Program> Subject for OnVolume<P> {
         let making = self.program.making();
         let state = if making == Making::New { State::default() } else { look(&recorder.world)? };
         let region = CountingRegion::new(recorder.world.log());
-        let running = Running { engine: self.engine, recorder, region, volume: None, state, steps: 0, time_passes };
+        let paging = self.program.paging();
+        let running =
+            Running { engine: self.engine, paging, recorder, region, volume: None, state, steps: 0, time_passes };
         // What a panic left may not be fit to be dropped.
         let mut running = ManuallyDrop::new(running);
         if making != Making::Before {
@@ -268,7 +287,7 @@ impl<P: Program> Subject for OnVolume<P> {
 
     fn open(&self, world: &Arc<World>, _setting: &Setting) -> Result<OpenVolume, NotOpened> {
         turn_to(0, LATER);
-        open(world.log()).map_err(|error| match error {
+        open(world.log(), self.program.paging()).map_err(|error| match error {
             Error::Unsupported(_) | Error::Corrupt { .. } => NotOpened::Unmade(error.to_string()),
             error => NotOpened::Failed(error.to_string()),
         })
@@ -328,6 +347,7 @@ fn at_rest(region: &dyn Region) -> Result<(), String> {
 /// A program that is running, and recorded.
 pub struct Running<'r> {
     engine: EngineKind,
+    paging: Paging,
     recorder: &'r mut Recorder,
     /// What is opened.
     region: Arc<CountingRegion>,
@@ -389,7 +409,7 @@ impl Running<'_> {
     pub fn open(&mut self) -> Result<(), String> {
         THREAD.set(0);
         self.operation("open", |running| {
-            let volume = open(running.region.clone()).map_err(|error| error.to_string())?;
+            let volume = open(running.region.clone(), running.paging).map_err(|error| error.to_string())?;
             running.volume = Some(volume);
             Ok(())
         })

@@ -11,6 +11,7 @@ use wholly_media::{Region, Site};
 
 use super::hybrid_log::Pended;
 use super::lanes::{Chain, Cursor, Redo};
+use super::page_cache_wal::Paged;
 use super::{Allocate, Load, StorageView, read_within};
 use crate::format::log::LINE;
 use crate::format::{BLOCK, Lba, Run};
@@ -39,6 +40,8 @@ pub struct Draft {
     pub(super) stored: bool,
     /// Content that it has written elsewhere.
     pub(super) pended: Pended,
+    /// What it has in a page cache.
+    pub(super) paged: Paged,
     /// The number of an explicit group.
     pub(super) group: Option<GroupId>,
     /// The log of an explicit group's data, once it has one.

@@ -73,15 +73,15 @@ pub struct Sites {
 
 /// Stores what recovery believes once more, if there is anything: it is durable on return. Whoever stored it may have
 /// died before the fence. If a crash took it away later, what was made because of it would be of a group that is not
-/// committed.
+/// committed. On a disk the fence does that, whoever has written it; a sector that is written again could tear.
 ///
 /// # Errors
 /// The medium's.
 pub fn store_proof(region: &dyn Region, sites: &Sites, patches: &[Patch]) -> Result<()> {
-    let mut believes = false;
+    let (mut believes, is_pmem) = (false, region.guarantees().is_pmem());
     for patch in patches.iter().filter(|patch| patch.what == Bytes::There) {
         let mut bytes = [0; BLOCK];
-        for done in (0..patch.len).step_by(BLOCK) {
+        for done in (0..patch.len).step_by(BLOCK).take_while(|_| is_pmem) {
             let part = &mut bytes[..(patch.len - done).min(BLOCK as u64) as usize];
             region.read(patch.at + done, part)?;
             region.write(sites.proof, patch.at + done, part)?;

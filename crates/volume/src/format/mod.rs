@@ -12,6 +12,7 @@
 //! | `dir.rs` | directory leaves and entries |
 //! | `xattr.rs` | the extended attributes of an inode, as one run of bytes |
 //! | `log.rs` | the log: lanes, and entries of one line |
+//! | `ring.rs` | the log of whole blocks |
 //! | `head.rs` | which lines of content are in pending blocks |
 //! | `saved.rs` | the allocators as a clean unmount saves them |
 //! | `repair.rs` | what a repair is going to store |
@@ -22,6 +23,7 @@ pub mod inode;
 pub mod log;
 pub mod pointer;
 pub mod repair;
+pub mod ring;
 pub mod saved;
 pub mod superblock;
 pub mod xattr;

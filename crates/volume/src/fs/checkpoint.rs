@@ -117,7 +117,7 @@ impl Core {
 
     /// Before a call that writes: writes back what is due. Threads that come while space is short do it together.
     pub fn make_space(&self) -> Result<()> {
-        if self.engine.pending_blocks() == 0 {
+        if self.engine.pending_blocks() == 0 && !self.engine.is_due() {
             return Ok(());
         }
         let _admitted = self.admit()?;

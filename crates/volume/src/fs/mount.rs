@@ -100,8 +100,10 @@ pub struct Making<'m> {
     pub now: Time,
     /// The engine, by its number.
     pub engine: u32,
-    /// The log of an engine that has one, by its first block and the size of the volume.
+    /// The log of the engine, given where it begins and how many blocks the volume has.
     pub log: Option<fn(Lba, u64) -> LogArea>,
+    /// Whether the log is written over with zeros: writing to space that was only allocated is slow on a disk.
+    pub zeroes_log: bool,
     /// Whether the engine has pending blocks.
     pub has_heads: bool,
 }
@@ -110,7 +112,9 @@ pub struct Making<'m> {
 pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
     let Making { label, owner, now, .. } = *making;
     let blocks = region.len() / BLOCK as u64;
-    let least = if making.log.is_some() { MIN_BLOCKS_WITH_LOG } else { MIN_BLOCKS };
+    let area = making.log.map(|area| area(Lba(2), blocks));
+    // Half of the smallest volume is for its user.
+    let least = area.map_or(MIN_BLOCKS, |log| MIN_BLOCKS_WITH_LOG.max(2 * log.run().count));
     if blocks < least {
         return Err(Error::NoSpace(format!("a volume: it takes {} bytes", least * BLOCK as u64)));
     }
@@ -118,7 +122,7 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
     let label = &label[..label.len().min(name.len())];
     name[..label.len()].copy_from_slice(label);
     // What is in the log's blocks is not valid there: the seed of entries is another one.
-    let log = making.log.map(|area| area(Lba(2), blocks));
+    let log = area;
     let after_log = 2 + log.map_or(0, |log| log.run().count);
     let heads = making.has_heads.then(|| HeadTable::for_volume(Lba(after_log), blocks));
     let superblock = Superblock {
@@ -140,6 +144,9 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
     // What was there is not found any more: it is overwritten now.
     for at in copies(blocks) {
         region.write(WIPE, at.byte(), &[0; BLOCK])?;
+    }
+    if let Some(run) = log.filter(|_| making.zeroes_log).map(|log| log.run()) {
+        (0..run.count).try_for_each(|i| region.write(WIPE, Lba(run.start.0 + i).byte(), &[0; BLOCK]))?;
     }
     region.fence(FENCE)?;
     let mut view = Unnamed(Plain { region, next: after_log + heads.map_or(0, |heads| heads.0.count) });

@@ -7,7 +7,7 @@ use wholly_crash::volume::{BYTES, OnVolume, Program, Running, setting};
 use wholly_crash::{FRESH, Op, Setting, State};
 use wholly_posix::Tree;
 use wholly_sim::SimConfig;
-use wholly_volume::{EngineKind, Volume, VolumeVfs};
+use wholly_volume::{EngineKind, Paging, Volume, VolumeVfs};
 
 use crate::groups::{Move, Story, stories};
 use crate::policies::Policed;
@@ -25,6 +25,9 @@ pub enum Done {
     Story(&'static Story),
     /// The same, while the clock stands still.
     StillStory(&'static Story),
+    /// A script, and a story, with a page cache of another size, or with mistakes in it.
+    Paged(&'static Script, Paging),
+    PagedStory(&'static Story, Paging),
     /// So is each call, or what a policy makes of several.
     Policed(&'static Policed),
     /// The volume gets smaller, and larger again. Nothing of what there is changes.
@@ -64,9 +67,9 @@ fn with_tree<T>(volume: &Volume, body: impl FnOnce(&Tree<'_>) -> T) -> T {
 impl Program for Done {
     fn name(&self) -> String {
         match self {
-            Done::Script(script) | Done::Still(script) => script.name.into(),
+            Done::Script(script) | Done::Still(script) | Done::Paged(script, _) => script.name.into(),
             Done::Mortal(script) => format!("{}, with deaths", script.name),
-            Done::Story(story) | Done::StillStory(story) => story.name.clone(),
+            Done::Story(story) | Done::StillStory(story) | Done::PagedStory(story, _) => story.name.clone(),
             Done::Policed(policed) => policed.name.into(),
             Done::Resizing => "resizing".into(),
         }
@@ -76,10 +79,19 @@ impl Program for Done {
         !matches!(self, Done::Still(_) | Done::Mortal(_) | Done::StillStory(_))
     }
 
+    fn paging(&self) -> Paging {
+        match self {
+            Done::Paged(_, paging) | Done::PagedStory(_, paging) => *paging,
+            _ => Paging { pages: Some(16), ..Paging::default() },
+        }
+    }
+
     fn prepare(&self, volume: &Volume) -> Result<(), String> {
         let prepared = with_tree(volume, |tree| match self {
-            Done::Script(script) | Done::Still(script) | Done::Mortal(script) => (script.before)(tree),
-            Done::Story(story) | Done::StillStory(story) => (story.before)(tree),
+            Done::Script(script) | Done::Still(script) | Done::Mortal(script) | Done::Paged(script, _) => {
+                (script.before)(tree)
+            }
+            Done::Story(story) | Done::StillStory(story) | Done::PagedStory(story, _) => (story.before)(tree),
             Done::Policed(policed) => (policed.before)(tree),
             Done::Resizing => tree.file("a", 0o644, &[1; 9000]).map(drop),
         });
@@ -88,8 +100,8 @@ impl Program for Done {
 
     fn perform(&self, running: &mut Running<'_>) -> Result<(), String> {
         let script = match self {
-            Done::Script(script) | Done::Still(script) | Done::Mortal(script) => script,
-            Done::Story(story) | Done::StillStory(story) => return tell(story, running),
+            Done::Script(script) | Done::Still(script) | Done::Mortal(script) | Done::Paged(script, _) => script,
+            Done::Story(story) | Done::StillStory(story) | Done::PagedStory(story, _) => return tell(story, running),
             Done::Policed(policed) => return policed.perform(running),
             Done::Resizing => {
                 running.close()?;
@@ -129,6 +141,12 @@ fn tell(story: &Story, running: &mut Running<'_>) -> Result<(), String> {
     for (number, step) in story.moves.iter().enumerate() {
         let before = running.state().clone();
         let label = format!("move {number}");
+        if let Move::See(is_so) = step {
+            if !is_so(&before) {
+                return Err(format!("{label}: something else is there"));
+            }
+            continue;
+        }
         let done = running.step(&label, |volume| {
             let vfs = VolumeVfs::new(volume);
             let tree = Tree::new(&vfs, Ino::ROOT);
@@ -140,6 +158,7 @@ fn tell(story: &Story, running: &mut Running<'_>) -> Result<(), String> {
                 }
                 Move::Commit(group) => vfs.commit_group(groups[group].expect("it runs")),
                 Move::Abort(group) => vfs.abort_group(groups[group].expect("it runs")),
+                Move::See(_) => unreachable!("nothing is done"),
             }
         })?;
         done.map_err(|errno| format!("{label}: {errno}"))?;

@@ -47,10 +47,12 @@ fn the_core_knows_engines_by_the_trait_only() {
                 "engine::hybrid",
                 "engine::undo",
                 "engine::shadow",
+                "engine::page_cache",
                 "NoneEngine",
                 "FineGrained",
                 "HybridLog",
-                "UndoLog"
+                "UndoLog",
+                "PageCacheWal"
             ]
         ),
         none

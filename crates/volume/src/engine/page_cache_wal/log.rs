@@ -1,0 +1,167 @@
+//! Where records go in the ring, and which of them count.
+
+use std::collections::{HashMap, VecDeque};
+
+use wholly::sync::Mutex;
+
+use crate::format::Run;
+use crate::format::log::LogSeed;
+use crate::format::ring::{Ring, Tail};
+
+struct Live {
+    sequence: u64,
+    at: u64,
+    blocks: u64,
+}
+
+struct State {
+    seed: LogSeed,
+    /// The sequence of the next record. All before it are published.
+    next: u64,
+    /// Where it stands, unless it begins at the first block.
+    at: u64,
+    /// Records that recovery would read, oldest first.
+    live: VecDeque<Live>,
+    /// Blocks that they have images of: the last record with one.
+    imaged: HashMap<u64, u64>,
+    /// Which header is written next.
+    turn: u64,
+}
+
+impl State {
+    fn new(seed: LogSeed) -> State {
+        let Tail { sequence, at } = Tail::FIRST;
+        State { seed, next: sequence, at, live: VecDeque::new(), imaged: HashMap::new(), turn: 0 }
+    }
+}
+
+/// See the module.
+pub struct Log {
+    pub ring: Ring,
+    state: Mutex<State>,
+}
+
+impl Log {
+    pub fn new(ring: Ring, seed: LogSeed) -> Log {
+        Log { ring, state: Mutex::new(State::new(seed)) }
+    }
+
+    /// Begins a new incarnation: no record counts.
+    pub fn start(&self, seed: LogSeed) {
+        *self.state.lock().unwrap() = State::new(seed);
+    }
+
+    pub fn seed(&self) -> LogSeed {
+        self.state.lock().unwrap().seed
+    }
+
+    /// The sequence of the next record. All before it are published.
+    pub fn next(&self) -> u64 {
+        self.state.lock().unwrap().next
+    }
+
+    /// Where in the ring a record of so many blocks goes; `None` if there is no room before older ones are written
+    /// back.
+    pub fn place(&self, blocks: u64) -> Option<u64> {
+        let state = self.state.lock().unwrap();
+        let Some(first) = state.live.front() else { return (blocks <= self.ring.blocks).then_some(0) };
+        // As it is not empty, it is full where both are equal.
+        if state.at <= first.at {
+            return (first.at - state.at >= blocks).then_some(state.at);
+        }
+        if self.ring.blocks - state.at >= blocks { Some(state.at) } else { (first.at >= blocks).then_some(0) }
+    }
+
+    /// A record is durable, and what it has is published.
+    pub fn append(&self, at: u64, blocks: u64, imaged: impl Iterator<Item = u64>) {
+        let state = &mut *self.state.lock().unwrap();
+        state.live.push_back(Live { sequence: state.next, at, blocks });
+        state.imaged.extend(imaged.map(|block| (block, state.next)));
+        (state.next, state.at) = (state.next + 1, at + blocks);
+    }
+
+    /// Of which of these blocks a record that counts has an image.
+    pub fn imaged(&self, runs: &[Run], to: &mut Vec<u64>) {
+        let state = self.state.lock().unwrap();
+        for Run { start, count } in runs {
+            let has = |block: &u64| (start.0..start.0 + count).contains(block);
+            if (state.imaged.len() as u64) < *count {
+                to.extend(state.imaged.keys().copied().filter(has));
+            } else {
+                to.extend((start.0..start.0 + count).filter(|block| state.imaged.contains_key(block)));
+            }
+        }
+    }
+
+    /// Blocks of the ring with records that count.
+    pub fn used(&self) -> u64 {
+        self.state.lock().unwrap().live.iter().map(|record| record.blocks).sum()
+    }
+
+    /// What the header is to say so that records before this one do not count, and which header it is.
+    pub fn tail(&self, sequence: u64) -> (Tail, u64) {
+        let state = &mut *self.state.lock().unwrap();
+        state.turn += 1;
+        let first = state.live.iter().find(|record| record.sequence >= sequence);
+        (Tail { sequence, at: first.map_or(state.at, |record| record.at) }, state.turn)
+    }
+
+    /// A header says so durably.
+    pub fn release(&self, sequence: u64) {
+        let state = &mut *self.state.lock().unwrap();
+        while state.live.front().is_some_and(|record| record.sequence < sequence) {
+            state.live.pop_front();
+        }
+        state.imaged.retain(|_, last| *last >= sequence);
+        if state.live.is_empty() {
+            state.at = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Seed;
+    use crate::format::{Lba, log::LogArea};
+
+    /// Records never overlap those that count, and a reader finds each behind the one before or at the first block.
+    #[test]
+    fn records_that_count_stay() {
+        let ring = Ring::of(&LogArea { start: Lba(2), half_blocks: 12, lanes: 1 });
+        let log = Log::new(ring, LogSeed::of(Seed::of(&[1; 16]), 1));
+        let mut random = wholly_sim::Random(3);
+        let (mut live, mut end): (VecDeque<(u64, u64)>, _) = (VecDeque::new(), 0);
+        let (mut full, mut wrapped) = (0, 0);
+        for _ in 0..5000 {
+            let blocks = 1 + random.below(9);
+            match log.place(blocks) {
+                None => {
+                    full += 1;
+                    assert!(!live.is_empty());
+                    let gone = 1 + random.below(live.len() as u64);
+                    let oldest = log.next() - live.len() as u64;
+                    let (tail, _) = log.tail(oldest + gone);
+                    let next = live.get(gone as usize).map_or(end, |(at, _)| *at);
+                    assert_eq!(tail, Tail { sequence: oldest + gone, at: next });
+                    log.release(oldest + gone);
+                    live.drain(..gone as usize);
+                }
+                Some(at) => {
+                    assert!(at == end || at == 0);
+                    assert!(at + blocks <= ring.blocks);
+                    assert!(live.iter().all(|(from, count)| at >= from + count || at + blocks <= *from));
+                    wrapped += u64::from(at == 0);
+                    log.append(at, blocks, at..at + blocks);
+                    live.push_back((at, blocks));
+                    end = at + blocks;
+                    let mut imaged = Vec::new();
+                    log.imaged(&[Run { start: Lba(at), count: blocks + 100 }], &mut imaged);
+                    assert!(imaged.len() as u64 >= blocks);
+                }
+            }
+            assert_eq!(log.used(), live.iter().map(|(_, blocks)| blocks).sum::<u64>());
+        }
+        assert!(full > 100 && wrapped > 100, "{full} {wrapped}");
+    }
+}

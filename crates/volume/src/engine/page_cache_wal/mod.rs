@@ -1,0 +1,795 @@
+//! The engine `page_cache_wal`: a page cache that steals, and a log of whole blocks, on disks. It is the essential part
+//! of Valor (the baseline of FCFS, section VI-A): groups in a page cache, logged before they are written home.
+//!
+//! # Terms
+//!
+//! - *page*: a block in memory. *Clean*: as it is at home. *Dirty*: committed, and not at home. *Fresh*: of a block
+//!   that a running group took, or that was reserved and has no content: nobody else can reach it. *Being written*: the
+//!   medium writes a copy of it.
+//! - *private page*: a running group's version of a block of content that others see. *Draft*: the lines of metadata
+//!   that it has changed (`engine/draft.rs`). Neither is in the page cache.
+//! - *home*: the block to which the map of a file points. *Moved*: content that a group writes over goes to a fresh
+//!   block, and the pointer changes.
+//! - *record*, *image*, *ring*, *header*: see `format/ring.rs`. *Live*: a record that recovery would read. A block is
+//!   *void* in a record: images of earlier records do not count for it.
+//! - *stolen*: a fresh page that is written home before its group commits, to make room.
+//! - *leader*: the committing thread that writes the record of all groups that wait.
+//! - *write back*: bring dirty pages home, so that records are live no more.
+//!
+//! # The commit
+//!
+//! | step | what is done | on the medium |
+//! |---|---|---|
+//! | 1 | a group that took more than a few blocks, or some of which were stolen: they go home | write, `pages.fresh.fence` |
+//! | 2 | the group queues; the leader takes all that wait. Images: private pages, fresh pages, and copies of the committed pages with the lines of all drafts over them | |
+//! | 3 | the record: head and images | one synchronous write, `pages.commit`: the *commit point* |
+//! | 4 | images become the committed pages, and dirty; pages of freed blocks are dropped | |
+//!
+//! So a small group costs one synchronous write, and groups that commit at the same time share it. A *large* group,
+//! whose images are more than the ring has blocks, leads alone: its images go to free blocks (`pages.spill`, then
+//! `pages.spill.fence`) and the record has the head only; it is written back before its commit returns.
+//!
+//! Writing back, when the ring or the cache is half full, at the begin of some group; when the ring is full, in a
+//! commit; and at the unmount:
+//!
+//! | step | what is stored | ordered by |
+//! |---|---|---|
+//! | 1 | pages with content of live records, home | `pages.home.fence` |
+//! | 2 | the header: the first record that counts from now on | one synchronous write, `pages.tail` |
+//! | 3 | nothing: the blocks of older records can be written over | |
+//!
+//! What a crash leaves, one instruction before each:
+//! - commit, 1: any part of blocks that are free then, or reserved and without content.
+//! - commit, 3: the record whole, or not valid: the group is not there.
+//! - commit, spilled images: any part of free blocks.
+//! - write back, 1: any part of the pages, torn anywhere: recovery stores all of them again, from the record.
+//! - write back, 2: the older header, and all records from there on.
+//!
+//! What a medium leaves that refuses (`EIO`, or `ENOSPC` of a file with holes): the engine has failed. Nothing is
+//! committed or written back from then on, so all that is live stays so. The next mount recovers it.
+//!
+//! # States of a page
+//!
+//! ```text
+//!              group takes the block              commit, small
+//!  (absent) ---------------------------> fresh ------------------+
+//!     |  ^                                |  steal, or commit 1  |
+//!     |  | evicted                        v                      v   write back, or evicted
+//!     +--+------------------------------ clean <--------------- dirty <---+
+//!        read                              |    commit, with lines  ^     |
+//!                                          +------------------------+-----+
+//! ```
+//!
+//! A fresh or dirty page is *being written* on its way to clean; if it changes meanwhile, it stays what it is. The
+//! version that is being written is the medium's copy: a commit puts the next one into the page without waiting.
+//!
+//! # Invariants
+//!
+//! 1. The cache has nothing of a running group in a committed page: drafts and private pages belong to the group, and
+//!    become pages after its record is durable. What is stolen is in blocks that nobody else can reach.
+//! 2. An image is the committed page with the lines of groups that the record commits, and of no other: lines of two
+//!    running groups differ (rule 8 of the trait), and one leader at a time makes images, from what is published.
+//! 3. A page becomes dirty after its record is durable, so whatever goes home is in the log. Home is written in whole
+//!    blocks, and records have whole blocks: a write home that tears is made again.
+//! 4. Records have sequences from 1 on in each incarnation, each begun after the one before has returned. So the last
+//!    one alone can be torn; if a record after one that is damaged is valid, that is damage.
+//! 5. A dirty page knows the first record with content that is not at home. A header names a record only after all
+//!    pages with content of older ones are at home, durably; blocks of the ring are used again only after the header is
+//!    durable.
+//! 6. Of one block, one write home at a time is under way. Who wants to write it waits for that; a commit never does,
+//!    but for fresh blocks of its own. No lock of the cache is held while the medium works.
+//! 7. Pages: the cache has a bound, and dirty pages are at most as many as the ring has blocks; if all are busy or
+//!    dirty, it has so many more. A group has a bounded number of private pages and of fresh ones: beyond that, content
+//!    that it writes over is moved, and fresh pages are stolen in the order of their blocks.
+//! 8. A copy of the superblock goes home alone, and durably before the next one does: not all of them are in doubt.
+//! 9. A block with a live image that is freed, or that gets content past the log, is void in the record of the group
+//!    that does so. Others get a freed block after that record is durable. So recovery never puts an old image over
+//!    what a later owner has stored.
+//! 10. Recovery reads the records from the newest header on, makes durable what it believes (its writer may have died
+//!     before the write was), stores the last image of each block that is not void, and fences; then the core raises
+//!     the incarnation, which makes all records void. It can be interrupted anywhere, and repeated.
+//! 11. Blocks for spilled images and moved content are reserved at the calls: a commit never meets `ENOSPC`. The log
+//!     full is a wait for a write back, by the leader.
+//! 12. Threads: on a disk, a fence covers what all threads have written. On persistent memory each thread fences what
+//!     it has written home before anybody relies on it.
+//!
+//! Not covered: a record that was never read again and rots is found by the next recovery only, and then as damage, or,
+//! if it is the last one, as a group that was not committed.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `mod.rs` | the engine: calls of groups |
+//! | `pages.rs` | the page cache |
+//! | `log.rs` | which records are live, and where the next one goes |
+//! | `commit.rs` | queue, leader, records |
+//! | `checkpoint.rs` | writing back |
+//! | `recover.rs` | what a crash has left |
+
+mod checkpoint;
+mod commit;
+mod log;
+mod pages;
+mod recover;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use wholly::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use wholly::vfs::GroupId;
+use wholly::{Error, Result};
+use wholly_media::{Region, Site};
+
+use super::draft::{Draft, Drafting};
+use super::logging::{ZEROS, commit_each};
+use super::{
+    CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Maps, Operation, Part, Placed, Reclaim,
+    Replay, StorageView, View, Waiting, check_within, patch, read_within,
+};
+use crate::format::log::{LINE, LogArea, LogSeed};
+use crate::format::pointer::{FANOUT, MAX_DEPTH};
+use crate::format::ring::{Ring, head_blocks};
+use crate::format::superblock::copies;
+use crate::format::{BLOCK, Lba, Run, Seed};
+use commit::Queue;
+use log::Log;
+use pages::{Bytes, Pages};
+
+pub use recover::patches;
+
+const FRESH: Site = Site("pages.fresh");
+const FRESH_FENCE: Site = Site("pages.fresh.fence");
+const STEAL: Site = Site("pages.steal");
+const STEAL_FENCE: Site = Site("pages.steal.fence");
+const SPILL: Site = Site("pages.spill");
+const SPILL_FENCE: Site = Site("pages.spill.fence");
+const COMMIT: Site = Site("pages.commit");
+const HOME: Site = Site("pages.home");
+const HOME_FENCE: Site = Site("pages.home.fence");
+const TAIL: Site = Site("pages.tail");
+const RECOVER_COMMIT: Site = Site("pages.recover.commit");
+const RECOVER: Site = Site("pages.recover");
+const RECOVER_FENCE: Site = Site("pages.recover.fence");
+
+/// Where this engine stores.
+pub const SITES: &[Site] = &[
+    FRESH,
+    FRESH_FENCE,
+    STEAL,
+    STEAL_FENCE,
+    SPILL,
+    SPILL_FENCE,
+    COMMIT,
+    HOME,
+    HOME_FENCE,
+    TAIL,
+    RECOVER_COMMIT,
+    RECOVER,
+    RECOVER_FENCE,
+];
+
+/// Where recovery stores.
+const RECOVERY: patch::Sites = patch::Sites { proof: RECOVER_COMMIT, patch: RECOVER, fence: RECOVER_FENCE };
+
+/// Blocks with inodes and names that one call changes, at most: a rename that exchanges two names has six.
+const FEW: u64 = 12;
+/// Nodes on the ways to the ends of a range of pointers.
+const PATHS: u64 = 2 * (MAX_DEPTH as u64 + 1);
+/// Blocks of a range that a write does not cover.
+const ENDS: u64 = 2;
+/// Pointers that change, of a group of calls, for each of which there is at most a block: those of one call are in runs.
+const POINTERS_IN_BLOCK: u64 = 4;
+
+/// How pages are kept, and what is wrong on purpose. For tests: no other value than the default serves a user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Paging {
+    /// The most pages, instead of what `cache_bytes` says.
+    pub pages: Option<usize>,
+    /// Blocks of the ring that are used, if it has more.
+    pub ring: Option<u64>,
+    /// A mistake.
+    pub mistake: Option<Mistake>,
+}
+
+/// Mistakes that the explorer must see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// At the end of a call, pages get the lines of the running group, as if metadata could be stolen.
+    MetadataStolen,
+    /// A commit writes the lines of another group that runs, where they are in the same blocks.
+    OthersLines,
+    /// Pages go home before their record is durable.
+    HomeBeforeLog,
+    /// A record does not say which blocks are void.
+    NoVoid,
+}
+
+/// What a running group has besides its lines of metadata.
+#[derive(Debug, Default)]
+pub struct Paged {
+    /// Its private pages, by the number of the block.
+    pages: BTreeMap<u64, Bytes>,
+    /// Blocks that it took and wrote to, since it last wrote them home.
+    fresh: BTreeSet<u64>,
+    /// Whether it has written some home.
+    is_stored: bool,
+    /// Blocks with lines that it has changed.
+    changed: BTreeSet<u64>,
+    /// Blocks that it frees.
+    freed: Vec<Run>,
+    /// Blocks with live images that get content past the log.
+    void: BTreeSet<u64>,
+}
+
+impl Paged {
+    fn free(&mut self, at: Lba) {
+        self.pages.remove(&at.0);
+        self.fresh.remove(&at.0);
+        self.changed.remove(&at.0);
+        match self.freed.last_mut() {
+            Some(last) if last.start.0 + last.count == at.0 => last.count += 1,
+            _ => self.freed.push(Run { start: at, count: 1 }),
+        }
+    }
+
+    /// Puts private pages over bytes that were read from `at` on.
+    fn overlay(&self, at: u64, buf: &mut [u8]) {
+        let (block, end) = (BLOCK as u64, at + buf.len() as u64);
+        for (number, page) in self.pages.range(at / block..end.div_ceil(block)) {
+            let (from, to) = (at.max(number * block), end.min((number + 1) * block));
+            let part = &page[(from - number * block) as usize..(to - number * block) as usize];
+            buf[(from - at) as usize..(to - at) as usize].copy_from_slice(part);
+        }
+    }
+}
+
+/// See the module.
+pub struct PageCacheWal {
+    region: Arc<dyn Region>,
+    pages: Pages,
+    log: Log,
+    area: LogArea,
+    volume: Seed,
+    groups: AtomicU64,
+    queue: Mutex<Queue>,
+    /// A leader has finished.
+    turn: Condvar,
+    /// Held while dirty pages are written back.
+    writing_back: Mutex<()>,
+    failed: AtomicBool,
+    /// The most private pages of a group.
+    most_private: usize,
+    /// The most fresh pages that are in a record.
+    small: u64,
+    mistake: Option<Mistake>,
+    /// Lines of groups that run, for one of the mistakes.
+    planted: Mutex<Vec<(u64, [u8; LINE])>>,
+}
+
+impl PageCacheWal {
+    /// Over a region, with the log that the superblock of a volume of so many blocks names, and a cache of so many
+    /// bytes.
+    pub fn new(
+        region: Arc<dyn Region>,
+        (area, blocks): (LogArea, u64),
+        (volume, incarnation): (Seed, u64),
+        (cache_bytes, paging): (usize, Paging),
+    ) -> Self {
+        let mut ring = Ring::of(&area);
+        ring.blocks = ring.blocks.min(paging.ring.unwrap_or(u64::MAX));
+        let pages = Pages::new(region.clone(), paging.pages.unwrap_or(cache_bytes / BLOCK), copies(blocks));
+        PageCacheWal {
+            log: Log::new(ring, LogSeed::of(volume, incarnation)),
+            area,
+            volume,
+            groups: AtomicU64::new(1),
+            queue: Mutex::default(),
+            turn: Condvar::new(),
+            writing_back: Mutex::default(),
+            failed: AtomicBool::new(false),
+            most_private: (pages.total() / 8).min(ring.blocks / 4).clamp(1, 64) as usize,
+            small: (ring.blocks / 8).min(16),
+            mistake: paging.mistake,
+            planted: Mutex::default(),
+            pages,
+            region,
+        }
+    }
+
+    /// That nothing has failed.
+    fn check(&self) -> Result<()> {
+        match self.failed.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(Error::Poisoned("an earlier write of the volume failed".into())),
+        }
+    }
+
+    fn fail(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Nothing is committed after an error.
+    fn failing<T, E: Into<Error>>(&self, result: std::result::Result<T, E>) -> Result<T> {
+        result.map_err(|error| {
+            self.fail();
+            error.into()
+        })
+    }
+
+    /// Writes to blocks of a running group.
+    fn write_fresh(&self, part: &mut Part<'_>, at: u64, data: &[u8]) -> Result<()> {
+        check_within(&*self.region, at, data.len())?;
+        self.failing(self.pages.write(FRESH, at, data))?;
+        let block = BLOCK as u64;
+        part.draft.paged.fresh.extend(at / block..(at + data.len() as u64).div_ceil(block));
+        self.steal(part.draft)
+    }
+
+    /// Writes the group's fresh pages home if they are many.
+    fn steal(&self, draft: &mut Draft) -> Result<()> {
+        let paged = &mut draft.paged;
+        if (paged.fresh.len() as u64) <= (self.pages.total() / 4).min(256) {
+            return Ok(());
+        }
+        let blocks: Vec<u64> = std::mem::take(&mut paged.fresh).into_iter().collect();
+        paged.is_stored = true;
+        self.failing(self.pages.write_fresh(STEAL, &blocks))?;
+        self.failing(self.pages.fence_own(STEAL_FENCE))
+    }
+
+    /// Writes to blocks without content: what `data` does not cover becomes zeros.
+    fn fill(&self, part: &mut Part<'_>, home: Lba, offset: usize, data: &[u8]) -> Result<()> {
+        let (begin, end) = (home.byte() + offset as u64, (offset + data.len()) % BLOCK);
+        if offset > 0 {
+            self.write_fresh(part, home.byte(), &ZEROS[..offset])?;
+        }
+        self.write_fresh(part, begin, data)?;
+        if end > 0 {
+            self.write_fresh(part, begin + data.len() as u64, &ZEROS[end..])?;
+        }
+        Ok(())
+    }
+
+    /// Puts data over as much of some blocks as the group may have private pages of. Returns how many bytes.
+    fn put(&self, part: &mut Part<'_>, home: Lba, offset: usize, data: &[u8]) -> Result<usize> {
+        let pages = &mut part.draft.paged.pages;
+        let mut done = 0;
+        while done < data.len() {
+            let block = home.0 + ((offset + done) / BLOCK) as u64;
+            let inside = (offset + done) % BLOCK;
+            let len = (BLOCK - inside).min(data.len() - done);
+            if !pages.contains_key(&block) {
+                if pages.len() >= self.most_private {
+                    break;
+                }
+                let old = if len == BLOCK { Box::new([0; BLOCK]) } else { self.pages.copy(block)? };
+                pages.insert(block, old);
+            }
+            let page = pages.get_mut(&block).expect("it is there now");
+            page[inside..inside + len].copy_from_slice(&data[done..done + len]);
+            done += len;
+        }
+        Ok(done)
+    }
+
+    /// Writes content to other blocks than those where it was.
+    fn write_moved(&self, part: &mut Part<'_>, home: Lba, offset: usize, data: &[u8]) -> Result<Run> {
+        let run = part.space.take((offset + data.len()).div_ceil(BLOCK) as u64);
+        let end = (run.count as usize * BLOCK - offset).min(data.len());
+        let mut done = 0;
+        while done < end {
+            let (i, inside) = ((offset + done) / BLOCK, (offset + done) % BLOCK);
+            let len = (BLOCK - inside).min(end - done);
+            let to = Lba(run.start.0 + i as u64);
+            if len < BLOCK {
+                let old = self.pages.copy(home.0 + i as u64)?;
+                self.write_fresh(part, to.byte(), &old[..])?;
+            }
+            self.write_fresh(part, to.byte() + inside as u64, &data[done..done + len])?;
+            done += len;
+        }
+        Ok(run)
+    }
+
+    /// Blocks that a commit with so many images needs.
+    fn spilled(&self, images: u64) -> u64 {
+        let ring = &self.log.ring;
+        if ring.fits(images) {
+            0
+        } else if head_blocks(images.saturating_add(ring.blocks)) <= ring.blocks {
+            images
+        } else {
+            // No space helps: its head does not fit.
+            u64::MAX / 4
+        }
+    }
+
+    /// Blocks that so many bytes of content are in, which are written over others.
+    fn blocks_of(bytes: u64) -> u64 {
+        if bytes == 0 { 0 } else { bytes.div_ceil(BLOCK as u64) + 1 }
+    }
+}
+
+impl Load for PageCacheWal {
+    fn load(&self, at: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
+        read_within(&self.pages, at.byte() + offset as u64, buf)
+    }
+}
+
+/// The view of mutators: the draft, and fresh pages.
+struct Mutating<'v>(Drafting<'v>);
+
+impl Load for Mutating<'_> {
+    fn load(&self, at: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
+        self.0.load(at, offset, buf)
+    }
+}
+
+impl StorageView for Mutating<'_> {
+    fn update(&mut self, site: Site, at: Lba, offset: usize, bytes: &[u8]) -> Result<()> {
+        let draft = &mut *self.0.draft;
+        let of = if draft.fresh.contains(&at) { &mut draft.paged.fresh } else { &mut draft.paged.changed };
+        of.insert(at.0);
+        self.0.update(site, at, offset, bytes)
+    }
+
+    fn fresh(&mut self) -> Lba {
+        self.0.fresh()
+    }
+
+    fn release(&mut self, at: Lba) {
+        self.0.draft.paged.free(at);
+        self.0.release(at);
+    }
+}
+
+impl Engine for PageCacheWal {
+    fn name(&self) -> &'static str {
+        "page_cache_wal"
+    }
+
+    fn is_durable_per_call(&self) -> bool {
+        true
+    }
+
+    fn recover(&self) -> Result<Option<Waiting>> {
+        recover::recover(&*self.region, &self.area, self.log.seed())?;
+        Ok(None)
+    }
+
+    fn start(&self, incarnation: u64) {
+        self.log.start(LogSeed::of(self.volume, incarnation));
+    }
+
+    fn log_blocks(&self, logged: Logged) -> u64 {
+        let data = Self::blocks_of(logged.bytes);
+        let moved = if data > self.most_private as u64 { data } else { 0 };
+        let nodes = PATHS + logged.pointers.saturating_add(moved) / FANOUT;
+        let content = data.min(self.most_private as u64).max(ENDS);
+        moved.saturating_add(self.spilled(FEW + nodes + self.small + content))
+    }
+
+    fn has_groups(&self) -> bool {
+        true
+    }
+
+    fn blocks_for_call(&self, logged: Logged) -> u64 {
+        Self::blocks_of(logged.bytes) + logged.zeros
+    }
+
+    fn blocks_for_commit(&self, draft: &Draft, later: Later) -> u64 {
+        let changed = draft.paged.changed.len() as u64 + self.most_private as u64 + self.small;
+        let later = 2 * later.names + later.dirs + later.inodes + later.pointers.div_ceil(POINTERS_IN_BLOCK);
+        self.spilled(changed.saturating_add(later))
+    }
+
+    fn end_call(&self, part: &mut Part<'_>) -> Result<()> {
+        if self.mistake == Some(Mistake::MetadataStolen) {
+            for (at, line) in part.draft.changes() {
+                let mut page = self.pages.copy(at / BLOCK as u64)?;
+                page[(at % BLOCK as u64) as usize..][..line.new.len()].copy_from_slice(&line.new);
+                self.pages.publish(at / BLOCK as u64, page, self.log.next());
+            }
+        }
+        if self.mistake == Some(Mistake::OthersLines) {
+            self.planted.lock().unwrap().extend(part.draft.changes().map(|(at, line)| (at, line.new)));
+        }
+        Ok(())
+    }
+
+    fn begin(&self, _kind: Kind) -> GroupId {
+        // Whoever commits next is told of an error.
+        let _ = self.write_back_due();
+        GroupId(self.groups.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn abort(&self, part: &mut Part<'_>) {
+        let paged = std::mem::take(&mut part.draft.paged);
+        paged.fresh.iter().for_each(|block| self.pages.discard(*block));
+    }
+
+    fn record(&self, part: &mut Part<'_>, operation: &Operation<'_>, replay: &dyn Replay) -> Result<()> {
+        let drafting = Drafting { region: &self.pages, draft: part.draft, space: part.space };
+        self.failing(replay.redo(operation, &mut Mutating(drafting)))?;
+        self.steal(part.draft)
+    }
+
+    fn write(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, data: &[u8]) -> Result<Placed> {
+        let Some(home) = at.home else {
+            let run = part.space.take((offset + data.len()).div_ceil(BLOCK) as u64);
+            let data = &data[..data.len().min(run.count as usize * BLOCK - offset)];
+            self.fill(part, run.start, offset, data)?;
+            return Ok(Placed::Elsewhere(run));
+        };
+        let count = (offset + data.len()).div_ceil(BLOCK) as u64;
+        check_within(&*self.region, home.byte(), count as usize * BLOCK)?;
+        if !at.valid {
+            let mut void = Vec::new();
+            self.log.imaged(&[Run { start: home, count }], &mut void);
+            part.draft.paged.void.extend(void);
+            self.fill(part, home, offset, data)?;
+            return Ok(Placed::Home(data.len()));
+        }
+        if at.own {
+            self.write_fresh(part, home.byte() + offset as u64, data)?;
+            return Ok(Placed::Home(data.len()));
+        }
+        match self.put(part, home, offset, data)? {
+            0 => Ok(Placed::Elsewhere(self.write_moved(part, home, offset, data)?)),
+            done => Ok(Placed::Home(done)),
+        }
+    }
+
+    fn zero(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, len: usize) -> Result<Placed> {
+        self.write(part, at, offset, &ZEROS[..len])
+    }
+
+    fn read(&self, view: View<'_>, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()> {
+        let home = at.home.expect("only what has a home is read");
+        self.load(home, offset, buf)?;
+        if let View::Group(draft) = view {
+            draft.paged.overlay(home.byte() + offset as u64, buf);
+        }
+        Ok(())
+    }
+
+    fn commit(&self, parts: &mut [Part<'_>], _how: Durability, _replay: &dyn Replay) -> Result<CommitSequence> {
+        commit_each(parts, |part| self.commit_one(part))
+    }
+
+    fn wait(&self, _upto: CommitSequence) -> Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        // Each commit is durable.
+        Ok(())
+    }
+
+    fn is_due(&self) -> bool {
+        self.has_much()
+    }
+
+    fn checkpoint(&self, space: &dyn Reclaim, _maps: &dyn Maps) -> Result<()> {
+        // It holds no blocks.
+        if space.wanted() == u64::MAX { self.write_back() } else { self.write_back_due() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+
+    use rustix::io::Errno;
+    use wholly_media::Guarantees;
+    use wholly_sim::{Mutation, MutationKind, SimConfig, World};
+
+    use super::*;
+    use crate::engine::{Allocate, InoGen};
+
+    /// The blocks from 150 on, in turn.
+    struct Spare(u64);
+
+    impl Allocate for Spare {
+        fn take(&mut self, count: u64) -> Run {
+            self.0 += count;
+            Run { start: Lba(self.0 - count), count }
+        }
+
+        fn release(&mut self, _run: Run) {}
+    }
+
+    impl Replay for Spare {
+        fn redo(&self, _operation: &Operation<'_>, _view: &mut dyn StorageView) -> Result<()> {
+            unreachable!("no operation is recorded")
+        }
+    }
+
+    fn engine(region: Arc<dyn Region>, pages: usize) -> PageCacheWal {
+        let (log, paging) = ((Ring::area(Lba(2), 256), 256), Paging { pages: Some(pages), ..Paging::default() });
+        PageCacheWal::new(region, log, (Seed::of(&[1; 16]), 1), (0, paging))
+    }
+
+    fn world(mutations: Vec<Mutation>) -> Arc<World> {
+        World::new(Arc::new(SimConfig { log_len: 256 * 4096, mutations, ..SimConfig::disk() }))
+    }
+
+    fn write(engine: &PageCacheWal, draft: &mut Draft, home: Option<Lba>, data: &[u8]) -> Result<Placed> {
+        let at = DataAt { file: InoGen { ino: 16, generation: 1 }, block: 0, home, valid: home.is_some(), own: false };
+        engine.write(&mut Part { group: GroupId(0), space: &mut Spare(150), draft }, &at, 0, data)
+    }
+
+    fn commit(engine: &PageCacheWal, draft: &mut Draft) -> Result<CommitSequence> {
+        let part = Part { group: GroupId(0), space: &mut Spare(200), draft };
+        engine.commit(&mut [part], Durability::Durable, &Spare(0))
+    }
+
+    fn read(engine: &PageCacheWal, block: u64) -> u8 {
+        let mut byte = [0];
+        engine.load(Lba(block), 0, &mut byte).expect("read");
+        byte[0]
+    }
+
+    /// Writes to a ring wait until every thread that has groups to commit has queued.
+    struct Held {
+        inner: Arc<dyn Region>,
+        engine: OnceLock<Arc<PageCacheWal>>,
+        /// Threads that have more groups.
+        committers: AtomicU64,
+        syncs: AtomicU64,
+    }
+
+    impl Region for Held {
+        fn guarantees(&self) -> &Guarantees {
+            self.inner.guarantees()
+        }
+
+        fn len(&self) -> u64 {
+            self.inner.len()
+        }
+
+        fn read(&self, at: u64, buf: &mut [u8]) -> wholly_media::Result<()> {
+            self.inner.read(at, buf)
+        }
+
+        fn write(&self, site: Site, at: u64, data: &[u8]) -> wholly_media::Result<()> {
+            self.inner.write(site, at, data)
+        }
+
+        fn fence(&self, site: Site) -> wholly_media::Result<()> {
+            self.syncs.fetch_add(1, Ordering::Relaxed);
+            self.inner.fence(site)
+        }
+
+        fn write_through(&self, site: Site, at: u64, data: &[u8]) -> wholly_media::Result<()> {
+            self.syncs.fetch_add(1, Ordering::Relaxed);
+            let engine = self.engine.get().expect("it is made");
+            while site == COMMIT && {
+                let waiting = engine.queue.lock().unwrap().uncommitted();
+                waiting < self.committers.load(Ordering::SeqCst)
+            } {
+                std::thread::yield_now();
+            }
+            self.inner.write_through(site, at, data)
+        }
+
+        fn set_len(&self, site: Site, len: u64) -> wholly_media::Result<()> {
+            self.inner.set_len(site, len)
+        }
+    }
+
+    /// While a record is being written, all others queue: 16 committers need two records for each round of theirs.
+    #[test]
+    fn committers_share_synchronous_writes() {
+        const COMMITTERS: u64 = 16;
+        const ROUNDS: u64 = 8;
+        let held = Arc::new(Held {
+            inner: world(Vec::new()).log(),
+            engine: OnceLock::new(),
+            committers: AtomicU64::new(COMMITTERS),
+            syncs: AtomicU64::new(0),
+        });
+        let engine = Arc::new(engine(held.clone(), 512));
+        assert!(held.engine.set(engine.clone()).is_ok());
+        std::thread::scope(|scope| {
+            for thread in 0..COMMITTERS {
+                let (engine, held) = (&engine, &held);
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let mut draft = Draft::default();
+                        write(engine, &mut draft, Some(Lba(100 + thread)), &[round as u8; 100]).expect("write");
+                        commit(engine, &mut draft).expect("commit");
+                    }
+                    held.committers.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        let (syncs, groups) = (held.syncs.load(Ordering::Relaxed), COMMITTERS * ROUNDS);
+        println!("{syncs} synchronous writes and syncs for {groups} groups");
+        assert!(syncs * 100 <= groups * 15, "{syncs} for {groups} groups");
+        (0..COMMITTERS).for_each(|thread| assert_eq!(read(&engine, 100 + thread), ROUNDS as u8 - 1));
+    }
+
+    /// While a block is being written home, a commit puts its next version into the cache without waiting. What is
+    /// written then is not taken for that.
+    #[test]
+    fn a_commit_passes_a_write_home() {
+        struct Slow(Arc<dyn Region>, OnceLock<Arc<PageCacheWal>>);
+        impl Region for Slow {
+            fn guarantees(&self) -> &Guarantees {
+                self.0.guarantees()
+            }
+            fn len(&self) -> u64 {
+                self.0.len()
+            }
+            fn read(&self, at: u64, buf: &mut [u8]) -> wholly_media::Result<()> {
+                self.0.read(at, buf)
+            }
+            fn write(&self, site: Site, at: u64, data: &[u8]) -> wholly_media::Result<()> {
+                // In the middle of the write home, another thread commits.
+                if site == HOME && data[0] == 1 {
+                    let engine = self.1.get().expect("it is made").clone();
+                    let commit = std::thread::spawn(move || {
+                        let mut draft = Draft::default();
+                        write(&engine, &mut draft, Some(Lba(100)), &[2; 100]).expect("write");
+                        super::tests::commit(&engine, &mut draft).expect("commit");
+                    });
+                    commit.join().expect("it waits for nothing");
+                }
+                self.0.write(site, at, data)
+            }
+            fn fence(&self, site: Site) -> wholly_media::Result<()> {
+                self.0.fence(site)
+            }
+            fn write_through(&self, site: Site, at: u64, data: &[u8]) -> wholly_media::Result<()> {
+                self.0.write_through(site, at, data)
+            }
+            fn set_len(&self, site: Site, len: u64) -> wholly_media::Result<()> {
+                self.0.set_len(site, len)
+            }
+        }
+        let world = world(Vec::new());
+        let slow = Arc::new(Slow(world.log(), OnceLock::new()));
+        let engine = Arc::new(engine(slow.clone(), 64));
+        assert!(slow.1.set(engine.clone()).is_ok());
+        let mut draft = Draft::default();
+        write(&engine, &mut draft, Some(Lba(100)), &[1; 100]).expect("write");
+        commit(&engine, &mut draft).expect("commit");
+        engine.write_back().expect("write back");
+        let mut home = [0];
+        world.log().read(Lba(100).byte(), &mut home).expect("read");
+        assert_eq!((home[0], read(&engine, 100), engine.pages.dirty()), (1, 2, 1));
+        engine.write_back().expect("write back");
+        world.log().read(Lba(100).byte(), &mut home).expect("read");
+        assert_eq!((home[0], engine.pages.dirty(), engine.log.used()), (2, 0, 0));
+    }
+
+    /// Whatever the medium refuses, nothing is committed after it, and what was is recovered.
+    #[test]
+    fn after_a_refusal_nothing_is_committed() {
+        let sites = [FRESH, FRESH_FENCE, COMMIT, HOME, HOME_FENCE, TAIL];
+        for (site, errno) in sites.into_iter().flat_map(|site| [(site, Errno::IO), (site, Errno::NOSPC)]) {
+            let mutation = Mutation { site, kind: MutationKind::Fail(errno), nth: Some(0) };
+            let world = world(vec![mutation]);
+            let engine = engine(world.log(), 64);
+            let small = |byte| {
+                let mut draft = Draft::default();
+                write(&engine, &mut draft, Some(Lba(100)), &[byte; 100])?;
+                commit(&engine, &mut draft)
+            };
+            let first = small(1);
+            assert_eq!(first.is_err(), site == COMMIT, "{site:?}");
+            let mut draft = Draft::default();
+            write(&engine, &mut draft, None, &[5; 8 * BLOCK]).expect("to the cache");
+            write(&engine, &mut draft, Some(Lba(101)), &[6; 100]).expect("to the draft");
+            let refusals = [commit(&engine, &mut draft).map(drop), engine.write_back()];
+            let refused = refusals.iter().filter(|refusal| refusal.is_err()).count();
+            assert!(refused > 0 || site == COMMIT, "{site:?}: {refusals:?}");
+            assert!(matches!(small(7), Err(Error::Poisoned(_))), "{site:?}");
+            let area = Ring::area(Lba(2), 256);
+            recover::recover(&*world.log(), &area, LogSeed::of(Seed::of(&[1; 16]), 1)).expect("recover");
+            let mut home = [0];
+            world.log().read(Lba(100).byte(), &mut home).expect("read");
+            assert_eq!(home[0], u8::from(site != COMMIT), "{site:?}");
+        }
+    }
+}
