@@ -65,7 +65,7 @@
 //! 5. Sequences grow by one with each commit. Once a commit has failed, none follows until the next mount.
 //! 6. Lines of inode blocks in a draft are changed by their group alone (rule 8 of the trait). The commit puts them
 //!    over the block as it is committed then: lines of other groups in the same block stay.
-//! 7. A reader of an inode block holds the lock of the places ([`Shadow::places`]) as long as it reads. A commit
+//! 7. A reader of an inode block holds the lock of the places (`Shadow::places`) as long as it reads. A commit
 //!    changes places with that lock, before it returns: so nobody reads an inode block that is free. Map nodes, leaves
 //!    and content are kept by the core's locks of the inode.
 //! 8. All blocks that a group may copy are reserved at its calls: a commit never meets `ENOSPC`.
