@@ -176,7 +176,7 @@ const FEW: u64 = 12;
 const PATHS: u64 = 2 * (MAX_DEPTH as u64 + 1);
 /// Blocks of a range that a write does not cover.
 const ENDS: u64 = 2;
-/// Pointers that change, of a group of calls, for each of which there is at most a block: those of one call are in runs.
+/// Pointers that change in a call of a group, for each of which there is at most one more block: they are in runs.
 const POINTERS_IN_BLOCK: u64 = 4;
 
 /// How pages are kept, and what is wrong on purpose. For tests: no other value than the default serves a user.
