@@ -146,7 +146,7 @@ fn of_all() -> Vec<OnVolume<Done>> {
 #[test]
 fn calls_and_groups_survive_wholly_or_not_at_all_with_pages() {
     let mut outcome = explored(&["disk", "disk-torn", "pmem"].map(roomy_world), &own(), &limits());
-    outcome.merge(explored(&["disk", "disk-torn"].map(world), &of_all(), &limits_of_groups()));
+    outcome.merge(explored(&["disk-torn"].map(world), &of_all(), &limits_of_groups()));
     let groups: Vec<_> = STORIES.iter().map(Done::Story).map(on_volume).collect();
     outcome.merge(explored(&["disk"].map(world), &groups, &limits_of_groups()));
     let mut sites = wholly_volume::sites();
@@ -179,7 +179,6 @@ fn planted_mistakes_with_pages_are_seen() {
         (Done::Story(&LARGE), ROOMY, Mistake::OthersLines),
         (Done::Script(&FULL), ROOMY, Mistake::HomeBeforeLog),
         (Done::Script(&REUSE), ROOMY, Mistake::NoVoid),
-        (Done::Script(&RESERVED), ROOMY, Mistake::NoVoid),
     ] {
         let paged = |paging| match program {
             Done::Story(story) => on_volume(Done::PagedStory(story, paging)),

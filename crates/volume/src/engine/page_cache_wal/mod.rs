@@ -176,8 +176,6 @@ const FEW: u64 = 12;
 const PATHS: u64 = 2 * (MAX_DEPTH as u64 + 1);
 /// Blocks of a range that a write does not cover.
 const ENDS: u64 = 2;
-/// Pointers that change in a call of a group, for each of which there is at most one more block: they are in runs.
-const POINTERS_IN_BLOCK: u64 = 4;
 
 /// How pages are kept, and what is wrong on purpose. For tests: no other value than the default serves a user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -286,7 +284,7 @@ impl PageCacheWal {
             turn: Condvar::new(),
             writing_back: Mutex::default(),
             failed: AtomicBool::new(false),
-            most_private: (pages.total() / 8).min(ring.blocks / 4).clamp(1, 64) as usize,
+            most_private: (pages.total() / 8).min(ring.blocks / 8).clamp(1, 64) as usize,
             small: (ring.blocks / 8).min(16),
             mistake: paging.mistake,
             planted: Mutex::default(),
@@ -478,7 +476,9 @@ impl Engine for PageCacheWal {
 
     fn blocks_for_commit(&self, draft: &Draft, later: Later) -> u64 {
         let changed = draft.paged.changed.len() as u64 + self.most_private as u64 + self.small;
-        let later = 2 * later.names + later.dirs + later.inodes + later.pointers.div_ceil(POINTERS_IN_BLOCK);
+        // Pointers of one call are in runs.
+        let nodes = later.pointers.min(PATHS + later.pointers / FANOUT);
+        let later = 2 * later.names + later.dirs + later.inodes + nodes;
         self.spilled(changed.saturating_add(later))
     }
 
