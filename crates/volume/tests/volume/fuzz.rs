@@ -533,10 +533,15 @@ fn damaged_images_are_told_from_sound_ones_and_repaired() {
         Base::new(EngineKind::HybridLog, false),
         Base::new(EngineKind::HybridLog, true),
     ];
+    let undone = [false, true].map(|dies| Base::new(EngineKind::Undo, dies));
     let mut outcomes = Outcomes::default();
     let seeds = seeds();
     for seed in seeds.clone().chain(FOUND) {
-        let base = &bases[seed as usize % bases.len()];
+        // What a seed has found stays what it was.
+        let base = match seed / bases.len() as u64 % 4 {
+            3 => &undone[seed as usize % undone.len()],
+            _ => &bases[seed as usize % bases.len()],
+        };
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut image = base.image.clone();
         for _ in 0..1 + random.below(4) {
