@@ -73,6 +73,8 @@ type Shut<'g> = RwLockWriteGuard<'g, Dirty>;
 ///
 /// All that use it see each change at once. Calls on the [`Volume`] itself see what is committed, and get `EBUSY` where
 /// they would change a file with changes that are not.
+///
+/// Drop it before [`Volume::close`]: the drop commits what is pending, a close aborts it.
 pub struct PolicyVfs {
     inner: Arc<Inner>,
     timer: Option<(Arc<Stop>, thread::JoinHandle<()>)>,
