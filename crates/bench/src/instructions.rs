@@ -7,7 +7,8 @@
 //!
 //! # What is counted
 //!
-//! - The figure is the median over as many groups as the plan has turns, minus the instructions between two marks with nothing in between.
+//! - The figure is the median over as many groups as the plan has turns, minus the instructions between two marks with
+//!   nothing in between.
 //! - The instructions of the thread that runs the groups, in user mode: a system call counts as one, a repeated string
 //!   instruction once for each repetition.
 //! - A step takes microseconds, so a group would last longer than the grain of the store's clock and tell the log the
