@@ -3,7 +3,7 @@
 use crate::harness::{self, Plan};
 use crate::place::{LoopFs, Medium};
 use crate::system::System;
-use crate::{Error, Report, Result, commands, fcfs, mounts, opening, suites, tasks, volume};
+use crate::{Error, Report, Result, commands, fcfs, instructions, mounts, opening, suites, tasks, volume};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,6 +32,9 @@ Suites: groups, open, store, run, mount, volume, fcfs
   --base NAME        the system that ratios refer to (default raw; fcfs: none); cases of the suites store, run, mount
                      and volume have their own
   --log-size BYTES   fcfs: the largest log that is recovered, with K, M or G (default 64M; the paper: 5G)
+  --instructions     groups on persistent memory: how many instructions a group executes, in place of its time
+                     (x86-64 only); the systems raw and store_deferred
+  --addresses FILE   with --instructions: write to FILE how often the instruction at each address was executed
   --program FILE     the command `wholly` that is measured by the suites run, mount and volume (default: the one beside this program)
   --tiny             a few groups only, to see that everything works
 ";
@@ -57,6 +60,7 @@ pub struct Options {
     log_bytes: Option<u64>,
     program: Option<PathBuf>,
     tiny: bool,
+    wanted: instructions::Wanted,
 }
 
 impl Options {
@@ -83,12 +87,16 @@ impl Options {
             log_bytes: None,
             program: None,
             tiny: false,
+            wanted: instructions::Wanted::default(),
         };
         let mut arguments = arguments.into_iter();
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| Error::from(format!("{argument} needs a value")));
             match argument.as_str() {
                 "--json" => options.json = true,
+                "--instructions" => options.wanted.instructions = true,
+                instructions::COUNTED => options.wanted.counted = true,
+                "--addresses" => options.wanted.addresses = Some(value()?.into()),
                 "--tiny" => options.tiny = true,
                 "--case" => options.cases.push(value()?),
                 "--system" => options.systems.push(value()?),
@@ -110,6 +118,9 @@ impl Options {
         }
         if suites::by_name(&options.suite).is_none() {
             return Err(format!("no suite {:?}; there are: {}", options.suite, suites::NAMES.join(", ")).into());
+        }
+        if options.wanted.instructions && options.suite != "groups" {
+            return Err("--instructions is an option of the suite groups".into());
         }
         Ok(options)
     }
@@ -174,6 +185,9 @@ impl Options {
             systems.retain(|s| s.name() == plan.base || self.systems.iter().any(|name| name == s.name()));
         }
         let mut progress = Progress { quiet: self.json, shown: false };
+        if self.wanted.instructions {
+            return instructions::run(&plan, &mut systems, &mut |line| progress.show(line));
+        }
         if self.suite == "open" {
             let mut report = harness::empty_report(&plan);
             opening::run(&plan, &self.systems, &mut report, &mut |line| progress.show(line))?;
@@ -228,6 +242,9 @@ pub fn main(arguments: impl IntoIterator<Item = String>, systems: Vec<Box<dyn Sy
         return Ok(());
     }
     let options = Options::parse(arguments)?;
+    if options.wanted.instructions && !options.wanted.counted {
+        return instructions::step(options.wanted.addresses.as_deref());
+    }
     let report = options.run(systems)?;
     if options.json {
         writeln!(out, "{}", serde_json::to_string(&report)?)?;
@@ -327,6 +344,7 @@ mod tests {
             ("groups --turns x", "number"),
             ("groups --frobnicate", "--frobnicate"),
             ("groups more", "more"),
+            ("fcfs --instructions", "groups"),
             ("groups --emulate slow", "slow"),
             ("groups --emulate paper:slow", "paper:slow"),
             ("fcfs --log-size 5X", "number"),

@@ -10,6 +10,7 @@
 //! | [`workload`] | cases, and the random sequence that all systems of a case are given |
 //! | [`system`]   | the trait that each measured system implements |
 //! | [`harness`]  | turns, clocks and counters; from them the rows |
+//! | [`instructions`] | counts of instructions, in place of clocks |
 //! | [`opening`]  | the suite `open`, which has clocks of its own |
 //! | [`tasks`]    | the suite `store`, too |
 //! | [`commands`] | the suite `run`, too |
@@ -39,6 +40,7 @@ pub mod cli;
 pub mod commands;
 pub mod fcfs;
 pub mod harness;
+pub mod instructions;
 pub mod mounts;
 pub mod opening;
 pub mod place;

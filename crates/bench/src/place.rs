@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use wholly_host::mounts;
+use wholly_host::{coarse_clock, mounts};
 use wholly_media::{
     Region,
     pmem::{EmulatedRegion, Emulation, Emulator, PmemRegion},
@@ -107,7 +107,7 @@ impl Medium {
                 (dir.clone(), Cleanup::Directory(dir))
             }
         };
-        Ok(Place { medium: self.clone(), dir, emulator: None, _cleanup: Arc::new(mount) })
+        Ok(Place { medium: self.clone(), dir, emulator: None, clock: coarse_clock, _cleanup: Arc::new(mount) })
     }
 }
 
@@ -121,6 +121,8 @@ pub struct Place {
     /// What slows persistent memory down to the speed of real modules, shared by all regions of a place. A system that
     /// cannot be slowed by it must not run beside those that are.
     pub emulator: Option<Arc<Emulator>>,
+    /// What stores take for the time of changes.
+    pub clock: fn() -> i64,
     _cleanup: Arc<Cleanup>,
 }
 
@@ -136,6 +138,11 @@ impl Place {
     pub fn emulating(self, emulation: Emulation) -> Place {
         let emulator = (self.medium.is_pmem() && emulation != Emulation::None).then(|| Emulator::new(emulation));
         Place { emulator, ..self }
+    }
+
+    /// The same place with a clock that stands still, and takes as many instructions.
+    pub fn with_still_clock(self) -> Place {
+        Place { clock: still_clock, ..self }
     }
 
     /// `region`, slowed down if this place is.
@@ -187,6 +194,12 @@ impl LoopFs {
         drop(unlink);
         Ok(mounted)
     }
+}
+
+/// Reads the clock, and tells a time of long ago.
+fn still_clock() -> i64 {
+    coarse_clock();
+    1_000_000_000 << 30
 }
 
 /// Removes a file name on drop.

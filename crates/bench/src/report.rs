@@ -22,7 +22,10 @@ pub struct Report {
     /// Suite `fcfs`: what groups store.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counts: Vec<CountRow>,
-    /// Suite `fcfs`: bounds, met or missed.
+    /// Suite `groups` with `--instructions`: how many instructions groups execute.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub instructions: Vec<InstructionRow>,
+    /// Suite `fcfs`, and `groups` with `--instructions`: bounds, met or missed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bounds: Vec<Bound>,
 }
@@ -162,6 +165,27 @@ pub struct PhaseCount {
     pub fences: f64,
 }
 
+/// How many instructions the groups of one system execute in a case: see [`instructions`](crate::instructions).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct InstructionRow {
+    /// The suite.
+    pub suite: String,
+    /// The case.
+    pub case: String,
+    /// The system.
+    pub system: String,
+    /// The medium, as in [`Machine::media`].
+    pub medium: String,
+    /// Groups that were counted.
+    pub groups: u64,
+    /// The median over them.
+    pub instructions_per_group: f64,
+    /// The group with the fewest.
+    pub fewest: f64,
+    /// The group with the most.
+    pub most: f64,
+}
+
 /// A bound on a figure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bound {
@@ -286,7 +310,7 @@ impl Report {
         out
     }
 
-    /// What groups store, and the bounds.
+    /// What groups store and execute, and the bounds.
     fn counted(&self, out: &mut String) {
         let mut before = "";
         for row in &self.counts {
@@ -323,6 +347,19 @@ impl Report {
                 row.model_ns_deferred,
                 row.formula
             );
+        }
+        let mut before = "";
+        for row in &self.instructions {
+            if before != row.case {
+                before = &row.case;
+                let _ = writeln!(
+                    out,
+                    "\n{} / {}: instructions of a group\n{:<22}{:>10}{:>10}{:>10}",
+                    row.suite, row.case, "", "median", "fewest", "most"
+                );
+            }
+            let InstructionRow { system, instructions_per_group: median, fewest, most, .. } = row;
+            let _ = writeln!(out, "{system:<22}{median:>10.0}{fewest:>10.0}{most:>10.0}");
         }
         if !self.bounds.is_empty() {
             let _ = writeln!(out, "\nbounds");

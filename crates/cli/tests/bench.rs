@@ -22,6 +22,31 @@ fn tiny(suite: &str, all: usize, systems: &[&str]) -> Value {
     report
 }
 
+/// Instructions of a group of `store_deferred` in the case `one_64`, as they were counted: in a release build, and in
+/// the test profile, which keeps assertions.
+const INSTRUCTIONS: (f64, f64) = (2750.0, 3250.0);
+
+/// Counts do not depend on the speed of the machine. Processors with other instructions for persistent memory, and
+/// other compilers, have 5 % room.
+#[test]
+fn a_group_executes_no_more_instructions_than_it_did() {
+    if !cfg!(target_arch = "x86_64") || !may_mount() {
+        return;
+    }
+    // Few groups: each instruction is a stop, which takes the longer the more other tests run.
+    let arguments = ["--medium", "pmem", "--case", "one_64", "--system", "store_deferred", "--turns", "3", "--json"];
+    let report = wholly(&[&["bench", "groups", "--instructions"], &arguments[..]].concat()).json_of_version(1);
+    let rows = report["instructions"].as_array().unwrap();
+    let of = |system: &str| {
+        let row = rows.iter().find(|row| row["system"] == system).unwrap_or_else(|| panic!("{report}"));
+        row["instructions_per_group"].as_f64().unwrap()
+    };
+    let (raw, store) = (of("raw"), of("store_deferred"));
+    let bound = 1.05 * if cfg!(debug_assertions) { INSTRUCTIONS.1 } else { INSTRUCTIONS.0 };
+    println!("{store}, at most {bound}; raw {raw}");
+    assert!(raw > 20.0 && raw < store && store <= bound, "{store}, at most {bound}; raw {raw}");
+}
+
 #[test]
 fn whole_commands_are_measured() {
     if may_mount() {

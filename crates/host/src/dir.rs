@@ -43,6 +43,8 @@ pub struct HostOptions {
     pub caches_persist: bool,
     /// Bytes of address space for each region of the store's own that may grow.
     pub reserve: u64,
+    /// What tells the time of changes, as [`coarse_clock`] does.
+    pub clock: fn() -> i64,
 }
 
 impl Default for HostOptions {
@@ -52,8 +54,15 @@ impl Default for HostOptions {
             emulator: None,
             caches_persist: false,
             reserve: PmemOptions::default().reserve,
+            clock: coarse_clock,
         }
     }
+}
+
+/// The time in ns since the epoch as file systems give it to changes: that of the kernel's last tick.
+pub fn coarse_clock() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    now.tv_sec * 1_000_000_000 + i64::from(now.tv_nsec as i32)
 }
 
 /// How files of a directory on persistent memory are mapped.
@@ -103,6 +112,7 @@ pub struct HostDir {
     file_system: FileSystem,
     pmem: Option<Arc<Pmem>>,
     guarantees: Guarantees,
+    clock: fn() -> i64,
     /// The device number of the directory, where directories below it may be other volumes of the same mount.
     volume: Option<u64>,
     /// Whether the file system once refused a file without a name; it will again.
@@ -176,6 +186,7 @@ impl HostDir {
             file_system,
             pmem,
             guarantees,
+            clock: options.clock,
             volume,
             no_unnamed: AtomicBool::new(false),
             shares_blocks: AtomicU8::new(UNKNOWN),
@@ -357,12 +368,8 @@ impl HostFs for HostDir {
         &self.guarantees
     }
 
-    /// The UUID that the file system tells (Linux 6.9). Else the id that `statfs` gives, with the kind of the file
-    /// system behind it: ext4 and btrfs make that id of their UUID, xfs of the number of its device, which may be
-    /// another after a reboot; a store there that is found with another id is taken for a copy.
     fn now_ns(&self) -> i64 {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-        now.tv_sec * 1_000_000_000 + i64::from(now.tv_nsec as i32)
+        (self.clock)()
     }
 
     fn open(&self, path: &[u8], write: bool) -> Result<Arc<dyn HostFile>> {

@@ -44,7 +44,7 @@ mod unfinished;
 
 pub use calls::{Fallocate, HostFile, HostFs, Space, Stat};
 pub use claim::{Claim, Refused, Use};
-pub use dir::{HostDir, HostMedium, HostOptions};
+pub use dir::{HostDir, HostMedium, HostOptions, coarse_clock};
 pub use file::OrdinaryFile;
 pub use home::{HOME, HomeError, IGNORED, StoreHome, Trust, UNFINISHED, UNNAMED};
 pub use name_calls::{At, DirEntry, FileHandle, HostNames, Inode, Rename, SetXattr};

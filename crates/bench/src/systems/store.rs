@@ -75,7 +75,8 @@ impl System for StoreSystem {
         }
         let log_bytes = if self.deferred { DEFERRED_LOG_BYTES } else { LOG_BYTES };
         let medium = if pmem { HostMedium::Pmem } else { HostMedium::Disk };
-        let host = HostOptions { medium, emulator: place.emulator.clone(), ..HostOptions::default() };
+        let host =
+            HostOptions { medium, emulator: place.emulator.clone(), clock: place.clock, ..HostOptions::default() };
         let options = Options {
             // All of it from the start, so that no turn pays for growth.
             log_min_bytes: log_bytes,
