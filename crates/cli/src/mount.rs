@@ -16,9 +16,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
+use wholly::vfs::{Errno, Vfs};
 use wholly::{Options, Policy, StoreVfs};
 use wholly_fuse::{Mount, MountOptions, Unmounter};
-use wholly_volume::VolumeVfs;
+use wholly_volume::{EngineKind, PolicyVfs, Volume, VolumeVfs};
 
 /// What the process in the background says once programs can use the mount.
 const READY: &str = "ready";
@@ -36,6 +37,8 @@ struct Plan {
     point: PathBuf,
     mount: MountOptions,
     policy: Policy,
+    /// The policy is not that of every mount.
+    has_policy: bool,
     /// Change the flags of a mount that is there.
     remount: bool,
 }
@@ -103,14 +106,19 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
         dir,
         mount: MountOptions::default(),
         policy: Policy::PerSync,
+        has_policy: false,
         remount: false,
     };
+    let is_volume = volume::is_one(&plan.dir);
+    if is_volume {
+        plan.policy = Policy::PerOp;
+    }
     // mount(8) does not pass on `suid` and `dev`, which are its defaults. It does pass on `nosuid` and `nodev`.
     (plan.mount.suid, plan.mount.dev) = (args.helper, args.helper);
     plan.mount.source = plan.dir.to_string_lossy().into_owned();
     for option in args.options.iter().flat_map(|options| options.split(',')).filter(|option| !option.is_empty()) {
         let set = match option.strip_prefix("policy=") {
-            Some(name) => parse_policy(name).map(|policy| plan.policy = policy),
+            Some(name) => parse_policy(name).map(|policy| (plan.policy, plan.has_policy) = (policy, true)),
             None if option == "remount" => {
                 plan.remount = true;
                 Ok(())
@@ -119,18 +127,11 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
         };
         set.map_err(|why| Failure::new(what(), why).advice("`wholly mount --help` lists them").exit(Exit::USAGE))?;
     }
-    if volume::is_one(&plan.dir) {
-        if args.options.iter().any(|options| options.contains("policy=")) {
-            let why = "a volume has no policies: its engine makes no groups";
-            return Err(Failure::new(what(), why).exit(Exit::USAGE));
-        }
-        if args.point.is_none() {
-            return Err(Failure::new(what(), "a volume needs a directory to be mounted on").exit(Exit::USAGE));
-        }
-        return Ok(plan);
+    if is_volume && args.point.is_none() {
+        return Err(Failure::new(what(), "a volume needs a directory to be mounted on").exit(Exit::USAGE));
     }
     plan.mount.syncs_on_close = plan.policy == Policy::PerSync;
-    plan.mount.whole_writes = plan.policy == Policy::PerOp;
+    plan.mount.whole_writes = plan.policy == Policy::PerOp && (plan.has_policy || !is_volume);
     Ok(plan)
 }
 
@@ -191,7 +192,7 @@ fn serve(plan: &Plan, ready: impl FnOnce() -> Result<(), Failure>) -> Result<Exi
     let point = find(&plan.point)?;
     if volume::is_one(&plan.dir) {
         let volume = volume::open("mount", &plan.dir)?;
-        let mount = Mount::new(Arc::new(VolumeVfs::new(&volume)), &point.itself(), &plan.mount);
+        let mount = Mount::new(by_policy(plan, &volume)?, &point.itself(), &plan.mount);
         let mount = mount.map_err(|error| failed(plan, error))?;
         drop(point);
         let served = answer(plan, mount, ready);
@@ -220,6 +221,23 @@ fn serve(plan: &Plan, ready: impl FnOnce() -> Result<(), Failure>) -> Result<Exi
     let closed = store.close().map_err(of_store);
     served?;
     closed.map(|()| Exit::DONE)
+}
+
+/// A volume, with the policy that was asked for.
+fn by_policy(plan: &Plan, volume: &Volume) -> Result<Arc<dyn Vfs>, Failure> {
+    let refused = |why: String| Failure::new(format!("mount {}", plan.dir.display()), why).exit(Exit::USAGE);
+    let engine = volume.stat().engine;
+    if plan.has_policy && engine == EngineKind::None.name() {
+        return Err(refused(format!("the volume's engine {engine:?} has no policies")));
+    }
+    if plan.policy == Policy::PerOp {
+        return Ok(Arc::new(VolumeVfs::new(volume)));
+    }
+    match PolicyVfs::new(volume, plan.policy) {
+        Ok(vfs) => Ok(Arc::new(vfs)),
+        Err(Errno::OPNOTSUPP) => Err(refused(format!("the volume's engine {engine:?} has only the policy per-op"))),
+        Err(errno) => Err(failed(plan, errno.into())),
+    }
 }
 
 /// Answers the kernel until the mount is gone, or cannot begin.

@@ -153,7 +153,8 @@ fn text(undone: &Undone, is_dry: bool, paint: Paint) -> String {
     let command = name(undone.command.as_bytes());
     let ids: Vec<_> = undone.dirs.iter().map(|part| part.id.as_str()).collect();
     let ids = ids.join(", ");
-    if !undone.undone && !(is_dry && undone.dirs.iter().all(|part| part.mismatches.is_empty())) {
+    let is_possible = is_dry && undone.dirs.iter().all(|part| part.mismatches.is_empty());
+    if !undone.undone && !is_possible {
         let mut text = format!("{ids}: not taken back, nothing was changed. Changed since `{command}`:\n");
         for part in &undone.dirs {
             for Mismatch { path, what } in &part.mismatches {

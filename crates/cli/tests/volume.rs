@@ -353,8 +353,13 @@ fn damage_is_repaired() {
 
 /// The server of a mount, in the foreground.
 fn serve(image: &str, point: &Path) -> Child {
+    serve_with(image, point, "rw")
+}
+
+fn serve_with(image: &str, point: &Path, options: &str) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wholly"));
-    command.args(["mount", "--foreground", image]).arg(point).env("WHOLLY_REGISTRY", "").stdout(Stdio::null());
+    command.args(["mount", "--foreground", "-o", options, image]).arg(point).env("WHOLLY_REGISTRY", "");
+    command.stdout(Stdio::null());
     let mut server = command.spawn().unwrap();
     let parent = std::fs::metadata(point.parent().unwrap()).unwrap().dev();
     while std::fs::metadata(point).map_or(true, |found| found.dev() == parent) {
@@ -412,6 +417,54 @@ impl Worker {
         self.allowed.remove(0);
         Ok(())
     }
+}
+
+/// Under a policy, content lasts once it is synced, and not before; names last at once.
+#[test]
+fn a_mounted_volume_has_a_policy() {
+    if !may_mount() {
+        return;
+    }
+    let rig = Rig::new("policy");
+    let image = format!("/dev/shm/wholly-cli-policy-{}", std::process::id());
+    wholly(&["mkfs", &image, "--size", "16M", "--engine", "hybrid_log"]).exits(0);
+    wholly(&["mount", &image, &rig.path("point"), "-o", "policy=never"]).exits(16);
+    for policy in ["per-sync", "shared=1000"] {
+        let mut server = serve_with(&image, &rig.point(), &format!("policy={policy}"));
+        let (one, other) = (rig.point().join(format!("one-{policy}")), rig.point().join(format!("other-{policy}")));
+        let files = [&one, &other]
+            .map(|path| std::fs::File::options().read(true).write(true).create_new(true).open(path).unwrap());
+        for (file, byte) in files.iter().zip([1, 2]) {
+            file.write_all_at(&[byte; 9000], 0).unwrap();
+        }
+        files[0].sync_all().unwrap();
+        for file in &files {
+            file.write_all_at(&[3; 5000], 100).unwrap();
+        }
+        let mut seen = [0; 2];
+        files[1].read_exact_at(&mut seen, 5099).unwrap();
+        assert_eq!(seen, [3, 2], "it is seen at once");
+        server.kill().unwrap();
+        server.wait().unwrap();
+        drop(files);
+        assert!(Command::new("umount").arg("-l").arg(rig.point()).status().unwrap().success());
+        wholly(&["fsck", "-n", &image]).exits(0);
+
+        wholly(&["mount", &image, &rig.path("point")]).exits(0);
+        assert_eq!(std::fs::read(&one).unwrap(), [1; 9000], "{policy}");
+        let synced = if policy == "per-sync" { vec![] } else { vec![2; 9000] };
+        assert_eq!(std::fs::read(&other).unwrap(), synced, "{policy}");
+        rig.umount();
+    }
+    // What no sync has committed, the unmount does.
+    let mut server = serve_with(&image, &rig.point(), "policy=shared=1000");
+    std::fs::write(rig.point().join("last"), [4; 9000]).unwrap();
+    rig.umount();
+    assert!(server.wait().unwrap().success());
+    wholly(&["mount", &image, &rig.path("point")]).exits(0);
+    assert_eq!(std::fs::read(rig.point().join("last")).unwrap(), [4; 9000]);
+    rig.umount();
+    std::fs::remove_file(&image).unwrap();
 }
 
 /// The server dies after a drawn number of calls: the volume is sound, the next mount has it at once, and each name is

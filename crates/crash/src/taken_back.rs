@@ -128,6 +128,10 @@ fn refuse_at(script: &str, setting: &Setting, (errno, call): (Errno, u64)) -> Re
             is(&after, &world, (&store, &workload), "refused")?;
             take_back(&store).map_err(failed("taken back after it was refused"))?;
             is(&before, &world, (&store, &workload), "taken back after it was refused")?;
+            for undo in store.undos().map_err(failed("undos"))? {
+                store.discard(undo.id).map_err(failed("discard"))?;
+            }
+            store.remove().map_err(failed("remove"))?;
         }
     }
     Ok(Some(done.is_err()))

@@ -40,6 +40,7 @@ pub fn all() -> Vec<VolumeProgram> {
     let program = |name, start, threads| VolumeProgram { name, engine: EngineKind::FineGrainedWal, start, threads };
     let pending =
         |name, threads| VolumeProgram { engine: EngineKind::HybridLog, ..program(name, Start::Files, threads) };
+    let undoing = |name, threads| VolumeProgram { engine: EngineKind::Undo, ..program(name, Start::Files, threads) };
     vec![
         program(
             "volume-one-block",
@@ -120,6 +121,21 @@ pub fn all() -> Vec<VolumeProgram> {
                 vec![group(&[Op::Create(C), append(C, 5000)]), call(write(C, 0, 4096)), call(Op::Unlink(C))],
                 vec![Act::Checkpoint, Act::Checkpoint],
                 vec![Act::Checkpoint],
+            ],
+        ),
+        // Two groups log the old content of blocks, or move them, and blocks that one has left are the other's.
+        undoing(
+            "undo-own-files",
+            vec![
+                vec![call(write(A, 4000, 200)), call(write(A, 0, 3000)), call(cut(A, 100))],
+                vec![call(append(B, 30)), call(append(B, 5000)), call(write(B, 96, 2000)), call(write(B, 0, 4096))],
+            ],
+        ),
+        undoing(
+            "undo-two-groups",
+            vec![
+                vec![group(&[write(A, 4000, 200), Op::Create(D), append(D, 20)]), call(write(B, 10, 50))],
+                vec![group(&[append(B, 30), Op::Create(C), append(C, 9)]), aborted(&[write(A, 0, 3000)])],
             ],
         ),
     ]

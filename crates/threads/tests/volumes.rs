@@ -46,6 +46,11 @@ fn a_commit_entry_before_what_it_commits_is_durable() {
 }
 
 #[test]
+fn what_is_in_place_before_the_old_content_is_logged() {
+    found("undo-own-files", "pmem@undo.log.fence=drop-order", None);
+}
+
+#[test]
 fn two_groups_get_one_number() {
     found("volume-two-groups", "pmem", Some(Mistake::Torn("engine/logging.rs")));
 }

@@ -43,6 +43,7 @@
 //! | `owner` | which process has a volume open |
 //! | `calls` | calls by path, in a group or outside, as a [`Store`](wholly::Store) has them |
 //! | `group` | [`VolumeGroup`]: explicit groups |
+//! | `policy` | [`PolicyVfs`]: implicit groups of several calls |
 //!
 //! ```
 //! # fn main() -> wholly::Result<()> {
@@ -74,6 +75,7 @@ mod fs;
 mod group;
 mod open;
 mod owner;
+mod policy;
 mod vfs;
 
 pub use calls::{VolumeCalls, VolumeFile};
@@ -83,6 +85,7 @@ pub use fs::dump::{DumpedEntry, DumpedInode, DumpedMap, Extent, MapNode, Superbl
 pub use fs::repair::{Mended, Repair};
 pub use group::VolumeGroup;
 pub use open::{Dumped, EngineKind, Medium, Object, Repaired, Volume, VolumeOptions, VolumeStat};
+pub use policy::PolicyVfs;
 pub use vfs::VolumeVfs;
 
 /// The places of a repair that change or order bytes on the medium.

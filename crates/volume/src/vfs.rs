@@ -21,7 +21,7 @@ use crate::open::Inner;
 
 const SHARDS: u64 = 16;
 /// Bytes that are copied from file to file at a time.
-const COPIED: usize = 1 << 20;
+pub(crate) const COPIED: usize = 1 << 20;
 /// Offsets in a listing below this one are those of `.` and `..`; then keys follow.
 const FIRST_NAME: u64 = 2;
 
@@ -77,6 +77,16 @@ impl VolumeVfs {
     pub fn held(&self) -> (u64, usize) {
         let handles = self.handles.iter().map(|shard| shard.read().unwrap().len()).sum();
         (self.core().table.references(), handles)
+    }
+
+    /// The inode of an open file or directory, and how it was opened.
+    pub(crate) fn of_handle(&self, handle: Handle) -> Result<(u64, OFlags)> {
+        self.opened(handle).map(|open| (open.inode.id.ino, open.flags))
+    }
+
+    /// Whether a running group has changed an inode.
+    pub(crate) fn has_changed(&self, group: GroupId, ino: u64) -> bool {
+        self.core().has_changed(group, ino)
     }
 
     fn shard(&self, handle: Handle) -> &RwLock<ByNumber<Arc<Open>>> {

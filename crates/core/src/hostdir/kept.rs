@@ -223,6 +223,11 @@ pub(super) fn of_kept(name: &[u8]) -> Option<u64> {
     [KEPT, MADE, DROPPED].into_iter().find_map(|end| named(name, end))
 }
 
+/// Whether a file in that folder only tells what a group left, which is of no use where no undo is kept.
+pub(super) fn is_of_made(name: &[u8]) -> bool {
+    named(name, MADE).is_some()
+}
+
 fn ids(host: &dyn HostFs, end: &[u8]) -> Result<Vec<u64>> {
     let mut ids: Vec<u64> = names_in(host, FOLDER)?.iter().filter_map(|name| named(name, end)).collect();
     // In the order in which they began.

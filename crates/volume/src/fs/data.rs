@@ -12,7 +12,7 @@ use crate::format::pointer::{FANOUT, Pointer, depth_for, nodes_for, reach};
 use crate::format::{BLOCK, Run};
 
 const B: u64 = BLOCK as u64;
-/// Bytes that one group writes at most: what it reserves is bounded.
+/// Bytes that one group writes at most: what it reserves is bounded. A write of no more is one group.
 const AT_ONCE: usize = 1 << 20;
 
 /// A piece of a range, inside of consecutive blocks: its blocks, and its bytes.
@@ -113,7 +113,8 @@ impl Core {
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
-            let part = (AT_ONCE - at as usize % AT_ONCE).min(data.len() - done);
+            let left = data.len() - done;
+            let part = if left <= AT_ONCE { left } else { AT_ONCE - at as usize % AT_ONCE };
             // Where space ends, as much as fits.
             let mut written = self.write_part(inode, &mut state, at, &data[done..done + part]);
             let first = (BLOCK - at as usize % BLOCK).min(part);

@@ -378,10 +378,13 @@ impl Core {
         let mut bytes = [0; BLOCK];
         self.load_leaf(dir, lba, &mut bytes)?;
         let leaf = Leaf::new(self.storage.data_seed(dir.id), &bytes);
+        let (first, end) = dir::leaf_keys(number);
         let mut listed = Vec::new();
         let mut fault = Ok(());
         leaf.scan(|entry| {
-            if entry.head.key >= key {
+            if !(first..end).contains(&entry.head.key) {
+                fault = fault.and(Err(Fault("a directory entry is in the wrong leaf")));
+            } else if entry.head.key >= key {
                 let mut buf = [0; NAME_MAX];
                 let name = leaf.name(entry, &mut buf);
                 fault = fault.and(leaf.check_name(entry, name));
@@ -393,7 +396,7 @@ impl Core {
         .and(fault)
         .map_err(|fault| Self::damaged(dir, lba, fault))?;
         listed.sort_unstable_by_key(|entry| entry.key);
-        Ok((listed, dir::leaf_keys(number).1))
+        Ok((listed, end))
     }
 
     /// Calls `each` with all entries, until it returns `false`.

@@ -361,6 +361,11 @@ impl Core {
         Ok(twin)
     }
 
+    /// Whether a running group has changed an inode, or has claimed it.
+    pub fn has_changed(&self, id: GroupId, ino: u64) -> bool {
+        self.explicit(id).is_ok_and(|explicit| explicit.twin(ino).is_some())
+    }
+
     /// An inode as a call sees it.
     ///
     /// # Errors

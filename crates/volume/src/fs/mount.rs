@@ -464,8 +464,8 @@ fn rebuild(core: &Core, region: &dyn Region, waiting: Option<&Waiting>) -> Resul
             }
         }
     };
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
-    let threads = if leaves.len() <= LOT { 1 } else { threads };
+    let is_much = leaves.len() > LOT;
+    let threads = if is_much { thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS) } else { 1 };
     thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let mine = work();

@@ -9,6 +9,7 @@ mod costs;
 mod groups;
 mod hybrid;
 mod planted;
+mod policies;
 mod programs;
 mod scripts;
 mod survival;

@@ -10,6 +10,7 @@ use wholly_sim::SimConfig;
 use wholly_volume::{EngineKind, Volume, VolumeVfs};
 
 use crate::groups::{Move, Story, stories};
+use crate::policies::Policed;
 use crate::scripts::{SCRIPTS, Script};
 
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,8 @@ pub enum Done {
     Story(&'static Story),
     /// The same, while the clock stands still.
     StillStory(&'static Story),
+    /// So is each call, or what a policy makes of several.
+    Policed(&'static Policed),
     /// The volume gets smaller, and larger again. Nothing of what there is changes.
     Resizing,
 }
@@ -64,6 +67,7 @@ impl Program for Done {
             Done::Script(script) | Done::Still(script) => script.name.into(),
             Done::Mortal(script) => format!("{}, with deaths", script.name),
             Done::Story(story) | Done::StillStory(story) => story.name.clone(),
+            Done::Policed(policed) => policed.name.into(),
             Done::Resizing => "resizing".into(),
         }
     }
@@ -76,6 +80,7 @@ impl Program for Done {
         let prepared = with_tree(volume, |tree| match self {
             Done::Script(script) | Done::Still(script) | Done::Mortal(script) => (script.before)(tree),
             Done::Story(story) | Done::StillStory(story) => (story.before)(tree),
+            Done::Policed(policed) => (policed.before)(tree),
             Done::Resizing => tree.file("a", 0o644, &[1; 9000]).map(drop),
         });
         prepared.map_err(|errno| errno.to_string())
@@ -85,6 +90,7 @@ impl Program for Done {
         let script = match self {
             Done::Script(script) | Done::Still(script) | Done::Mortal(script) => script,
             Done::Story(story) | Done::StillStory(story) => return tell(story, running),
+            Done::Policed(policed) => return policed.perform(running),
             Done::Resizing => {
                 running.close()?;
                 running.offline("shrink", |region| Volume::resize_region(region, BYTES - 20 * 4096))?;

@@ -8,7 +8,7 @@ use wholly_sim::ExploreLimits;
 use wholly_volume::EngineKind;
 
 use crate::programs::{Done, calls, groups, world};
-use crate::{hybrid, undo};
+use crate::{hybrid, policies, undo};
 
 /// Sites that only explicit groups pass. That of making a volume is passed by programs of `crash`.
 const OF_GROUPS: [&str; 1] = ["wal.call.fence"];
@@ -79,7 +79,8 @@ fn groups_are_there_wholly_or_not_at_all() {
 /// Nothing in a run comes from the machine or from an earlier run.
 #[test]
 fn runs_are_the_same_each_time() {
-    for subject in [calls(), groups(), hybrid::calls(), hybrid::groups(), undo::calls(), undo::groups()].concat() {
+    let of_each = [hybrid::calls(), hybrid::groups(), undo::calls(), undo::groups(), policies::all()].concat();
+    for subject in [calls(), groups(), of_each].concat() {
         let [one, other] = [(); 2].map(|()| run(&subject, &world("pmem")).trace);
         assert_eq!(one.initial.hash(), other.initial.hash());
         assert_eq!(one.events.len(), other.events.len());

@@ -13,6 +13,7 @@ mod no_space;
 mod only_read;
 mod pending;
 mod place;
+mod policies;
 mod repair;
 mod resize;
 mod space;

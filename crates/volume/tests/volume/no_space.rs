@@ -172,7 +172,7 @@ fn no_commit_fails_for_want_of_space() {
     let every = if is_long() { 1 } else { 5 };
     let mut full = 0;
     for (number, workload) in WORKLOADS.into_iter().enumerate() {
-        for engine in [EngineKind::FineGrainedWal, EngineKind::HybridLog] {
+        for engine in [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo] {
             let mut most = 0;
             for left in (number as u64 % every..).step_by(every as usize) {
                 let both = [true, false].map(|commits| run(workload, engine, left, commits));

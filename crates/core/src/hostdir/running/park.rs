@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
 use crate::hostdir::joint::Neighbour;
 use crate::hostdir::joint::folder::prepared_path;
+use crate::hostdir::kept::is_of_made;
 use crate::hostdir::names::{Change, Found, Ids, Kind, Name, Object, ROOT, names_in};
 use crate::hostdir::parked::{
     Base, Content, FOLDER, Known, LARGEST_SUM, LONGEST_NOTE, ParkedId, Settled, Summary, UNFINISHED, Writing,
@@ -522,8 +523,8 @@ impl crate::hostdir::StoreInner {
         Ok(Base::Stat(Baseline::of(&stat)))
     }
 
-    /// Whether anything may be parked.
+    /// Whether anything may be parked, or its undo kept.
     pub(in crate::hostdir) fn has_parked(&self) -> Result<bool> {
-        Ok(!names_in(&*self.host, FOLDER)?.is_empty())
+        Ok(names_in(&*self.host, FOLDER)?.iter().any(|name| !is_of_made(name)))
     }
 }
