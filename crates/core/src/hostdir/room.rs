@@ -260,14 +260,17 @@ pub(super) fn free_on(host: &dyn HostFs) -> Result<Promise> {
 pub(super) fn promised_by_files(files: &FileTable) -> Promise {
     let mut all = Promise::default();
     for file in files.all().into_iter().filter(|file| !file.is_clean()) {
-        let more = match file.is_sparse() {
-            true => file.pending.load(Ordering::Acquire),
+        let (more, full) = match file.is_sparse() {
+            true => (file.pending.load(Ordering::Acquire), 0),
             false => {
                 let at_home = file.home_state.lock().unwrap().size.div_ceil(BLOCK);
-                file.size.load(Ordering::Acquire).div_ceil(BLOCK).saturating_sub(at_home)
+                let size = file.size.load(Ordering::Acquire).div_ceil(BLOCK);
+                (size.saturating_sub(at_home), size)
             }
         };
-        all = all.plus(Promise::bytes(more.saturating_mul(BLOCK)));
+        // Some of it may have space already: only the host knows.
+        let reserved = if file.space.any() { file.space.with(|wishes| wishes.reserved_from(full)) } else { 0 };
+        all = all.plus(Promise::bytes(more.saturating_add(reserved).saturating_mul(BLOCK)));
     }
     all
 }
