@@ -47,7 +47,7 @@ const HOST: Host = Host {
 const HOSTS: [Host; 12] = [
     Host { name: "ext4", make: "mkfs.ext4 -q -F image", level: Level::Supported, ..HOST },
     Host { name: "ext4-without-journal", make: "mkfs.ext4 -q -F -O ^has_journal image", says: &["no journal"], ..HOST },
-    Host { name: "ext2", make: "mkfs.ext2 -q -F image", says: &["no journal"], ..HOST },
+    Host { name: "ext2", make: "mkfs.ext2 -q -F -b 1024 image", says: &["no journal"], ..HOST },
     Host {
         name: "ext3-with-small-inodes",
         make: "mkfs.ext3 -q -F -I 128 image",
@@ -290,8 +290,29 @@ fn on(host: &Host, scratch: &Path) {
     if host.name == "btrfs" {
         refuses_other_volumes(scratch, &at);
     }
+    refuses_long_targets(host, &at);
     open(&at).remove().expect("it becomes an ordinary directory");
     assert!(!at.join(".wholly").exists());
+}
+
+/// A symbolic link whose target is longer than the host takes is refused at the call: after the commit nobody could be
+/// told.
+fn refuses_long_targets(host: &Host, at: &Path) {
+    let store = open(at);
+    let mut made = Vec::new();
+    for length in [255, 1023, 1024, 3900, 4000, 4095] {
+        let (target, plain, name) = ("t".repeat(length), at.join("plain"), format!("link-{length}"));
+        let taken = std::os::unix::fs::symlink(&target, &plain).and_then(|()| std::fs::remove_file(&plain));
+        let refused = taken.err().map(|error| error.raw_os_error().expect("an error of the host"));
+        assert_eq!(store.symlink(&target, &name).err().map(|error| error.errno()), refused, "{}: {length}", host.name);
+        made.extend(refused.is_none().then_some((name, target)));
+    }
+    assert!(made.len() < 6 || !matches!(host.name, "ext2" | "xfs"), "{}: it has no limit", host.name);
+    store.close().expect("all goes home");
+    for (name, target) in made {
+        assert_eq!(std::fs::read_link(at.join(&name)).expect("read"), Path::new(&target));
+        std::fs::remove_file(at.join(name)).expect("remove");
+    }
 }
 
 /// A file in a snapshot has the inode number and the time of birth of the one that it was taken of: a store must not

@@ -13,8 +13,8 @@ use std::process::Command;
 use common::mounts::{self, run, runs};
 use common::{Dir, small};
 use rustix::io::Errno;
-use wholly::{Error, File, FindingKind, Options, Store};
-use wholly_host::{HostMedium, HostOptions};
+use wholly::{Error, Fallocate, File, FindingKind, Options, Store};
+use wholly_host::{HostMedium, HostOptions, SetXattr};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -479,6 +479,58 @@ fn nothing_is_accepted_that_has_no_room(rig: &mut Rig<'_>) {
     rig.close(store);
 }
 
+/// Space that is reserved behind the end of a file has room, whatever the file has elsewhere, and before it is written
+/// back.
+fn what_is_reserved_has_room(rig: &mut Rig<'_>) {
+    rig.init(512 * KIB).close().unwrap();
+    let store = rig.open();
+    if rig.host.limit.is_some() {
+        rig.limit(16 * MIB, 1000);
+    }
+    let file = store.create_file("a", 0o600).unwrap();
+    let mut model = Vec::new();
+    while (model.len() as u64) < 2 * MIB {
+        append(&store, &file, &mut model).unwrap();
+    }
+    store.checkpoint().unwrap();
+    let mut reserve = |number: u64| {
+        let mut group = store.begin();
+        group.fallocate(&file, Fallocate::Keep, (4 + 2 * number) * MIB, MIB)?;
+        group.commit()
+    };
+    is_full((0..100).try_for_each(&mut reserve));
+    store.checkpoint().expect("what was accepted has room");
+    drop(file);
+    rig.close(store);
+    assert!(std::fs::read(rig.at("a")).unwrap() == model);
+}
+
+/// Extended attributes that do not fit into inodes have room, too: each file takes a block for them.
+fn attributes_have_room(rig: &mut Rig<'_>) {
+    rig.init(512 * KIB).close().unwrap();
+    rig.options.log_max_bytes = 8 * MIB;
+    let store = rig.open();
+    let files: Vec<String> = (0..4000).map(|number| format!("{number}")).collect();
+    let mut group = store.begin();
+    files.iter().for_each(|name| drop(group.create(name, 0o600).unwrap()));
+    group.commit().unwrap();
+    let large = store.create_file("large", 0o600).unwrap();
+    is_full((0..).try_for_each(|number| large.fallocate(Fallocate::Extend, number * MIB, MIB)));
+    store.checkpoint().unwrap();
+    large.set_len(large.len() - 2 * MIB).unwrap();
+    store.checkpoint().unwrap();
+    is_full(files.chunks(100).try_for_each(|names| {
+        let mut group = store.begin();
+        // ext4 has blocks that are the same once.
+        let value = |name: &str| format!("{name:300}").into_bytes();
+        names.iter().try_for_each(|name| group.set_xattr(name, "user.a", &value(name), SetXattr::Any))?;
+        group.commit()
+    }));
+    store.checkpoint().expect("what was accepted has room");
+    drop(large);
+    rig.close(store);
+}
+
 /// Where the host needs space to overwrite, the log fails at the limit, and the store with it. What was committed is
 /// there when there is space.
 fn what_was_committed_is_kept(rig: &mut Rig<'_>) {
@@ -574,7 +626,7 @@ struct Case {
     run: fn(&mut Rig<'_>),
 }
 
-const CASES: [Case; 10] = {
+const CASES: [Case; 12] = {
     fn is_limited(host: &Host) -> bool {
         host.limit.is_some()
     }
@@ -591,6 +643,8 @@ const CASES: [Case; 10] = {
         Case { name: "log", on: overwrites, run: the_log_cannot_grow },
         Case { name: "removed", on: overwrites, run: a_removed_file_makes_room },
         Case { name: "full", on: |host| host.tells, run: nothing_is_accepted_that_has_no_room },
+        Case { name: "reserved", on: |host| host.tells, run: what_is_reserved_has_room },
+        Case { name: "attributes", on: |host| host.tells && !is_limited(host), run: attributes_have_room },
         Case { name: "apart", on: |host| host.apart.is_some(), run: what_cannot_be_placed_waits },
     ]
 };

@@ -131,6 +131,12 @@ pub trait HostFs: HostNames {
         u32::MAX
     }
 
+    /// Whether a symbolic link may have a target of so many bytes, as far as that is known.
+    fn takes_target(&self, length: usize) -> bool {
+        let _ = length;
+        true
+    }
+
     /// Whether the host has room for extended attributes of one object that are set, or removed where there is no
     /// value, in this order. It is tried on a file without a name, if the host has such files; else nothing is known to
     /// be too much.

@@ -8,11 +8,11 @@ use crate::mount::{self, Served};
 use crate::sys::{self, FileSystem, OrFail, show};
 use crate::{At, HostFile, HostFs, Inode, Space, Stat};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{IFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, IFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use wholly_media::{
     Error, Guarantees, Kind, PersistenceDomain, Region, Result, Site,
@@ -121,6 +121,8 @@ pub struct HostDir {
     shares_blocks: AtomicU8,
     /// See [`HostFs::largest_file`], once somebody has asked.
     largest_file: Mutex<Option<LargestFile>>,
+    /// Bytes of the longest target of a symbolic link, once somebody has asked for one that is not short; else 0.
+    longest_target: AtomicUsize,
 }
 
 /// What a path names, for calls that take a descriptor.
@@ -138,6 +140,10 @@ impl AsFd for Place<'_> {
         }
     }
 }
+
+/// Bytes of targets of symbolic links that all file systems take, and that none exceeds (`PATH_MAX`).
+const SHORT_TARGET: usize = 255;
+const LONGEST_TARGET: u64 = 4095;
 
 /// Values of [`HostDir::shares_blocks`].
 const UNKNOWN: u8 = 0;
@@ -191,6 +197,7 @@ impl HostDir {
             no_unnamed: AtomicBool::new(false),
             shares_blocks: AtomicU8::new(UNKNOWN),
             largest_file: Mutex::new(None),
+            longest_target: AtomicUsize::new(0),
         })
     }
 
@@ -338,23 +345,40 @@ impl HostDir {
 
     /// A file with a name that nobody knows, in the store's own folder.
     fn open_in_folder(&self) -> Result<(OwnedFd, Unnamed)> {
+        let folder = self.unnamed_folder()?;
+        let name = sys::random_name("")?;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
+        let shown = || format!("{HOME}/{UNNAMED}/{name}");
+        let fd = open_beneath(folder.as_fd(), name.as_bytes(), flags).or_fail("create", shown)?;
+        Ok((fd, Unnamed { folder, name, maker: rustix::process::getpid() }))
+    }
+
+    /// The folder of such files, which a recovery empties.
+    fn unnamed_folder(&self) -> Result<OwnedFd> {
         let path = [HOME, "/", UNNAMED].concat();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-        let folder = match open_beneath(self.root.as_fd(), path.as_bytes(), flags) {
+        match open_beneath(self.root.as_fd(), path.as_bytes(), flags) {
             Err(Errno::NOENT) => {
                 let home = self.open_fd(HOME.as_bytes(), flags)?;
                 match rustix::fs::mkdirat(&home, UNNAMED, Mode::RWXU) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(errno) => return Err(Error::new("mkdir", path, errno)),
                 }
-                self.open_fd(path.as_bytes(), flags)?
+                self.open_fd(path.as_bytes(), flags)
             }
-            opened => opened.or_fail("open", || path.as_str())?,
-        };
-        let name = sys::random_name("")?;
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
-        let fd = open_beneath(folder.as_fd(), name.as_bytes(), flags).or_fail("create", || format!("{path}/{name}"))?;
-        Ok((fd, Unnamed { folder, name, maker: rustix::process::getpid() }))
+            opened => opened.or_fail("open", || path.as_str()),
+        }
+    }
+
+    /// Whether the file system makes a symbolic link with a target of so many bytes. What else is in the way of that is
+    /// no matter.
+    fn makes_link(&self, folder: &OwnedFd, length: usize) -> bool {
+        let Ok(name) = sys::random_name("") else { return true };
+        match rustix::fs::symlinkat(&vec![b'x'; length][..], folder, name.as_bytes()) {
+            // What a crash leaves of it, a recovery removes.
+            Ok(()) => rustix::fs::unlinkat(folder, name.as_bytes(), AtFlags::empty()).is_ok(),
+            Err(errno) => errno != Errno::NAMETOOLONG,
+        }
     }
 
     #[cfg(test)]
@@ -397,6 +421,21 @@ impl HostFs for HostDir {
             FileSystem::Btrfs => 65_535,
             _ => u32::MAX,
         }
+    }
+
+    /// Linux does not tell, so links are made. What all file systems take is not tried.
+    fn takes_target(&self, length: usize) -> bool {
+        if length <= SHORT_TARGET {
+            return true;
+        }
+        // No lock: a child that is forked meanwhile would wait for it for ever.
+        let mut longest = self.longest_target.load(Ordering::Relaxed);
+        if longest == 0 {
+            let Ok(folder) = self.unnamed_folder() else { return true };
+            longest = largest(LONGEST_TARGET, |length| self.makes_link(&folder, length as usize)) as usize;
+            self.longest_target.store(longest, Ordering::Relaxed);
+        }
+        length <= longest
     }
 
     /// Only the superuser may set attributes that are not of users. Others stand for them that take as much room: what

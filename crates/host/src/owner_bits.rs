@@ -369,6 +369,10 @@ impl HostFs for OwnerBits {
         self.dir.most_links()
     }
 
+    fn takes_target(&self, length: usize) -> bool {
+        self.dir.takes_target(length)
+    }
+
     fn try_xattrs(&self, steps: &[(Vec<u8>, Option<Vec<u8>>)]) -> Result<()> {
         self.dir.try_xattrs(steps)
     }

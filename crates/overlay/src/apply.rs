@@ -135,6 +135,7 @@ impl<'a, 'v> Apply<'a, 'v> {
 
     fn place_all(&mut self, dir: &'a Dir, ino: Ino) -> Result<()> {
         self.placed.push((ino, dir));
+        self.undo.dirs.push((dir.upper.clone(), dir.count));
         let open = self.upper.dir(&dir.upper)?.ok_or_else(|| Error::unsound(&dir.upper, "it is not a directory"))?;
         for name in dir.plain.iter() {
             self.place_new(&open, ino, name, &join(&dir.upper, name))?;
@@ -269,7 +270,6 @@ impl<'a, 'v> Apply<'a, 'v> {
         let adopted = self.group.vfs.import(self.group.id, dir, name, &from);
         adopted.map_err(|error| Error::Store { path: show(path), error })?;
         self.adopted += 1;
-        self.undo.adopted.insert(path);
         Ok(())
     }
 

@@ -54,6 +54,8 @@ pub(crate) struct Dir {
     /// The one below.
     pub before: Option<Stat>,
     pub marks: Marks,
+    /// How many names the layer has in it, whiteouts too.
+    pub count: usize,
     /// What in it is new and no directory, has no other name, and is as the command has made it: very much, maybe.
     pub plain: Names,
     /// All else.
@@ -228,7 +230,7 @@ mod tests {
         let (upper, marks) = (Path::new(), Marks::default());
         let stat = stat(FileType::Directory, 1);
         let plain = Names::default();
-        Dir { upper, lower: None, from, stat, before: None, marks, plain, entries, is_whole: false }
+        Dir { upper, lower: None, from, stat, before: None, marks, count: 0, plain, entries, is_whole: false }
     }
 
     fn named(name: &str, node: Node) -> Entry {

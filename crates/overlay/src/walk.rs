@@ -43,6 +43,7 @@ pub(crate) fn read(upper: &Tree<'_>, lower: &Tree<'_>, index: Option<&OpenDir>, 
         stat: dir.stat(b"")?.ok_or_else(gone)?,
         before: lower.stat(b"")?,
         marks: reader.marks(&dir, b"")?,
+        count: 0,
         plain: Names::default(),
         entries: Vec::new(),
         is_whole: false,
@@ -50,7 +51,8 @@ pub(crate) fn read(upper: &Tree<'_>, lower: &Tree<'_>, index: Option<&OpenDir>, 
     let (files, hidden, asides, wrong) = Default::default();
     let plan = Plan { root, files, hidden, asides, wrong };
     let mut walk = Walk { upper, lower, reader, plan, numbers: HashMap::new() };
-    (walk.plan.root.plain, walk.plan.root.entries) = walk.entries(b"", Some(b""), &dir)?;
+    let root = walk.entries(b"", Some(b""), &dir)?;
+    (walk.plan.root.count, walk.plan.root.plain, walk.plan.root.entries) = root;
     if let Some(index) = index {
         walk.read_index(index)?;
     }
@@ -59,13 +61,15 @@ pub(crate) fn read(upper: &Tree<'_>, lower: &Tree<'_>, index: Option<&OpenDir>, 
 }
 
 impl Walk<'_> {
-    /// What is in a directory of the layer that is merged with `lower`.
-    fn entries(&mut self, upper: &[u8], lower: Option<&[u8]>, dir: &OpenDir) -> Result<(Names, Vec<Entry>)> {
+    /// What is in a directory of the layer that is merged with `lower`: how many names, what is plain, all else.
+    fn entries(&mut self, upper: &[u8], lower: Option<&[u8]>, dir: &OpenDir) -> Result<(usize, Names, Vec<Entry>)> {
         // One that is gone below is as one that was never there; who looks for the directory says so.
         let below = lower.map(|lower| self.lower.dir(lower)).transpose()?.flatten();
         let below = lower.zip(below.as_ref());
         let (mut plain, mut entries) = (Names::default(), Vec::new());
-        for (name, _) in dir.names()? {
+        let names = dir.names()?;
+        let count = names.len();
+        for (name, _) in names {
             let path = join(upper, &name);
             let stat = dir.stat(&name)?.ok_or_else(|| Error::unsound(&path, "it vanished while it was read"))?;
             if path == OWN_FOLDER {
@@ -80,7 +84,7 @@ impl Walk<'_> {
                 Is::Otherwise(node) => entries.push(Entry { name, node }),
             }
         }
-        Ok((plain, entries))
+        Ok((count, plain, entries))
     }
 
     fn look_at(
@@ -173,9 +177,9 @@ impl Walk<'_> {
         }
         let lower = there.filter(|_| from != From::Nowhere);
         let open = self.upper.dir(path)?.ok_or_else(|| Error::unsound(path, "it vanished while it was read"))?;
-        let (plain, entries) = deep(|| self.entries(path, lower.as_deref(), &open))?;
+        let (count, plain, entries) = deep(|| self.entries(path, lower.as_deref(), &open))?;
         let upper = path.to_vec();
-        Ok(Node::Dir(Box::new(Dir { upper, lower, from, stat, before, marks, plain, entries, is_whole: false })))
+        Ok(Node::Dir(Box::new(Dir { upper, lower, from, stat, before, marks, count, plain, entries, is_whole: false })))
     }
 
     fn file(

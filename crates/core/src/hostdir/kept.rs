@@ -42,10 +42,11 @@
 //!                          `──refused, crash──► undone   `──expired, no space, discarded──► dropped ──► gone
 //! ```
 //!
-//! The cost is that of what the group has changed: a `stat` and 136 bytes for each object, three syncs. Memory is
-//! bounded: of a group that changes more than [`MOST_NAMES`] names no undo is kept.
+//! The cost is that of what the group has changed: a `stat` and 136 bytes for each object, three syncs. In memory are
+//! ids, and a part of the objects at a time. To take back a group takes memory for all of it: of one that changes more
+//! than [`MOST_NAMES`] names no undo is kept.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -53,9 +54,9 @@ use wholly_host::{HostFs, Inode, Rename, Stat};
 
 use super::StoreInner;
 use super::joint::Neighbour;
-use super::names::{ANCHOR_FOLDER, ANCHORS, Kind, Object, ROOT, Set, id_name, id_of, join, names_in};
+use super::names::{ANCHOR_FOLDER, ANCHORS, Ids, Kind, Object, ROOT, Set, id_name, id_of, join, names_in};
 use super::parked::{
-    Base, FOLDER, Head, Known, LONGEST_NOTE, ParkedFile, ParkedId, Settled, Summary, UNFINISHED, Writing,
+    Base, FOLDER, Head, Known, LONGEST_NOTE, Outline, ParkedFile, ParkedId, Settled, Summary, UNFINISHED, Writing,
 };
 use super::parked::{path_of_kind, undo_path};
 use super::records::Baseline;
@@ -71,9 +72,12 @@ const MADE: &[u8] = b".made";
 /// The same, of what is being removed.
 const DROPPED: &[u8] = b".dropped";
 
-/// The most names of a group whose undo is kept: all of it is in memory once, some 600 bytes each. A directory that it
-/// has adopted with all that is in it is one name.
+/// The most names of a group whose undo is kept: all of it is in memory when it is taken back, some 600 bytes each. A
+/// directory that it has adopted with all that is in it is one name.
 const MOST_NAMES: u32 = 1 << 17;
+
+/// The objects that a group left that are in memory at a time, besides the directories that they are in.
+const AT_A_TIME: usize = 1024;
 
 /// How many states of one object are taken for the same, one after the other.
 const LONGEST_CHAIN: usize = 1024;
@@ -236,26 +240,11 @@ pub(super) fn lost(undo: &Summary) -> impl Iterator<Item = u64> + '_ {
     undo.moved().iter().filter(|(_, moves)| moves.gained.is_empty()).map(|(id, _)| *id)
 }
 
-/// Whether it gives an object other content or attributes.
-fn is_changed(undo: &Summary, id: u64) -> bool {
-    undo.contents.contains_key(&id) || undo.sets.get(&id).is_some_and(|(set, _)| *set != Set::default())
-}
-
-/// How many changes people would count.
-fn changes_of(undo: &Summary) -> u64 {
-    let of_names = |id: &u64| undo.moved().contains_key(id);
-    let is_set = |(id, (set, _)): &(&u64, &(Set, Option<i64>))| {
-        (*set != Set::default() || undo.contents.contains_key(id)) && !of_names(id)
-    };
-    let only_content = undo.contents.keys().filter(|id| !of_names(id) && !undo.sets.contains_key(id)).count();
-    (undo.names().len() + undo.sets.iter().filter(is_set).count() + only_content) as u64
-}
-
 /// The kept undo of a store, the oldest first.
 pub fn list(host: &dyn HostFs) -> Result<Vec<KeptUndo>> {
     let mut all = Vec::new();
     for id in ids(host, KEPT)? {
-        let read = ParkedFile::read(host, &kept_path(id))
+        let read = Outline::read(host, &kept_path(id))
             .and_then(|undo| Ok((undo, ParkedFile::head_of(host, &made_path(id))?.0)));
         let nothing = KeptUndo {
             id: ParkedId(id),
@@ -267,11 +256,11 @@ pub fn list(host: &dyn HostFs) -> Result<Vec<KeptUndo>> {
             damage: None,
         };
         match read {
-            Ok((undo, made)) => all.push(KeptUndo {
-                note: undo.head.note.clone(),
-                committed_ns: undo.head.parked_ns,
-                expires_ns: undo.head.expires_ns,
-                changes: changes_of(&undo.summary),
+            Ok(((head, undo), made)) => all.push(KeptUndo {
+                note: head.note,
+                committed_ns: head.parked_ns,
+                expires_ns: head.expires_ns,
+                changes: undo.changes(),
                 bytes: made.bytes,
                 ..nothing
             }),
@@ -343,11 +332,11 @@ impl StoreInner {
         if names > MOST_NAMES {
             return Ok(Err(format!("it has changed {names} names, and {MOST_NAMES} are allowed")));
         }
-        let undo = ParkedFile::read(host, &undo_path(id))?;
+        let (head, undo) = Outline::read(host, &undo_path(id))?;
         let stat = |path: &[u8]| host.stat(path).map_err(|error| failed(path, error));
         let mut bytes = stat(&undo_path(id))?.allocated;
-        let mut held = BTreeSet::new();
-        for id in lost(&undo.summary) {
+        let mut held = Ids::default();
+        for id in undo.lost() {
             let path = held_path(id);
             let stat = match host.stat(&path) {
                 // It has another name, which the store knows.
@@ -359,7 +348,7 @@ impl StoreInner {
                 Kind::Directory => bytes += self.bytes_below(&path)?,
                 // By its other names, which the store does not know, another program may change it, and then what is
                 // put back would overwrite that.
-                _ if stat.nlink > 1 && is_changed(&undo.summary, id) => {
+                _ if stat.nlink > 1 && undo.is_changed(id) => {
                     return Ok(Err("it has changed a file and removed one of several of its names".into()));
                 }
                 _ => bytes += stat.allocated,
@@ -368,32 +357,40 @@ impl StoreInner {
         if bytes > keeping.keep.most_bytes {
             return Ok(Err(format!("it would take {bytes} bytes, and {} are allowed", keeping.keep.most_bytes)));
         }
-        let Some(mut made) = self.made_by(&undo.summary, &held, keeping)? else {
-            return Ok(Err("another program has changed what the group has made".into()));
-        };
-        made.parts.clone_from(&keeping.parts);
         let write = || {
-            self.write_made(&undo.head, &made, (bytes, target))?;
+            let add = |writing: &mut Writing| self.add_made(writing, &undo, &held, keeping);
+            if !self.write_made(&head, (bytes, target), add)? {
+                return Ok(false);
+            }
             // Invariant 1.
             let kept = kept_path(id);
             host.rename(site::UNDO_RENAME, &undo_path(id), &kept, Rename::Replace)
                 .map_err(|error| failed(&kept, error))?;
-            self.sync_parked(site::UNDO_END)
+            self.sync_parked(site::UNDO_END).map(|()| true)
         };
-        write().inspect_err(|error| {
+        let is_kept = write().inspect_err(|error| {
             // A sync that failed leaves open whether the undo is kept.
             if !matches!(error, Error::Poisoned(_)) {
                 _ = host.unlink(site::PARK_REMOVE, &made_path(id));
             }
         })?;
-        self.names.with(|state| state.held.extend(held));
-        self.expires_at(undo.head.expires_ns);
+        if !is_kept {
+            return Ok(Err("another program has changed what the group has made".into()));
+        }
+        self.names.with(|state| state.held.extend(held.iter()));
+        self.expires_at(head.expires_ns);
         self.leave_room_for_others(Some(id))?;
         Ok(Ok(()))
     }
 
-    /// Writes what a group left, by the head of its undo. It survives when this returns.
-    fn write_made(&self, of: &Head, made: &Summary, (bytes, home_below): (u64, u64)) -> Result<()> {
+    /// Writes what a group left, by the head of its undo. It survives when this returns; unless `add` gives `false`:
+    /// then nothing is written.
+    fn write_made(
+        &self,
+        of: &Head,
+        (bytes, home_below): (u64, u64),
+        add: impl FnOnce(&mut Writing) -> Result<bool>,
+    ) -> Result<bool> {
         let host = &*self.host;
         let path = made_path(of.id);
         let unfinished = [&path, UNFINISHED].concat();
@@ -401,13 +398,19 @@ impl StoreInner {
             let times = (host.now_ns(), of.expires_ns);
             let mut writing = Writing::new(host, &unfinished, (self.log.volume_id(), of.id, &of.note), times)?;
             writing.is_about(bytes, home_below);
-            writing.add(made)?;
+            if !add(&mut writing)? {
+                return Ok(false);
+            }
             writing.finish()?;
             host.rename(site::UNDO_RENAME, &unfinished, &path, Rename::Replace)
                 .map_err(|error| host_error(error, &path))?;
-            self.sync_parked(site::UNDO_SYNC)
+            self.sync_parked(site::UNDO_SYNC).map(|()| true)
         };
-        write().inspect_err(|_| _ = host.unlink(site::PARK_REMOVE, &unfinished))
+        let written = write();
+        if !matches!(written, Ok(true)) {
+            _ = host.unlink(site::PARK_REMOVE, &unfinished);
+        }
+        written
     }
 
     /// The groups below `target` are written back, and one that was undone is among them: notes in which state its
@@ -427,11 +430,11 @@ impl StoreInner {
     /// Removes the anchors of what has its name again, durably: a later pass would give it another time of change.
     fn clear_anchors(&self, undo: &Summary) -> Result<()> {
         let is_idle = |object: &Object| {
-            let is_elsewhere = object.home().is_some_and(|home| home.0 != ANCHORS);
+            let is_elsewhere = object.home().is_some_and(|home| home.dir() != ANCHORS);
             object.hangs[0] && object.kind != Kind::Directory && is_elsewhere
         };
         let idle: Vec<u64> = self.names.with(|state| {
-            let is_idle = |id: &u64| !state.held.contains(id) && state.objects.get(id).is_some_and(is_idle);
+            let is_idle = |id: &u64| !state.held.contains(*id) && state.objects.get(id).is_some_and(is_idle);
             undo.objects.keys().copied().filter(is_idle).collect()
         });
         for &id in &idle {
@@ -469,7 +472,7 @@ impl StoreInner {
                 made.objects.insert(object, Known::Settled(Box::new(Settled { stat, place, base })));
             }
         }
-        self.write_made(&undo.head, &made, (0, target))
+        self.write_made(&undo.head, (0, target), |writing| writing.add(&made).map(|()| true)).map(drop)
     }
 
     /// Invariant 7: the tail comes to where it was about to be. What says so survives already.
@@ -494,13 +497,26 @@ impl StoreInner {
         }
     }
 
-    /// What the group left, as it lies on the host. `None` where that is not there.
-    fn made_by(&self, undo: &Summary, held: &BTreeSet<u64>, keeping: &Keeping) -> Result<Option<Summary>> {
-        let mut made = Summary::default();
-        let named = undo.names().iter().flat_map(|((dir, _), (_, after))| [*dir, *after]);
-        let changed = undo.contents.keys().chain(undo.sets.keys()).copied();
-        let named = named.chain(changed).chain(lost(undo));
-        let mut todo: Vec<u64> = named.filter(|id| *id != 0 && !held.contains(id)).collect();
+    /// Adds what the group left, as it lies on the host, a part at a time. `false` where that is not there.
+    fn add_made(&self, writing: &mut Writing, undo: &Outline, held: &Ids, keeping: &Keeping) -> Result<bool> {
+        let (mut part, mut room) = (Summary::default(), AT_A_TIME);
+        part.parts.clone_from(&keeping.parts);
+        for id in undo.objects().iter().filter(|id| !held.contains(*id)) {
+            if !self.find_made_by(&mut part, undo, id, keeping)? {
+                return Ok(false);
+            }
+            room -= 1;
+            if room == 0 {
+                writing.add(&std::mem::take(&mut part))?;
+                room = AT_A_TIME;
+            }
+        }
+        writing.add(&part).map(|()| true)
+    }
+
+    /// Adds one object, with the directories that it is in.
+    fn find_made_by(&self, made: &mut Summary, undo: &Outline, id: u64, keeping: &Keeping) -> Result<bool> {
+        let mut todo = vec![id];
         while let Some(id) = todo.pop() {
             if made.objects.contains_key(&id) {
                 continue;
@@ -509,31 +525,29 @@ impl StoreInner {
                 ROOT => Some((Vec::new(), (0, [].into()), None)),
                 _ => Some((state.host_path(id)?, state.objects.get(&id)?.place()?.clone(), state.inode_of(id))),
             });
-            let Some((path, place, inode)) = known else { return Ok(None) };
+            let Some((path, place, inode)) = known else { return Ok(false) };
             let stat = match self.host.stat(&path) {
                 Ok(stat) if inode.is_none_or(|inode| inode == stat.inode()) => stat,
                 Err(error) if !matches!(error.errno, Errno::NOENT | Errno::NOTDIR) => {
                     return Err(host_error(error, &path));
                 }
-                _ => return Ok(None),
+                _ => return Ok(false),
             };
             if place.0 != 0 {
                 todo.push(place.0);
             }
-            if let Some((set, _)) = undo.sets.get(&id).filter(|_| Kind::of(stat.mode) == Kind::Directory) {
+            if let Some(xattrs) = undo.xattrs.get(&id).filter(|_| Kind::of(stat.mode) == Kind::Directory) {
                 let mut now = Set::default();
-                for name in set.xattrs.keys() {
+                for name in xattrs {
                     let value = self.host.get_xattr(&path, name).map_err(|error| host_error(error, &path))?;
                     now.xattrs.insert(name.clone(), value.map(Into::into));
                 }
-                if !now.xattrs.is_empty() {
-                    made.sets.insert(id, (now, None));
-                }
+                made.sets.insert(id, (now, None));
             }
             let base = keeping.restores.get(&id).map(|before| Base::Stat(*before));
             made.objects.insert(id, Known::Settled(Box::new(Settled { stat, place, base })));
         }
-        Ok(Some(made))
+        Ok(true)
     }
 
     /// Bytes of all that is in a directory, and of itself.
@@ -623,15 +637,15 @@ impl StoreInner {
         if hanging.is_empty() && (kept.is_empty() || is_back) {
             return Ok(());
         }
-        let mut held = BTreeSet::new();
+        let mut held = Ids::default();
         for id in kept {
-            match ParkedFile::read(host, &kept_path(id)) {
-                Ok(undo) => held.extend(lost(&undo.summary)),
+            match Outline::read(host, &kept_path(id)) {
+                Ok((_, undo)) => held.extend(undo.lost()),
                 // Nobody knows what it holds.
                 Err(_) => held.extend(hanging.iter().map(|name| id_of(name))),
             }
         }
-        self.names.with(|state| state.held.extend(held));
+        self.names.with(|state| state.held.extend(held.iter()));
         self.leave_room_for_others(None)
     }
 
@@ -668,9 +682,9 @@ impl StoreInner {
     fn drop_rest(&self, id: u64) -> Result<()> {
         let dropped = path_of_kind(id, DROPPED);
         // What cannot be read holds nothing that could be told; the anchors go at the next open.
-        if let Ok(undo) = ParkedFile::read(&*self.host, &dropped) {
-            for id in lost(&undo.summary) {
-                self.names.with(|state| state.held.remove(&id));
+        if let Ok((_, undo)) = Outline::read(&*self.host, &dropped) {
+            for id in undo.lost() {
+                self.names.with(|state| state.held.remove(id));
                 let path = held_path(id);
                 match self.host.stat(&path) {
                     Ok(stat) if Kind::of(stat.mode) == Kind::Directory => {

@@ -89,6 +89,12 @@ impl Wishes {
         })
     }
 
+    /// How many blocks from `block` on are to have space.
+    pub fn reserved_from(&self, block: u64) -> u64 {
+        let reserved = self.in_range(block..u64::MAX).filter(|(_, wish)| wish.reserves());
+        reserved.map(|(blocks, _)| blocks.end - blocks.start).sum()
+    }
+
     /// The first block at or behind `block` that is zeroed, and where that ends.
     pub fn next_zeroed(&self, block: u64) -> Option<Range<u64>> {
         self.in_range(block..u64::MAX).find(|(_, wish)| wish.zeroes()).map(|(blocks, _)| blocks)

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{BLANKS, Ids, Kind, Names, Object, ROOT, State, id_name};
+use super::{BLANKS, Home, Ids, Kind, Names, Object, ROOT, State};
 use crate::sync::Ordering;
 
 /// Calls that may have objects in hand.
@@ -102,7 +102,7 @@ impl State {
 
     /// Whether this is one of them.
     pub fn is_idle_on_anchor(&self, id: u64, tail: u64) -> bool {
-        let object = self.objects.get(&id).filter(|object| object.hangs[0] && !self.held.contains(&id));
+        let object = self.objects.get(&id).filter(|object| object.hangs[0] && !self.held.contains(id));
         object.is_some_and(|object| !object.is_used(tail) && !self.callers.have(object)) && !self.is_claimed(id)
     }
 
@@ -116,7 +116,7 @@ impl State {
     /// Whether this is one of them. A pass that takes its bytes home, or its time, has it open.
     pub fn is_spent_blank(&self, id: u64, target: u64) -> bool {
         let Some(object) = self.objects.get(&id) else { return false };
-        let hangs = object.hangs[1] && object.home().is_some_and(|home| home.0 == BLANKS && *home.1 == *id_name(id));
+        let hangs = object.hangs[1] && object.home() == Some(Home::Folder(BLANKS));
         // Of what was adopted nobody has told that he made it.
         let came = if object.is_born() { object.made } else { object.last };
         let is_made = came != 0 && came < target;
@@ -184,7 +184,7 @@ impl State {
             if kept.insert(id)
                 && let Some(object) = self.objects.get(&id)
             {
-                todo.extend([object.place(), object.home()].into_iter().flatten().map(|place| place.0));
+                todo.extend(object.place().map(|place| place.0).into_iter().chain(object.home().map(Home::dir)));
             }
         }
     }

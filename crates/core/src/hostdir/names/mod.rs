@@ -60,7 +60,7 @@ use bytes::NameBytes;
 use claims::Claims;
 pub(super) use claims::{Held, Wanted};
 use forget::Callers;
-pub(super) use object::{Kind, Moment, Object, Place};
+pub(super) use object::{Home, Kind, Moment, Object, Place};
 use objects::Objects;
 pub(super) use packed::{Ids, Packed};
 pub(super) use private::Change;
@@ -129,7 +129,7 @@ pub(crate) struct State {
     /// What a provisional group removes, and what it is undone with.
     pub kept: Ids,
     /// What hangs on an anchor, or goes back there, for the [undo that is kept](super::kept).
-    pub held: BTreeSet<u64>,
+    pub held: Ids,
     /// Directories that a group had adopted, with all that is in them, and that is undone.
     pub undone: BTreeSet<u64>,
     /// The next id of an object.
@@ -178,14 +178,14 @@ impl State {
                 register.is_some_and(|register| register.newest() != id)
             };
             let object = self.objects.get(&id).expect("an inode in the table has an object");
-            let named = known(object.place());
+            let (named, home_name) = (known(object.place()), object.home().and_then(Home::name));
             // Where the log says nothing of its names, a bystander may have moved it. What a pass is about to take
             // away, without giving it another name, is no home for long.
-            let home = known(object.home()) && (named || !ends(object.home()));
+            let home = known(home_name) && (named || !ends(home_name));
             self.see(id);
             let object = self.objects.get_mut(&id).expect("it was just there");
             object.is_fixed_as(stat);
-            if !home && object.home().is_none_or(|home| home.0 != ANCHORS) {
+            if !home && object.home().is_none_or(|home| home.dir() != ANCHORS) {
                 object.set_home(place.clone());
             }
             if !named {
@@ -402,8 +402,10 @@ impl State {
             BLANKS => return Some(BLANK_FOLDER.to_vec()),
             _ => {}
         }
-        let (dir, name) = self.objects.get(&id)?.home()?;
-        Some(join(&self.host_path(*dir)?, name))
+        match self.objects.get(&id)?.home()? {
+            Home::Name((dir, name)) => Some(join(&self.host_path(*dir)?, name)),
+            Home::Folder(folder) => Some(join(&self.host_path(folder)?, &id_name(id))),
+        }
     }
 
     /// The same; `None` also for what a running group has staged, which is its own.
@@ -432,7 +434,7 @@ impl State {
     /// For calls on the object that lies at `path`, its home, whatever has taken its place.
     pub fn object_at<'p>(&self, id: u64, path: &'p [u8]) -> At<'p> {
         let home = self.objects.get(&id).and_then(Object::home);
-        At { path, dir: home.and_then(|(dir, _)| self.inode_of(*dir)), inode: self.inode_of(id) }
+        At { path, dir: home.and_then(|home| self.inode_of(home.dir())), inode: self.inode_of(id) }
     }
 
     /// A path for messages: as everybody sees the object.
@@ -493,7 +495,7 @@ impl State {
         if before != 0
             && before != object
             && let Some(lost) = self.objects.get(&before)
-            && lost.home().is_some_and(|home| home.0 == dir && *home.1 == *name)
+            && lost.home().and_then(Home::name).is_some_and(|home| home.0 == dir && *home.1 == *name)
         {
             // A name of which no group says anything is at home.
             let other = lost.place().cloned().filter(|place| self.register(place.0, &place.1).is_none());
@@ -512,19 +514,25 @@ impl State {
 
     /// The host has `object` at this place, among others perhaps.
     pub fn lie(&mut self, object: u64, place: Name) {
-        let by_inode = &mut self.by_inode;
+        self.tell_home(object, |lies| lies.set_home(Some(place)));
+    }
+
+    /// The host has `object` where `tell` says.
+    fn tell_home(&mut self, object: u64, tell: impl FnOnce(&mut Object)) {
         if let Some(lies) = self.objects.get_mut(&object) {
-            lies.set_home(Some(place));
-            lies.inode().map(|inode| by_inode.insert(inode, object));
+            tell(lies);
+            if let Some(inode) = lies.inode() {
+                self.by_inode.insert(inode, object);
+            }
         }
     }
 
     /// The host has `object` in one of the store's own folders, which is no name that anybody sees.
     pub fn hang(&mut self, id: u64, folder: u64) {
-        self.lie(id, (folder, id_name(id).into()));
-        if let Some(object) = self.objects.get_mut(&id) {
+        self.tell_home(id, |object| {
+            object.set_hanging(folder);
             object.count_hanging(folder, true);
-        }
+        });
     }
 
     /// It hangs there no more.
@@ -538,7 +546,7 @@ impl State {
     pub fn fall(&mut self, id: u64) {
         self.unhang(id, ANCHORS);
         if let Some(object) = self.objects.get_mut(&id)
-            && object.home().is_some_and(|home| home.0 == ANCHORS)
+            && object.home().is_some_and(|home| home.dir() == ANCHORS)
         {
             // It has another one, which nobody has told the store.
             object.set_home(None);
@@ -685,7 +693,7 @@ impl State {
 
     /// The name by which the host has an object, where groups have left it that.
     fn name_at_home(&self, id: u64) -> Option<Name> {
-        let (dir, name) = self.objects.get(&id)?.home()?;
+        let (dir, name) = self.objects.get(&id)?.home()?.name()?;
         let stays = self.register(*dir, name).is_none_or(|register| register.newest() == id);
         (stays && *dir != ANCHORS && *dir != BLANKS).then(|| (*dir, name.clone()))
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use super::attributes::Sets;
-use super::{BLANKS, Name};
+use super::{ANCHORS, BLANKS, Name};
 use crate::hostdir::file::File;
 use crate::hostdir::records::{Baseline, Birth};
 use crate::rules::{DIRECTORY, REGULAR, SYMLINK, TYPE};
@@ -66,6 +66,44 @@ impl Moment {
 /// Where an object is, if it has a name.
 pub(crate) type Place = Option<Name>;
 
+/// A place where the host has an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Home<'o> {
+    /// A name of the store; or one in a folder of the store's own that is not the object's.
+    Name(&'o Name),
+    /// In this folder of the store's own, under the object's [`id_name`](super::id_name).
+    Folder(u64),
+}
+
+impl<'o> Home<'o> {
+    /// The directory that it is in.
+    pub fn dir(self) -> u64 {
+        match self {
+            Home::Name((dir, _)) => *dir,
+            Home::Folder(folder) => folder,
+        }
+    }
+
+    pub fn name(self) -> Option<&'o Name> {
+        match self {
+            Home::Name(name) => Some(name),
+            Home::Folder(_) => None,
+        }
+    }
+}
+
+/// Where [`Object::home`] is told. What hangs in a folder of the store's own has no bytes of a name for that: a group
+/// may adopt, or remove, a million files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lies {
+    /// At its [name](Object::name).
+    Name,
+    /// At the [other](Object::other) place, or nowhere.
+    Other,
+    Anchored,
+    Blank,
+}
+
 /// The same, with all times so much later.
 fn moved(birth: &Birth, by: i64) -> Birth {
     let moved = |ns: i64| ns.wrapping_add(by);
@@ -88,9 +126,9 @@ pub(crate) struct Object {
     name: Place,
     /// Whether that is its committed name.
     is_placed: bool,
-    /// Whether the host has it there.
-    is_home: bool,
-    /// A place where the host has it, if that is not its committed name.
+    /// Where the host has it.
+    lies: Lies,
+    /// A name by which the host has it, if that is not its committed name.
     other: Option<Box<Name>>,
     /// What a group made it as, with all times after `born_ns`: so it is shared by many.
     birth: Option<Arc<Birth>>,
@@ -152,7 +190,7 @@ impl Object {
             inode: inode.unwrap_or_default(),
             known: true,
             is_placed: home.is_some(),
-            is_home: home.is_some(),
+            lies: if home.is_some() { Lies::Name } else { Lies::Other },
             name: home,
             other: None,
             birth: None,
@@ -226,13 +264,21 @@ impl Object {
 
     /// It has this committed name from now on. Where the host has it stays the same.
     pub fn set_place(&mut self, place: Place) {
-        let home = self.home().cloned();
+        let (lies, home) = (self.lies, self.home().and_then(Home::name).cloned());
         self.set_both(place, home);
+        if matches!(lies, Lies::Anchored | Lies::Blank) {
+            self.lies = lies;
+        }
     }
 
     /// A place where the host has it.
-    pub fn home(&self) -> Option<&Name> {
-        if self.is_home { self.name.as_ref() } else { self.other.as_deref() }
+    pub fn home(&self) -> Option<Home<'_>> {
+        match self.lies {
+            Lies::Name => self.name.as_ref().map(Home::Name),
+            Lies::Other => self.other.as_deref().map(Home::Name),
+            Lies::Anchored => Some(Home::Folder(ANCHORS)),
+            Lies::Blank => Some(Home::Folder(BLANKS)),
+        }
     }
 
     /// The host has it here from now on.
@@ -241,13 +287,18 @@ impl Object {
         self.set_both(place, home);
     }
 
+    /// The host has it in this folder of the store's own from now on.
+    pub(super) fn set_hanging(&mut self, folder: u64) {
+        self.set_home(None);
+        self.lies = if folder == BLANKS { Lies::Blank } else { Lies::Anchored };
+    }
+
     /// One of very many has one name, or two that are the same.
     fn set_both(&mut self, place: Place, home: Place) {
         self.is_placed = place.is_some();
-        self.is_home = home.is_some() && (home == place || place.is_none());
-        (self.name, self.other) = match self.is_home {
-            true => (home, None),
-            false => (place, home.map(Box::new)),
+        (self.lies, self.name, self.other) = match home.is_some() && (home == place || place.is_none()) {
+            true => (Lies::Name, home, None),
+            false => (Lies::Other, place, home.map(Box::new)),
         };
     }
 
@@ -313,21 +364,40 @@ mod tests {
     fn a_name_and_a_home_are_told_apart() {
         let name = |dir: u64, name: &str| Some((dir, name.as_bytes().into()));
         let mut object = Object::settled(Kind::Regular, (7, 8), name(1, "a"));
-        assert_eq!((object.place(), object.home()), (name(1, "a").as_ref(), name(1, "a").as_ref()));
+        let both = |object: &Object| {
+            let home = object.home().map(|home| home.name().cloned().unwrap_or((home.dir(), [].into())));
+            (object.place().cloned(), home)
+        };
+        assert_eq!(both(&object), (name(1, "a"), name(1, "a")));
         object.set_place(name(1, "b"));
-        assert_eq!((object.place(), object.home()), (name(1, "b").as_ref(), name(1, "a").as_ref()));
+        assert_eq!(both(&object), (name(1, "b"), name(1, "a")));
         object.set_home(name(1, "b"));
         assert!(object.other.is_none(), "it is told once");
         object.set_place(None);
-        assert_eq!((object.place(), object.home()), (None, name(1, "b").as_ref()));
+        assert_eq!(both(&object), (None, name(1, "b")));
         assert!(object.other.is_none(), "what loses its name takes no more memory");
         object.set_place(name(1, "d"));
-        assert_eq!((object.place(), object.home()), (name(1, "d").as_ref(), name(1, "b").as_ref()));
+        assert_eq!(both(&object), (name(1, "d"), name(1, "b")));
         object.set_place(None);
         object.set_home(None);
-        assert_eq!((object.place(), object.home()), (None, None));
+        assert_eq!(both(&object), (None, None));
         object.set_place(name(1, "c"));
-        assert_eq!((object.place(), object.home()), (name(1, "c").as_ref(), None));
+        assert_eq!(both(&object), (name(1, "c"), None));
+        for folder in [ANCHORS, BLANKS] {
+            object.set_hanging(folder);
+            assert_eq!(both(&object), (name(1, "c"), name(folder, "")));
+            object.set_place(None);
+            assert_eq!(both(&object), (None, name(folder, "")));
+            object.set_place(name(1, "e"));
+            assert_eq!(both(&object), (name(1, "e"), name(folder, "")));
+            assert!(object.other.is_none(), "what hangs has no name for that");
+            object.set_home(name(1, "e"));
+            assert_eq!(both(&object), (name(1, "e"), name(1, "e")));
+            object.set_hanging(folder);
+            object.set_home(None);
+            assert_eq!(both(&object), (name(1, "e"), None));
+            object.set_place(name(1, "c"));
+        }
     }
 
     #[test]

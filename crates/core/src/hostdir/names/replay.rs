@@ -12,7 +12,7 @@ use wholly_host::{HostFs, Stat};
 use super::TYPE;
 use super::{
     ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Change, Kind, Name, NameBytes, Object, ROOT, Register, Set, State,
-    Strange, id_of, join, mark_of,
+    Strange, id_name, id_of, join, mark_of,
 };
 use crate::error::{Error, Result};
 use crate::hostdir::records::{Birth, Identity, Value};
@@ -210,7 +210,10 @@ impl NameReplay {
                     && object.home().is_none()
                     && object.kind == Kind::of(stat.mode)
                 {
-                    object.set_home(Some((dir, name.clone())));
+                    match matches!(dir, ANCHORS | BLANKS) && *name == *id_name(id) {
+                        true => object.set_hanging(dir),
+                        false => object.set_home(Some((dir, name.clone()))),
+                    }
                     object.set_inode(Some(stat.inode()));
                     object.known = true;
                     object.unsure = object.is_born();
@@ -319,7 +322,7 @@ impl NameReplay {
                 one.from = names().map(of).find(|(dir, name)| checksum(*dir, name) == mark);
                 continue;
             }
-            let home = self.state.objects.get(&id).and_then(|object| object.home().cloned());
+            let home = self.state.objects.get(&id).and_then(|object| object.home()?.name().cloned());
             if let Some(home) = home.filter(|home| home.0 != ANCHORS && home.0 != BLANKS) {
                 (one.from, one.instead) = (Some(home), id);
                 continue;

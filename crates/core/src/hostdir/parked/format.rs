@@ -1,5 +1,6 @@
 //! A parked group on media: see `docs/format.md`.
 
+mod outline;
 mod read;
 
 use std::collections::HashSet;
@@ -19,6 +20,7 @@ use crate::hostdir::names::{Ids, join};
 use crate::log::checksum::{PIECE, checksum, payload_checksum, segment_seed};
 use crate::log::layout::EntryKind;
 use crate::site;
+pub(crate) use outline::Outline;
 pub(crate) use read::ParkedFile;
 use read::Reading;
 
@@ -522,6 +524,10 @@ mod tests {
         }
     }
 
+    fn settled_at(name: &[u8]) -> Settled {
+        Settled { stat: Stat::default(), place: (ROOT, name.into()), base: None }
+    }
+
     /// Something of everything: `d/a` is written to and moves to the new directory `n`, in which a file is made.
     fn summary() -> Summary {
         let mut summary = Summary::default();
@@ -677,6 +683,34 @@ mod tests {
             writing.finish().unwrap();
             let again = ParkedFile::read(&*host, b"parked").unwrap();
             assert_eq!(again.summary.names(), summary.names(), "{short} names");
+            let (_, outline) = Outline::read(&*host, b"parked").unwrap();
+            assert_eq!(outline.changes(), summary.names().len() as u64);
+        }
+    }
+
+    #[test]
+    fn an_outline_says_what_the_whole_does() {
+        let mut summary = summary();
+        let gone = Settled { stat: Stat { ino: 13, mode: 0o100644, ..Stat::default() }, ..settled_at(b"z") };
+        summary.objects.insert(50, Known::Settled(Box::new(gone)));
+        summary.add_name((ROOT, b"z"[..].into()), 50, 0);
+        let world = wholly_sim::World::new(wholly_sim::SimConfig::disk());
+        let host = world.host();
+        let mut writing = Writing::new(&*host, b"parked", (&[9; 16], 7, "note"), (1, 2)).unwrap();
+        writing.add(&summary).unwrap();
+        writing.finish().unwrap();
+        let (head, outline) = Outline::read(&*host, b"parked").unwrap();
+        assert_eq!((head.id, outline.changes()), (7, 5));
+        assert!(outline.lost().eq([50]) && outline.objects().iter().eq([ROOT, 20, 30, 40, 41, 50]));
+        assert!([20, 41].into_iter().all(|id| outline.is_changed(id)) && !outline.is_changed(50));
+        assert_eq!(outline.xattrs[&20], [b"user.a", b"user.b"]);
+        let file = host.open(b"parked", true).unwrap();
+        for at in head.catalogue..head.catalogue + head.catalogue_length {
+            let mut byte = [0];
+            file.read_at(at, &mut byte).unwrap();
+            file.write_at(site::PARK_WRITE, at, &[byte[0] ^ 0x10]).unwrap();
+            assert!(Outline::read(&*host, b"parked").is_err(), "byte {at}");
+            file.write_at(site::PARK_WRITE, at, &byte).unwrap();
         }
     }
 

@@ -40,7 +40,7 @@ mod summary;
 pub use changes::{Change, Review, Side, What, XattrChange};
 pub(super) use find::Finder;
 pub(super) use folder::{path_of_kind, undo_path};
-pub(super) use format::{Head, ParkedFile, Writing, is_readable, path_of};
+pub(super) use format::{Head, Outline, ParkedFile, Writing, is_readable, path_of};
 pub(super) use summary::{Base, Content, Known, LARGEST_SUM, Piece, Settled, Summary, runs};
 
 pub use wholly_error::{Mismatch, ParkedId};

@@ -266,6 +266,7 @@ impl Running {
             if !self.who.is_superuser() && (birth.uid != self.who.uid() || !self.who.is_in(birth.gid)) {
                 return refused(At::Path(&path), rustix::io::Errno::PERM);
             }
+            self.check_target(At::Path(&path), &birth.target)?;
             let birth = Birth { btime_ns: now, atime_ns: now, mtime_ns: now, ..(**birth).clone() };
             let (kind, mode) = (Kind::of(birth.mode), birth.mode);
             let new = self.bear_nameless(birth)?;

@@ -94,7 +94,7 @@ impl StoreInner {
     pub(super) fn settle(&self, id: u64) -> Result<()> {
         // First the directories that it is in: they get others with it, and are compared when it is looked for.
         let is_found = |dir: &u64| !matches!(*dir, ROOT | ANCHORS | BLANKS);
-        let above = self.names.with(|state| Some(state.objects.get(&id)?.home()?.0).filter(is_found));
+        let above = self.names.with(|state| Some(state.objects.get(&id)?.home()?.dir()).filter(is_found));
         if let Some(dir) = above {
             self.settle(dir)?;
         }

@@ -119,6 +119,7 @@ impl Running {
             Some(_) => Err(Error::Exists(at.show())),
             None => Ok(Wanted::default()),
         };
+        self.check_target(at, &birth.target)?;
         let (last, _) = self.claim_last(at, exists)?;
         self.promise_name(&last.name)?;
         let (birth, lists) = self.inherited(last.dir, birth)?;
@@ -126,6 +127,14 @@ impl Running {
         self.hand_down(id, lists)?;
         self.name(&last, 0, id, self.store.host.now_ns())?;
         Ok(id)
+    }
+
+    /// Refuses a symbolic link whose target is longer than the host takes.
+    pub(super) fn check_target(&self, at: At<'_>, target: &[u8]) -> Result<()> {
+        match self.store.host.takes_target(target.len()) {
+            true => Ok(()),
+            false => refused(at, Errno::NAMETOOLONG),
+        }
     }
 
     /// Makes an object that has no name.

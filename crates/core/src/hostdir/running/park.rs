@@ -382,7 +382,7 @@ impl Running {
 
     /// What is held for a kept undo counts as made by the group that gives it a name.
     fn held(&self, id: u64) -> Result<Option<Known>> {
-        let path = self.store.names.with(|state| state.host_path(id).filter(|_| state.held.contains(&id)));
+        let path = self.store.names.with(|state| state.host_path(id).filter(|_| state.held.contains(id)));
         let Some(path) = path else { return Ok(None) };
         let Stat { mode, uid, gid, rdev, btime_ns, atime_ns, mtime_ns, .. } =
             self.store.host.stat(&path).map_err(|error| host_error(error, &path))?;

@@ -46,7 +46,7 @@ impl Running {
         self.check_whole()?;
         let i = self.join(inner)?;
         if how.reserves() {
-            self.promise_space(inner, length)?;
+            self.promise_space(inner, offset, end)?;
         }
         if how.zeroes() {
             inner.set_sparse();
@@ -70,10 +70,20 @@ impl Running {
         Ok(())
     }
 
-    /// Space for all the bytes, beside what the file has: the rest may lie elsewhere in it.
-    fn promise_space(&mut self, inner: &Inner, length: u64) -> Result<()> {
-        let has = inner.home().map_or(Ok(0), |home| home.stat().map(|stat| stat.allocated))?;
-        self.promise(Promise::bytes(length.saturating_sub(has)), &inner.path)
+    /// Space for those of the bytes that lie in holes at home. What has space there and was never written may count as
+    /// a hole.
+    fn promise_space(&mut self, inner: &Inner, offset: u64, end: u64) -> Result<()> {
+        /// How many runs of data are looked for: what lies after them counts as a hole.
+        const MOST: usize = 1024;
+        let (mut missing, mut at) = (end - offset, offset);
+        if let Some(home) = inner.home() {
+            for _ in 0..MOST {
+                let Some(data) = home.next_data(at)?.filter(|data| *data < end) else { break };
+                at = home.next_hole(data)?.unwrap_or(end).min(end);
+                missing -= at - data;
+            }
+        }
+        self.promise(Promise::bytes(missing), &inner.path)
     }
 
     /// What an entry says, for the group's own view.

@@ -7,8 +7,8 @@ use wholly_media::Site;
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::names::{
-    ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Kind, OWN_FOLDER, Object, State, id_name, id_of, is_blank, join,
-    names_in,
+    ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Home, Kind, OWN_FOLDER, Object, State, id_name, id_of, is_blank,
+    join, names_in,
 };
 use crate::hostdir::table::host_error;
 use crate::rules::acl;
@@ -63,11 +63,13 @@ impl StoreInner {
                 }
                 let id = id_of(&name);
                 let needed = |state: &mut State| {
-                    if folder == ANCHORS && state.held.contains(&id) && id_name(id) == name {
+                    if folder == ANCHORS && state.held.contains(id) && id_name(id) == name {
                         return true;
                     }
-                    let hangs =
-                        |object: &Object| object.home().is_some_and(|home| home.0 == folder && *home.1 == *name);
+                    let hangs = |object: &Object| match object.home() {
+                        Some(Home::Name(home)) => home.0 == folder && *home.1 == *name,
+                        home => home == Some(Home::Folder(folder)) && id_name(id) == name,
+                    };
                     let is_wanted =
                         |object: &Object| folder == BLANKS && (object.place().is_some() || state.is_claimed(id));
                     state.objects.get(&id).is_some_and(|object| hangs(object) && (!empty || is_wanted(object)))

@@ -268,7 +268,7 @@ impl NamePlan<'_> {
         let store = self.store;
         let (home, path, is_dir) = store.names.with(|state| {
             let object = state.objects.get(&id);
-            let home = object.and_then(|object| object.home().cloned());
+            let home = object.and_then(|object| object.home()?.name().cloned());
             let is_dir = object.is_some_and(|object| object.kind == Kind::Directory);
             (home, state.host_path(id), is_dir)
         });

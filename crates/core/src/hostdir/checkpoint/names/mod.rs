@@ -47,7 +47,7 @@ use rustix::io::Errno;
 use super::StoreInner;
 use crate::error::{Error, Result};
 use crate::hostdir::file::File;
-use crate::hostdir::names::{ANCHORS, BLANKS, Ids, Kind, Name, Object, ROOT, Register, State, id_name, join};
+use crate::hostdir::names::{ANCHORS, BLANKS, Home, Ids, Kind, Name, Object, ROOT, Register, State, id_name, join};
 use crate::hostdir::table::host_error;
 
 /// A name that is to be another object's, or nobody's.
@@ -182,7 +182,7 @@ impl<'a> NamePlan<'a> {
         }
         for (id, name) in &stays {
             // Rather a home that no group says anything of: a later one may have ended this name.
-            let home = state.objects.get(id).and_then(Object::home);
+            let home = state.objects.get(id).and_then(Object::home).and_then(Home::name);
             let is_free = home
                 .is_some_and(|(dir, name)| *dir != ANCHORS && *dir != BLANKS && state.register(*dir, name).is_none());
             if !is_free {
@@ -202,7 +202,7 @@ impl<'a> NamePlan<'a> {
         for id in lost.iter() {
             match (self.wants(id), stays.contains_key(&id)) {
                 (true, false) => _ = self.move_.insert(id),
-                (false, false) if state.kept.contains(id) || state.held.contains(&id) => _ = self.move_.insert(id),
+                (false, false) if state.kept.contains(id) || state.held.contains(id) => _ = self.move_.insert(id),
                 (false, false) if is_needed(state, id) => self.keep.push(id),
                 _ => {}
             }
@@ -362,5 +362,5 @@ fn is_needed(state: &State, id: u64) -> bool {
 
 /// Whether an object hangs in one of the store's own folders.
 fn hangs_in(state: &State, id: u64, folder: u64) -> bool {
-    state.objects.get(&id).and_then(Object::home).is_some_and(|home| home.0 == folder)
+    state.objects.get(&id).and_then(Object::home).is_some_and(|home| home.dir() == folder)
 }

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use wholly_host::{Rename, Stat};
 
-use super::{ANCHORS, BLANKS, Change, Kind, NamePlan, State, id_name};
+use super::{ANCHORS, BLANKS, Change, Home, Kind, NamePlan, Object, State, id_name};
 use crate::error::{Error, Result};
 use crate::hostdir::table::host_error;
 use crate::site;
@@ -144,7 +144,7 @@ impl NamePlan<'_> {
         let (dir, name) = &change.name;
         let (is, home, from) = store.names.with(|state| {
             let is = state.register(*dir, name).map_or(0, |register| register.home());
-            let home = state.objects.get(&change.want).and_then(|object| object.home().cloned());
+            let home = state.objects.get(&change.want).and_then(Object::home).map(Home::dir);
             (is, home, state.host_path(change.want))
         });
         if is == change.want {
@@ -166,7 +166,7 @@ impl NamePlan<'_> {
         };
         let id = change.want;
         let to = store.names.with(|state| state.name_at(*dir, &path));
-        if home.0 != ANCHORS && home.0 != BLANKS {
+        if home != ANCHORS && home != BLANKS {
             let itself = store.names.with(|state| state.object_at(id, &from));
             if is == 0 {
                 let link = || store.host.hard_link_at(site::NAMES_LINK, itself, to);
@@ -180,7 +180,7 @@ impl NamePlan<'_> {
             store.names.change_home(link, |state, ()| state.hang(id, ANCHORS)).map_err(failed)?;
             from = anchor;
         }
-        let folder = if home.0 == BLANKS { BLANKS } else { ANCHORS };
+        let folder = if home == BLANKS { BLANKS } else { ANCHORS };
         let was = store.names.with(|state| state.inode_of(is));
         let is_it = |_: &[u8], stat: &Stat| Ok(was.is_none_or(|was| was == stat.inode()));
         let rename = || match is {

@@ -34,7 +34,7 @@ impl ParkedFile {
         Self::open(host, path).map(|(head, _, len)| (head, len))
     }
 
-    fn open(host: &dyn HostFs, path: &[u8]) -> Result<(Head, Arc<dyn HostFile>, u64)> {
+    pub(super) fn open(host: &dyn HostFs, path: &[u8]) -> Result<(Head, Arc<dyn HostFile>, u64)> {
         let file = host.open(path, false).map_err(|error| host_error(error, path))?;
         let len = file.stat()?.size;
         let mut bytes = vec![0; HEAD];
@@ -87,7 +87,7 @@ impl ParkedFile {
     }
 }
 
-fn read_all(file: &dyn HostFile, offset: u64, buf: &mut [u8]) -> Result<usize> {
+pub(super) fn read_all(file: &dyn HostFile, offset: u64, buf: &mut [u8]) -> Result<usize> {
     let mut done = 0;
     while done < buf.len() {
         match file.read_at(offset + done as u64, &mut buf[done..])? {
