@@ -14,7 +14,7 @@ use common::mounts::{self, run, runs};
 use common::{Dir, small};
 use rustix::io::Errno;
 use wholly::{Error, Fallocate, File, FindingKind, Options, Store};
-use wholly_host::{HostMedium, HostOptions};
+use wholly_host::{HostMedium, HostOptions, SetXattr};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -505,6 +505,30 @@ fn what_is_reserved_has_room(rig: &mut Rig<'_>) {
     assert!(std::fs::read(rig.at("a")).unwrap() == model);
 }
 
+/// Extended attributes that do not fit into inodes have room, too: each file takes a block for them.
+fn attributes_have_room(rig: &mut Rig<'_>) {
+    rig.init(512 * KIB).close().unwrap();
+    rig.options.log_max_bytes = 8 * MIB;
+    let store = rig.open();
+    let files: Vec<String> = (0..4000).map(|number| format!("{number}")).collect();
+    let mut group = store.begin();
+    files.iter().for_each(|name| drop(group.create(name, 0o600).unwrap()));
+    group.commit().unwrap();
+    let large = store.create_file("large", 0o600).unwrap();
+    is_full((0..).try_for_each(|number| large.fallocate(Fallocate::Extend, number * MIB, MIB)));
+    store.checkpoint().unwrap();
+    is_full(files.chunks(100).try_for_each(|names| {
+        let mut group = store.begin();
+        // ext4 has blocks that are the same once.
+        let value = |name: &str| format!("{name:300}").into_bytes();
+        names.iter().try_for_each(|name| group.set_xattr(name, "user.a", &value(name), SetXattr::Any))?;
+        group.commit()
+    }));
+    store.checkpoint().expect("what was accepted has room");
+    drop(large);
+    rig.close(store);
+}
+
 /// Where the host needs space to overwrite, the log fails at the limit, and the store with it. What was committed is
 /// there when there is space.
 fn what_was_committed_is_kept(rig: &mut Rig<'_>) {
@@ -600,7 +624,7 @@ struct Case {
     run: fn(&mut Rig<'_>),
 }
 
-const CASES: [Case; 11] = {
+const CASES: [Case; 12] = {
     fn is_limited(host: &Host) -> bool {
         host.limit.is_some()
     }
@@ -618,6 +642,7 @@ const CASES: [Case; 11] = {
         Case { name: "removed", on: overwrites, run: a_removed_file_makes_room },
         Case { name: "full", on: |host| host.tells, run: nothing_is_accepted_that_has_no_room },
         Case { name: "reserved", on: |host| host.tells, run: what_is_reserved_has_room },
+        Case { name: "attributes", on: |host| host.tells && !is_limited(host), run: attributes_have_room },
         Case { name: "apart", on: |host| host.apart.is_some(), run: what_cannot_be_placed_waits },
     ]
 };

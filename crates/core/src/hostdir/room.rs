@@ -31,6 +31,9 @@ const NAME_BYTES: u64 = 16;
 /// The longest target of a symbolic link that is stored in the inode.
 const SHORT_TARGET: usize = 59;
 
+/// Bytes of extended attributes that are stored in the inode.
+const IN_INODE: usize = 80;
+
 /// One part in so many of the free space is left to the host's own metadata: block maps, directory blocks.
 const METADATA_PART: u64 = 32;
 
@@ -58,6 +61,12 @@ impl Promise {
     pub fn object(kind: Kind, target: &[u8]) -> Promise {
         let has_block = kind == Kind::Directory || target.len() > SHORT_TARGET;
         Promise { bytes: if has_block { BLOCK } else { 0 }, inodes: 1 }
+    }
+
+    /// Of the extended attributes of an object, which come to so many bytes: few fit into the inode.
+    pub fn xattrs(bytes: usize) -> Promise {
+        let blocks = if bytes <= IN_INODE { 0 } else { (bytes as u64).div_ceil(BLOCK) };
+        Promise::bytes(blocks * BLOCK)
     }
 
     pub fn is_none(self) -> bool {
@@ -286,6 +295,14 @@ pub(super) fn promised_by_names(state: &State) -> Promise {
     for object in state.objects.values().filter(|object| object.inode().is_none() && object.made != 0) {
         let target = object.birth().map_or(Vec::new(), |birth| birth.target);
         all = all.plus(Promise::object(object.kind, &target));
+    }
+    // Beside others, which only the host knows, any may take a block.
+    for object in state.objects.values().filter(|object| !object.sets.is_empty()) {
+        let xattrs = object.sets.as_of(u64::MAX).xattrs;
+        let bytes: usize = xattrs.values().flatten().map(|value| value.len()).sum();
+        if bytes > 0 {
+            all = all.plus(Promise::xattrs(bytes.max(IN_INODE + 1)));
+        }
     }
     all
 }

@@ -11,6 +11,7 @@ use super::names::{At, refused};
 use crate::error::{Error, Result};
 use crate::hostdir::names::{Found, Set, XattrValue, xattr_checksum};
 use crate::hostdir::records::{LONGEST_NAME, LONGEST_XATTR, Xattr};
+use crate::hostdir::room::Promise;
 use crate::hostdir::table::host_error;
 use crate::log::layout::EntryKind;
 use crate::rules::acl;
@@ -137,8 +138,9 @@ impl Running {
         }
     }
 
-    /// Refuses an extended attribute for which the host has no room beside the others of the object.
-    fn check_xattr_room(&self, at: At<'_>, found: &Found, name: &[u8], value: &[u8]) -> Result<()> {
+    /// Refuses an extended attribute for which the host has no room beside the others of the object. Gives what it
+    /// takes more of the host's space.
+    fn check_xattr_room(&self, at: At<'_>, found: &Found, name: &[u8], value: &[u8]) -> Result<Promise> {
         /// Bytes that every file system has room for.
         const SMALL: usize = 400;
         /// About what each costs besides.
@@ -148,16 +150,29 @@ impl Running {
         for set in self.sets_of(found) {
             sets.extend(set.xattrs.into_iter().map(|(name, value)| (name, value.map(|value| value.to_vec()))));
         }
+        let at_home = self.xattrs_at_home(at, found)?;
+        let lengths = |(name, value): &Step| Some((name.clone(), HEAD + name.len() + value.as_ref()?.len()));
+        let mut before: BTreeMap<Vec<u8>, usize> = at_home.iter().filter_map(lengths).collect();
+        for set in &sets {
+            match set.1 {
+                Some(value) => _ = before.insert(set.0.clone(), HEAD + set.0.len() + value.len()),
+                None => _ = before.remove(set.0),
+            }
+        }
+        let was: usize = before.values().sum();
+        before.insert(name.to_vec(), HEAD + name.len() + value.len());
+        let more = Promise::xattrs(before.values().sum()).bytes.saturating_sub(Promise::xattrs(was).bytes);
         sets.insert(name.to_vec(), Some(value.to_vec()));
         // As a checkpoint does it: over what the host has, first what is removed.
-        let mut steps = self.xattrs_at_home(at, found)?;
+        let mut steps = at_home;
         let (removed, set): (Vec<_>, Vec<_>) = sets.into_iter().partition(|(_, value)| value.is_none());
         steps.extend(removed.into_iter().chain(set));
         let bytes = |(name, value): &Step| HEAD + name.len() + value.as_ref().map_or(0, Vec::len);
         if steps.iter().map(bytes).sum::<usize>() <= SMALL {
-            return Ok(());
+            return Ok(Promise::bytes(more));
         }
-        self.store.host.try_xattrs(&steps).or_else(|error| refused(at, error.errno))
+        self.store.host.try_xattrs(&steps).or_else(|error| refused(at, error.errno))?;
+        Ok(Promise::bytes(more))
     }
 
     /// The extended attributes that the host has of an object, in its order.
@@ -177,7 +192,11 @@ impl Running {
     pub(super) fn put_xattr(&mut self, at: At<'_>, mine: &Mine, name: &[u8], value: Option<&[u8]>) -> Result<()> {
         let before = self.xattr_of(at, &mine.found, name)?;
         if let Some(value) = value.filter(|value| before.as_ref().is_none_or(|before| before.len() < value.len())) {
-            self.check_xattr_room(at, &mine.found, name, value)?;
+            let more = self.check_xattr_room(at, &mine.found, name, value)?;
+            // What undoes a group takes back what that has freed.
+            if !more.is_none() && self.store.parked.provisional.lock().unwrap().is_empty() {
+                self.promise(more, at.bytes())?;
+            }
         }
         let before = before.as_deref().map(xattr_checksum);
         let entry = Xattr { name: name.to_vec(), value: value.map(<[u8]>::to_vec), before };
