@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::run::{Rig, recover, run, shell, succeeds, traces};
+use common::run::{Rig, has_store, recover, run, shell, succeeds, traces};
 use common::tree::Tree;
 use common::{Run, wholly};
 use std::path::Path;
@@ -237,7 +237,8 @@ fn killed_while_it_takes_back_in_several_directories_it_has_done_all_or_nothing(
     let mut random = Random(1);
     for n in 0..if common::is_long() { 100 } else { 10 } {
         killed(common::views::command(env!("CARGO_BIN_EXE_wholly")).args(["undo", places[n % 2]]), &mut random);
-        for place in places {
+        // A directory in which a crash has left no undo keeps no store.
+        for place in places.iter().filter(|place| has_store(Path::new(place))) {
             let recovered = wholly(&["recover", place]);
             assert!(matches!(recovered.code, Some(0 | 1)), "{}{}", recovered.out, recovered.err);
         }

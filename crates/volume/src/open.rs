@@ -489,7 +489,8 @@ impl Volume {
         resize::resize(region, bytes / BLOCK as u64)
     }
 
-    /// What stands on a volume that is not mounted: the copies of its superblock, and one inode, if asked for.
+    /// What stands on a volume that is not mounted: the copies of its superblock, and one inode, if asked for, as the
+    /// next mount finds it.
     ///
     /// # Errors
     /// [`Error::Busy`] if it is mounted; [`Error::NotFound`]; if an inode is asked for, those of a volume whose
@@ -505,15 +506,15 @@ impl Volume {
     pub fn dump_region(region: &dyn Region, of: Option<Object<'_>>) -> Result<Dumped> {
         let superblocks = dump::superblocks(region)?;
         let Some(of) = of else { return Ok(Dumped { superblocks, inode: None }) };
-        let superblock = mount::read_superblock(region)?;
-        let patches = of_superblock(&superblock, inode_map(region, &superblock)?);
-        let patched = Patched::new(region, &patches);
-        let image = dump::Image::new(&patched)?;
-        let ino = match of {
-            Object::Path(path) => image.find(path)?,
-            Object::Inode(ino) => ino,
-        };
-        Ok(Dumped { superblocks, inode: Some(image.inode(ino)?) })
+        let (inode, _) = recovered(region, |over| {
+            let image = dump::Image::new(over)?;
+            let ino = match of {
+                Object::Path(path) => image.find(path)?,
+                Object::Inode(ino) => ino,
+            };
+            image.inode(ino)
+        })?;
+        Ok(Dumped { superblocks, inode: Some(inode) })
     }
 
     /// Makes everything durable, and marks the volume as clean. Later calls on it fail.

