@@ -13,7 +13,7 @@ use crate::groups::{Move, Story};
 use crate::planted::{expect_seen, once};
 use crate::programs::{Done, STORIES, large_world, world};
 use crate::scripts::{SCRIPTS, Script, nothing};
-use crate::survival::{explored, limits, limits_of_groups};
+use crate::survival::{explored, limits};
 
 /// So many pages that none is stolen: all waits in the log.
 const ROOMY: Paging = Paging { pages: Some(256), ring: None, mistake: None };
@@ -146,7 +146,7 @@ fn of_all() -> Vec<OnVolume<Done>> {
 #[test]
 fn calls_and_groups_survive_wholly_or_not_at_all_with_pages() {
     let mut outcome = explored(&["disk", "disk-torn", "pmem"].map(roomy_world), &own(), &limits());
-    let more_nested = Limits { nested_one_in: 200, ..limits_of_groups() };
+    let more_nested = Limits { nested_one_in: 40, whole_one_in: 60, ..limits() };
     outcome.merge(explored(&["disk-torn"].map(world), &of_all(), &more_nested));
     let groups: Vec<_> = STORIES.iter().map(Done::Story).map(on_volume).collect();
     outcome.merge(explored(&["disk"].map(world), &groups, &more_nested));
