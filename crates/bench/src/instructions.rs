@@ -66,7 +66,7 @@ pub fn step(addresses: Option<&Path>) -> Result<()> {
             WaitStatus::Stopped(_, Signal::SIGSTOP) => {
                 counted = match counted {
                     None => {
-                        // Nobody else would end its stop.
+                        // If this program dies, a child that is stopped would stay so.
                         ptrace::setoptions(pid, ptrace::Options::PTRACE_O_EXITKILL)?;
                         Some(0u64)
                     }
@@ -132,7 +132,7 @@ fn write_addresses(path: &Path, child: Pid, executed: &BTreeMap<u64, u64>) -> Re
     Ok(std::fs::write(path, text)?)
 }
 
-/// Who is told how many instructions something took.
+/// The child's side: it marks its work, and reads how many instructions that took.
 struct Counter {
     /// Instructions between two marks with nothing in between.
     empty: u64,
@@ -140,7 +140,7 @@ struct Counter {
 
 impl Counter {
     /// # Errors
-    /// If nobody counts.
+    /// If no parent steps through this program.
     fn new() -> Result<Counter> {
         ptrace::traceme()?;
         let mut counter = Counter { empty: 0 };

@@ -561,10 +561,11 @@ pub struct CrashArgs {
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
     /// What to explore: `store`, or `volume:ENGINE` with an engine that promises something (`fine_grained_wal`,
-    /// `hybrid_log`, `undo`, `shadow`)
+    /// `hybrid_log`, `undo`, `shadow`, `page_cache_wal`)
     #[arg(long, value_name = "SUBJECT", default_value = "store", value_parser = parse_subject)]
     pub subject: SubjectArg,
-    /// World: medium and host file system; repeatable [default: pmem, and disk for a store, pmem-x86 for a volume]
+    /// World: medium and host file system; repeatable [default: pmem and disk for a store; for a volume, the first two
+    /// in which its engine is explored]
     #[arg(long = "world", value_name = "NAME")]
     pub worlds: Vec<String>,
     /// How much of each workload to explore
@@ -820,9 +821,9 @@ pub struct MountArgs {
 }
 
 const MKFS_EXAMPLES: &str = "\
-On persistent memory (a file in memory or on DAX) the engine is `hybrid_log`, unless another one is chosen. It keeps
-each call wholly or not at all, as `fine_grained_wal`, `undo` and `shadow` do; they need persistent memory. `none`, the
-only engine on disks, gives no consistency: after a crash, anything may be lost.
+On persistent memory (a file in memory or on DAX) the engine is `hybrid_log`, on a disk `page_cache_wal`, unless another
+one is chosen. Every engine but `none` keeps each call wholly or not at all. `hybrid_log`, `fine_grained_wal`, `undo` and
+`shadow` need persistent memory. `none` gives no consistency: after a crash, anything may be lost.
 
 Examples:
   wholly mkfs v.img --size 1G        in a file, which is made
@@ -878,7 +879,7 @@ pub struct MkfsArgs {
     /// Overwrite what is there
     #[arg(short = 'f', long)]
     pub force: bool,
-    /// What makes changes permanent [default: hybrid_log on persistent memory, none on disks]
+    /// What makes changes permanent [default: hybrid_log on persistent memory, page_cache_wal on disks]
     #[arg(long, value_enum)]
     pub engine: Option<VolumeEngine>,
     /// What the file is taken for

@@ -85,7 +85,7 @@ pub fn run(args: &DiffArgs, ui: &Ui) -> Result<Exit, Failure> {
     let store = recover::open("diff", &dir, ui)?;
     let changes = all(&store.review(id).map_err(failed)?).map_err(failed)?;
     let others = parts::of(&dir, id);
-    // A patch of a file is from what it was, which nobody has any more once it has been changed.
+    // A patch needs the old content of a file, which is lost once another program has changed the file.
     let changed = if args.patch { store.changed_meanwhile(id).map_err(failed)? } else { Vec::new() };
     let diff = Diff { dir: Name::of_dir(&dir), id: id.to_string(), changes, others };
     ui.emit("diff", &diff, |diff| {

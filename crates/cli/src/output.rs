@@ -141,7 +141,7 @@ impl Paint {
         Paint(false)
     }
 
-    /// Colours where the stream is a terminal that has them, and nobody has asked for none (`NO_COLOR`).
+    /// Colours, if the stream is a terminal that has them and `NO_COLOR` is not set.
     pub fn on(stream: &impl anstream::stream::RawStream) -> Paint {
         Paint(anstream::AutoStream::choice(stream) != anstream::ColorChoice::Never)
     }

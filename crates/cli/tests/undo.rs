@@ -265,7 +265,7 @@ impl Random {
         (self.0 >> 33) % n
     }
 
-    /// Commands, of which some fail.
+    /// Commands, some of which fail.
     fn script(&mut self, steps: u64) -> String {
         let mut script = String::from("exec 2> /dev/null; ");
         for _ in 0..steps {

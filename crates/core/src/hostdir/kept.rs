@@ -379,8 +379,11 @@ impl StoreInner {
         }
         self.names.with(|state| state.held.extend(held.iter()));
         self.expires_at(head.expires_ns);
-        self.leave_room_for_others(Some(id))?;
-        Ok(Ok(()))
+        // It is kept, even if others cannot be dropped now.
+        match self.leave_room_for_others(Some(id)) {
+            Err(error @ Error::Poisoned(_)) => Err(error),
+            _ => Ok(Ok(())),
+        }
     }
 
     /// Writes what a group left, by the head of its undo. It survives when this returns; unless `add` gives `false`:

@@ -73,7 +73,7 @@ impl Store {
     /// After a crash all of them are taken back, or none. For a command that was run over several directories.
     ///
     /// # Errors
-    /// - [`Error::ChangedMeanwhile`] of the first group of which something has been changed since: nothing has changed.
+    /// - [`Error::ChangedMeanwhile`] for the first group whose changes were changed since: nothing is taken back.
     /// - [`Error::Invalid`] for no groups, and if two are of one store.
     /// - Those of [`Store::undo`] and [`commit_together`](Self::commit_together).
     pub fn undo_together<'s>(kept: impl IntoIterator<Item = (&'s Store, ParkedId)>, keep: &KeepUndo) -> Result<()> {
@@ -88,7 +88,7 @@ fn together<'s>(
 ) -> Result<()> {
     let (mut stores, mut ids) = (Vec::new(), Vec::new());
     for (store, id) in groups {
-        // As this process has it. Who has come in time keeps it from expiring.
+        // As this process has it. A group that is claimed before it expires does not expire.
         stores.push(store.used(|inner| inner.discard_expired().map(|()| inner.clone()))?);
         ids.push(id);
     }

@@ -249,7 +249,7 @@ impl StoreVfs {
 
 impl StoreInner {
     fn apply_parked(self: &Arc<Self>, id: ParkedId) -> Result<()> {
-        // Who has come in time keeps it from expiring.
+        // A group that is claimed before it expires does not expire.
         self.discard_expired()?;
         let _mine = self.work_on_parked(id)?;
         let _caller = self.names.caller();

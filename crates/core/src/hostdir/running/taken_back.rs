@@ -280,7 +280,7 @@ impl StoreInner {
         keep: &KeepUndo,
         decide: impl FnOnce(&Review<'_>) -> bool,
     ) -> Result<bool> {
-        // Who has come in time keeps it from expiring.
+        // A group that is claimed before it expires does not expire.
         self.discard_expired()?;
         let _mine = self.work_on_parked(id)?;
         let caller = self.names.caller();
