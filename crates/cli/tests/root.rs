@@ -178,7 +178,6 @@ fn it_is_parked_and_applied_later() {
         root.does("cat /etc/conf-60 /usr/share/made/link; ls -A /served; cat /etc/file 2>/dev/null || true"),
         "60\n7\nlink\n"
     );
-    wholly(&["deinit", "/"]);
     assert!(Tree::of(root.dir()).but_for_its_time() != old);
     assert_ordinary(root.dir());
 }
