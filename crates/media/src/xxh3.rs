@@ -1,15 +1,15 @@
 //! The checksum XXH3 (64 bits, no seed) of more than 240 bytes, by the widest vectors that the processor has.
 //!
 //! It is the same function as `XxHash3_64::oneshot` of the crate `twox-hash`, with fewer instructions: for each 64
-//! bytes 5 by AVX-512 and 12 by AVX2, where that crate takes 17. Hence the log of a store takes the same checksums
+//! bytes 6 by AVX-512 and 12 by AVX2, where that crate takes 17. Hence the log of a store takes the same checksums
 //! wherever it is read.
 //!
 //! # The function
 //!
-//! A *stripe* is 64 bytes: eight words. A *block* is 16 stripes. There are eight accumulators. A stripe adds to each the
-//! product of the two halves of its word XOR a word of the secret, and the word beside its own, not multiplied. Between
-//! blocks the accumulators are *scrambled*. The last 64 bytes are a stripe of their own, which may overlap the one
-//! before it. (`doc/xxhash_spec.md` of the project xxHash.)
+//! A *stripe* is 64 bytes: eight words. A *block* is 16 stripes. There are eight accumulators. A stripe adds two things
+//! to each: the product of the two halves of its word XOR a word of the secret; and the word beside its own, which is
+//! not multiplied. Between blocks the accumulators are *scrambled*. The last 64 bytes are a stripe of their own, which
+//! may overlap the one before it. (`doc/xxhash_spec.md` of the project xxHash.)
 //!
 //! The words beside are added up where they are, and exchanged once for all stripes between two scrambles: addition
 //! does not care. That saves an instruction for each stripe.
