@@ -177,28 +177,37 @@ impl Claim {
     /// The use ends.
     #[inline]
     pub fn leave(&self, began: Use) {
-        let uses = &self.shared.uses[began.slot].0;
-        if began.slot == OVERFLOW {
-            uses.fetch_sub(1, Ordering::Release);
-        } else {
-            uses.store(self.seen[began.slot].0.load(Ordering::Relaxed), Ordering::Release);
+        if began.slot >= OVERFLOW {
+            return self.leave_overflow();
         }
+        let seen = self.seen[began.slot].0.load(Ordering::Relaxed);
+        self.shared.uses[began.slot].0.store(seen, Ordering::Release);
+    }
+
+    #[cold]
+    fn leave_overflow(&self) {
+        self.shared.uses[OVERFLOW].0.fetch_sub(1, Ordering::Release);
     }
 
     #[inline]
     fn begin(&self, slot: usize) -> Use {
-        let (seen, uses) = (&self.seen[slot].0, &self.shared.uses[slot].0);
-        if slot == OVERFLOW {
-            seen.fetch_add(ONE_BEGAN, Ordering::Relaxed);
-            uses.fetch_add(ONE_BEGAN + 1, Ordering::SeqCst);
-        } else {
-            let before = seen.load(Ordering::Relaxed);
-            // In this order: a child that is forked between the two takes the use for one that is later than its fork.
-            seen.store(before.wrapping_add(2), Ordering::Relaxed);
-            uses.store(before.wrapping_add(1), Ordering::Release);
-            light_fence();
+        if slot >= OVERFLOW {
+            return self.begin_overflow();
         }
+        let (seen, uses) = (&self.seen[slot].0, &self.shared.uses[slot].0);
+        let before = seen.load(Ordering::Relaxed);
+        // In this order: a child that is forked between the two takes the use for one that is later than its fork.
+        seen.store(before.wrapping_add(2), Ordering::Relaxed);
+        uses.store(before.wrapping_add(1), Ordering::Release);
+        light_fence();
         Use { slot }
+    }
+
+    #[cold]
+    fn begin_overflow(&self) -> Use {
+        self.seen[OVERFLOW].0.fetch_add(ONE_BEGAN, Ordering::Relaxed);
+        self.shared.uses[OVERFLOW].0.fetch_add(ONE_BEGAN + 1, Ordering::SeqCst);
+        Use { slot: OVERFLOW }
     }
 
     /// The maker meets an owner's word that is not its own.

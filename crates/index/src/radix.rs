@@ -79,6 +79,14 @@ impl FileIndex {
     /// The slot of `block`; nodes on the way are made.
     #[inline]
     pub fn get_or_make(&self, block: u64) -> &Slot {
+        match self.get(block) {
+            Some(slot) => slot,
+            None => self.make(block),
+        }
+    }
+
+    #[cold]
+    fn make(&self, block: u64) -> &Slot {
         let mut depth = depth_of(block);
         let root = match depth {
             0 => &self.first,

@@ -226,11 +226,12 @@ impl<V: Version> VersionArena<V> {
         let reused = count.min(free.list.len());
         let from = free.list.len() - reused;
         spare.extend(free.list.drain(from..));
-        for _ in reused..count {
-            let number = free.fresh;
-            free.fresh = number.checked_add(1).expect("fewer than 2^32 versions");
-            self.make_chunk(chunk_of(number).0);
-            spare.push(number);
+        if reused < count {
+            let first = free.fresh;
+            let end = first.checked_add((count - reused) as u32).expect("fewer than 2^32 versions");
+            free.fresh = end;
+            self.make_chunks(first, end);
+            spare.extend(first..end);
         }
     }
 
@@ -242,10 +243,16 @@ impl<V: Version> VersionArena<V> {
         let end = first.saturating_add(count);
         assert!(first < end, "fewer than 2^32 versions");
         free.fresh = end;
+        self.make_chunks(first, end);
+        first..end
+    }
+
+    /// Makes room for the versions from `first` up to `end`.
+    #[inline]
+    fn make_chunks(&self, first: u32, end: u32) {
         for chunk in chunk_of(first).0..=chunk_of(end - 1).0 {
             self.make_chunk(chunk);
         }
-        first..end
     }
 
     /// Makes room for the next `count` versions, so that whoever asks for them need not.

@@ -135,7 +135,7 @@ impl<C: Client> Lane<C> {
     }
 
     /// Appends one entry whose payload fits into [`room`](Self::room). Nothing survives before
-    /// [`commit`](Self::commit). Returns where the payload stands.
+    /// [`fence_commit`](Self::fence_commit). Returns where the payload stands.
     #[inline(always)]
     pub fn append(&mut self, log: &Log<C>, kind: C::Kind, file: u64, offset: u64, data: &[u8]) -> Result<u64> {
         debug_assert!(self.room().is_some_and(|room| room >= data.len() as u64));
@@ -170,21 +170,28 @@ impl<C: Client> Lane<C> {
         }
     }
 
-    /// Makes the open group survive: it does when this returns. It is in flight with `sequence`; `after` is as in
-    /// [`Head::after`]. `meanwhile` is done between the last store and the fence, which waits for memory.
-    #[inline]
-    pub fn commit(&mut self, log: &Log<C>, sequence: u64, after: u64, meanwhile: impl FnOnce()) -> Result<()> {
-        self.own_stores(log)?;
+    /// Stores the commit record of the open group, which survives once [`fence_commit`](Self::fence_commit) has
+    /// returned. It is in flight with `sequence`; `after` is as in [`Head::after`].
+    #[inline(always)]
+    pub fn store_commit(&mut self, log: &Log<C>, sequence: u64, after: u64) -> Result<()> {
+        let me = self.own_stores(log)?;
         if !self.parts.is_empty() {
             self.fence(log, site::LANE_PARTS_FENCE)?;
         }
         self.write_record(log, sequence, after, RecordKind::Commit)?;
+        self.storer = me;
         // Told of a group that may fail yet: a bound that is too high keeps the segment longer, and after a failed
         // fence nothing goes on.
         let segment = log.segment(self.segment.expect("a group that commits has a segment"));
         segment.note_sequence_alone(sequence);
         segment.set_end(self.at);
-        meanwhile();
+        Ok(())
+    }
+
+    /// Makes the open group survive, whose commit record was [stored](Self::store_commit): it does when this returns.
+    /// The fence waits for memory; what needs nothing to survive is best done between the two.
+    #[inline(always)]
+    pub fn fence_commit(&mut self, log: &Log<C>) -> Result<()> {
         self.fence(log, site::LANE_COMMIT_FENCE)
     }
 
@@ -220,7 +227,7 @@ impl<C: Client> Lane<C> {
         // On a disk no commit record follows in this lane, so that nobody asks where the segment ends.
         let fence = !self.parts.is_empty() && log.is_pmem();
         let fenced =
-            if fence { self.own_stores(log).and_then(|()| self.fence(log, site::LANE_PARTS_FENCE)) } else { Ok(()) };
+            if fence { self.own_stores(log).and_then(|_| self.fence(log, site::LANE_PARTS_FENCE)) } else { Ok(()) };
         self.retire(log, 0);
         fenced
     }
@@ -288,6 +295,7 @@ impl<C: Client> Lane<C> {
         let segment = self.segment.expect("an entry has a segment");
         let start = self.start;
         self.write_record(log, self.group, 0, RecordKind::Part)?;
+        self.note_store();
         log.segment(segment).add_part();
         self.parts.push(Part { segment, start, end: self.at });
         self.start = self.at;
@@ -296,17 +304,22 @@ impl<C: Client> Lane<C> {
         Ok(())
     }
 
-    /// Writes the head and the entries of the open record, and moves past its end.
+    /// Writes the head and the entries of the open record, and moves past its end. The caller says whose store it was.
     #[inline(always)]
     fn write_record(&mut self, log: &Log<C>, sequence: u64, after: u64, kind: RecordKind) -> Result<()> {
-        let mut tail = Vec::new();
-        let mut tail_on_stack = [0u8; 2 * LINE as usize];
-        let tail_bytes = tail_lines(self.entries.len()) as usize * LINE as usize;
-        let tail: &mut [u8] = if tail_bytes <= tail_on_stack.len() {
-            &mut tail_on_stack[..tail_bytes]
-        } else {
-            tail.resize(tail_bytes, 0);
-            &mut tail
+        let (mut short, mut long);
+        let tail: &[u8] = match tail_lines(self.entries.len()) as usize {
+            0 => &[],
+            lines @ 1..=2 => {
+                short = [0u8; 2 * LINE as usize];
+                self.fill_tail(&mut short);
+                &short[..lines * LINE as usize]
+            }
+            lines => {
+                long = vec![0; lines * LINE as usize];
+                self.fill_tail(&mut long);
+                &long
+            }
         };
         let end = self.at + tail.len() as u64;
         let head = Head {
@@ -319,9 +332,6 @@ impl<C: Client> Lane<C> {
             flags: FLAG_BATCH_START,
         };
         self.check(&head);
-        for (entry, place) in self.entries.iter().skip(1).zip(tail.chunks_mut(ENTRY)) {
-            place.copy_from_slice(entry.to_words().as_bytes());
-        }
         if !tail.is_empty() && self.held.is_none() {
             log.region().write(site::LANE_ENTRIES, self.at, tail)?;
         }
@@ -342,10 +352,17 @@ impl<C: Client> Lane<C> {
             }
         }
         self.counters.add_alone(end - self.start, 0);
-        self.note_store();
         self.entries.clear();
         self.at = end;
         Ok(())
+    }
+
+    /// Puts the entries after the first together.
+    #[inline]
+    fn fill_tail(&self, tail: &mut [u8]) {
+        for (entry, place) in self.entries[1..].iter().zip(tail.chunks_exact_mut(ENTRY)) {
+            place.copy_from_slice(entry.to_words().as_bytes());
+        }
     }
 
     /// What the reader of a record would refuse is never stored (invariant 9 of the log).
@@ -363,7 +380,7 @@ impl<C: Client> Lane<C> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn fence(&mut self, log: &Log<C>, at: wholly_media::Site) -> Result<()> {
         log.region().fence(at)?;
         self.counters.add_alone(0, 1);
@@ -382,15 +399,16 @@ impl<C: Client> Lane<C> {
 
     /// A fence drains only the stores of the thread that makes it. Where another thread stored a piece of the group and
     /// has not fenced it, this thread stores the same bytes again, so that its own fence covers them. That is done
-    /// once, before the fence, however often threads took turns: those that serve a mount do at every call.
-    #[inline]
-    fn own_stores(&mut self, log: &Log<C>) -> Result<()> {
+    /// once, before the fence, however often threads took turns: those that serve a mount do at every call. Returns the
+    /// thread.
+    #[inline(always)]
+    fn own_stores(&mut self, log: &Log<C>) -> Result<u64> {
         let me = thread_token();
         if self.storer != me && self.storer != NOBODY {
             self.store_again(log)?;
         }
         self.storer = me;
-        Ok(())
+        Ok(me)
     }
 
     #[cold]
@@ -424,12 +442,21 @@ pub(super) fn rewrite(region: &dyn wholly_media::Region, at: wholly_media::Site,
 
 /// Stores a payload and returns its checksum, piece by piece: hashing one costs no time while the stores of the one
 /// before it are on their way to memory.
-#[inline]
+#[inline(always)]
 fn store_and_hash<C: Client>(log: &Log<C>, segment_seed: u64, position: u64, data: &[u8]) -> Result<u64> {
     if data.is_empty() {
         return Ok(payload_checksum(segment_seed, position, data));
     }
-    let mut state = payload_seed(segment_seed, position);
+    let state = payload_seed(segment_seed, position);
+    if data.len() <= PIECE {
+        store_padded(log, position, data)?;
+        return Ok(fold(state, data));
+    }
+    store_and_hash_pieces(log, state, position, data)
+}
+
+#[inline(never)]
+fn store_and_hash_pieces<C: Client>(log: &Log<C>, mut state: u64, position: u64, data: &[u8]) -> Result<u64> {
     let mut at = position;
     for piece in data.chunks(PIECE) {
         store_padded(log, at, piece)?;

@@ -201,7 +201,7 @@ impl SegmentTable {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&self, index: u32) -> &Segment {
         let (chunk, place) = chunk_of(index);
         &self.chunks[chunk].get().expect("a segment of the log")[place]

@@ -21,16 +21,20 @@ use std::sync::atomic::AtomicU64 as StdAtomicU64;
 pub const BLOCKS_AT_A_TIME: usize = 1024;
 
 /// A small number that names the calling thread, from 0 up, the same for its whole life.
-#[inline]
+#[inline(always)]
 pub fn thread_token() -> u64 {
+    let token = TOKEN.with(Cell::get);
+    if token == u64::MAX { new_token() } else { token }
+}
+
+thread_local!(static TOKEN: Cell<u64> = const { Cell::new(u64::MAX) });
+
+#[cold]
+fn new_token() -> u64 {
     static NEXT: StdAtomicU64 = StdAtomicU64::new(0);
-    thread_local!(static TOKEN: Cell<u64> = const { Cell::new(u64::MAX) });
-    TOKEN.with(|token| {
-        if token.get() == u64::MAX {
-            token.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        token.get()
-    })
+    let token = NEXT.fetch_add(1, Ordering::Relaxed);
+    TOKEN.with(|own| own.set(token));
+    token
 }
 
 /// Does `work` while another thread does `help`; alone where the system gives no other thread. Returns when both are

@@ -64,6 +64,16 @@ struct List {
 }
 
 impl Shard {
+    /// Moves all to the list.
+    #[cold]
+    fn make_place(&self) -> usize {
+        let list = &mut *self.list.lock().unwrap();
+        list.blocks.extend(self.untaken(list.taken));
+        list.taken = 0;
+        self.count.store(0, Ordering::Relaxed);
+        0
+    }
+
     /// What has not been taken of the places before the list.
     fn untaken(&self, taken: usize) -> impl Iterator<Item = DirtyBlock> + '_ {
         let count = self.count.load(Ordering::Acquire);
@@ -83,7 +93,7 @@ impl Dirty {
 
     /// Names a block, by the group in the seat of the pool at `place`, or by anybody else. Who takes the list after
     /// that group has published finds it.
-    #[inline]
+    #[inline(always)]
     pub fn push(&self, place: Option<usize>, block: DirtyBlock) {
         let Some(place) = place else {
             self.shards[OWN_SLOTS].list.lock().unwrap().blocks.push(block);
@@ -91,11 +101,8 @@ impl Dirty {
         };
         let shard = &self.shards[place];
         let mut count = shard.count.load(Ordering::Relaxed);
-        if count == RECENT {
-            let list = &mut *shard.list.lock().unwrap();
-            list.blocks.extend(shard.untaken(list.taken));
-            (list.taken, count) = (0, 0);
-            shard.count.store(0, Ordering::Relaxed);
+        if count >= RECENT {
+            count = shard.make_place();
         }
         shard.recent[count].store(block.0, Ordering::Relaxed);
         shard.count.store(count + 1, Ordering::Release);

@@ -299,6 +299,12 @@ impl File {
         String::from_utf8_lossy(&self.path).into_owned()
     }
 
+    /// A group becomes the file's only writer, unless anybody uses the file.
+    #[inline]
+    pub fn try_own_at_once(&self, group: u64) -> bool {
+        self.owner.compare_exchange(0, OWNED | group, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
     /// A group becomes the file's only writer, until [`disown`](Self::disown), or gets the group that is.
     pub fn try_own(&self, group: u64) -> Result<(), u64> {
         let mut backoff = Backoff::new();
@@ -317,6 +323,7 @@ impl File {
         owner & IMPLICIT != 0
     }
 
+    #[inline]
     pub fn disown(&self, group: u64) {
         debug_assert_eq!(self.owner.load(Ordering::Relaxed), OWNED | group, "only the owner gives a file up");
         self.owner.store(0, Ordering::Release);

@@ -69,8 +69,12 @@ impl Held<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn as_mut(&mut self) -> Result<&mut Running> {
+        // First: a writer is there to be fast.
+        if let Held::Writer(running) = self {
+            return Ok(running);
+        }
         match self {
             Held::Alone(running) => Ok(running),
             Held::Writer(running) => Ok(running),
@@ -350,7 +354,13 @@ impl<'w> Group<'w> {
     /// [`Error::Poisoned`] if the medium failed: whether the group survives is unknown until the store is opened again.
     /// After any other error the group is aborted.
     pub fn commit(mut self) -> Result<()> {
-        self.call(Running::commit)
+        self.call(Running::commit)?;
+        if let Held::Writer(running) = &self.running {
+            debug_assert!(running.has_ended());
+            // Nothing is left to be aborted.
+            std::mem::forget(self);
+        }
+        Ok(())
     }
 
     /// Makes the group atomic, and ordered before later groups on the same files. A later [`commit`](Self::commit) or

@@ -187,6 +187,12 @@ impl Overlay {
         all.filter(move |write| write.file == file).filter_map(move |write| write.cut(from, to))
     }
 
+    /// All writes, where they are few.
+    #[inline]
+    pub fn list(&self) -> Option<&[PrivateWrite]> {
+        self.map.is_empty().then(|| &self.list[..self.count])
+    }
+
     /// All writes, in the order in which they lie over each other.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &PrivateWrite> {

@@ -60,24 +60,24 @@ impl Written {
     }
 }
 
+/// The first block that a write touches, and the version that it makes of it.
+#[inline(always)]
+fn first_version(written: Written) -> (u64, RunVersion) {
+    let Written { offset, length, position, stamp } = written;
+    let start = offset % BLOCK;
+    let length = length.min(BLOCK - start);
+    let (start, length) = (start as u16, length as u16);
+    (offset / BLOCK, RunVersion { position, stamp, start, length, next: NO_VERSION, before_thinning: 0 })
+}
+
 /// The versions that a write is made of, block by block.
 #[inline]
 fn versions(written: Written) -> impl Iterator<Item = (u64, RunVersion)> {
     let mut rest = written;
     std::iter::from_fn(move || {
-        let Written { offset, length, position, stamp } = rest;
-        let start = offset % BLOCK;
-        let length = length.min(BLOCK - start);
-        rest = rest.behind(length);
-        let version = RunVersion {
-            position,
-            stamp,
-            start: start as u16,
-            length: length as u16,
-            next: NO_VERSION,
-            before_thinning: 0,
-        };
-        (length > 0).then_some((offset / BLOCK, version))
+        let (block, version) = first_version(rest);
+        rest = rest.behind(u64::from(version.length));
+        (version.length > 0).then_some((block, version))
     })
 }
 
@@ -120,15 +120,16 @@ impl Published {
 
     /// Does all of [`publish`](Self::publish) but what makes a write visible, while its commit is in flight and not
     /// durable yet; for who owns the file. Returns how many bytes of it were prepared: the first blocks.
-    #[inline]
+    #[inline(always)]
     pub fn prepare<'f>(&self, file: &'f File, written: Written, stock: &mut Stock, prepared: &mut Prepared<'f>) -> u64 {
         // See invariant 5 of the index: a checkpoint that marks it from now on waits for the commit.
         if file.visited.load(Ordering::Acquire) != 0 {
             self.ask_for(file, written);
             return 0;
         }
-        let mut done = 0;
-        for (block, version) in versions(written) {
+        let mut rest = written;
+        loop {
+            let (block, version) = first_version(rest);
             let slot = file.index.get_or_make(block);
             if !prepared.has_room_for(slot) {
                 break;
@@ -138,14 +139,17 @@ impl Published {
             let is_long = prepare_alone(&self.arena, newest, number, version, &mut stock.garbage);
             let pushed = Pushed { was_empty: newest == NO_VERSION, is_long };
             prepared.push(Link { file, slot, block, number, pushed });
-            done += u64::from(version.length);
+            rest = rest.behind(u64::from(version.length));
+            if rest.length == 0 {
+                break;
+            }
         }
-        done
+        written.length - rest.length
     }
 
     /// Asks the processor for the first slots that a write is going to change, and for their newest versions: a
     /// checkpoint has them on another core.
-    #[inline]
+    #[cold]
     fn ask_for(&self, file: &File, written: Written) {
         const MOST: usize = 4;
         for (block, _) in versions(written).take(MOST) {
@@ -156,7 +160,7 @@ impl Published {
     }
 
     /// Publishes what was prepared.
-    #[inline]
+    #[inline(always)]
     pub fn link(&self, prepared: &Prepared<'_>, stock: &mut Stock) {
         for link in prepared.links[..prepared.count].iter().flatten() {
             link.slot.link_alone(link.number);
@@ -165,9 +169,14 @@ impl Published {
                 link.file.count_pending_alone(1);
             }
             if link.pushed.is_long {
-                link.slot.claim().thin(&self.arena, &mut stock.freed);
+                self.thin(link.slot, stock);
             }
         }
+    }
+
+    #[cold]
+    fn thin(&self, slot: &Slot, stock: &mut Stock) {
+        slot.claim().thin(&self.arena, &mut stock.freed);
     }
 
     /// Publishes a write as a version of each block that it touches. `alone` says that nobody else publishes to the
@@ -183,7 +192,7 @@ impl Published {
             let was_empty = if alone {
                 let pushed = slot.push_alone(&self.arena, number, version, &mut stock.garbage);
                 if pushed.is_long {
-                    slot.claim().thin(&self.arena, &mut stock.freed);
+                    self.thin(slot, stock);
                 }
                 pushed.was_empty
             } else {
@@ -204,24 +213,36 @@ impl Published {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn number(&self, stock: &mut Stock) -> u32 {
-        if let Some(number) = stock.spare.pop() {
-            return number;
+        match stock.spare.pop() {
+            Some(number) => number,
+            None => self.refill(stock),
         }
+    }
+
+    #[cold]
+    fn refill(&self, stock: &mut Stock) -> u32 {
         self.arena.refill(&mut stock.spare, SPARE);
         stock.spare.pop().expect("the arena has given some")
     }
 
     /// A group has published all that it wrote: keeps the stock small.
-    #[inline]
+    #[inline(always)]
     pub fn settle(&self, stock: &mut Stock) {
         const MOST_GARBAGE: usize = 256;
+        if !stock.freed.is_empty() || stock.garbage.len() >= MOST_GARBAGE {
+            self.settle_much(stock, MOST_GARBAGE);
+        }
+    }
+
+    #[cold]
+    fn settle_much(&self, stock: &mut Stock, most_garbage: usize) {
         stock.spare.append(&mut stock.freed);
         if stock.spare.len() > 4 * SPARE {
             self.arena.give_back(&mut stock.spare.split_off(SPARE));
         }
-        if stock.garbage.len() >= MOST_GARBAGE {
+        if stock.garbage.len() >= most_garbage {
             self.garbage.lock().unwrap().append(&mut stock.garbage);
         }
     }

@@ -134,6 +134,11 @@ impl Joined {
             || self.size != self.inner.size.load(Ordering::Acquire)
     }
 
+    /// Whether committed bytes of it do not count for the group.
+    fn is_cut(&self) -> bool {
+        self.limit != u64::MAX || self.wishes.is_some()
+    }
+
     /// Whether the group has not told any time of it.
     fn is_as_found(&self) -> bool {
         self.mtime == Mtime::Kept
@@ -185,6 +190,9 @@ pub(crate) struct Running {
     who: Who,
     /// The time of its changes, told to the log by it or by a group before it, and whether it was told by it.
     time: (i64, bool),
+    /// Whether it has nothing but writes to a few files that it found, all in the open record of its lane. Then it
+    /// [commits straight](Self::commit_straight), and `broken`, `by_number`, `names`, `shadows` and `brought` are none.
+    plain: bool,
 }
 
 const MANY: usize = 8;
@@ -230,6 +238,7 @@ impl Running {
             promised: Promise::default(),
             who: Who::Process,
             time: (0, false),
+            plain: false,
         }
     }
 
@@ -251,8 +260,11 @@ impl Running {
             seat.lane.open(id);
         }
         (self.id, self.sequence, self.busy_timeout) = (id, id, Duration::ZERO);
-        (self.broken, self.by_number, self.names, self.shadows) = (None, None, None, None);
-        self.looks_at = FIRST_LOOK;
+        if !self.plain {
+            (self.broken, self.by_number, self.names, self.shadows) = (None, None, None, None);
+            self.looks_at = FIRST_LOOK;
+        }
+        self.plain = self.in_lane && self.sharing == Sharing::Own && self.store.options.straight;
         self.seat = Some(seat);
     }
 
@@ -277,6 +289,10 @@ impl Running {
     #[inline]
     pub(super) fn seat(&self) -> &Seat {
         self.seat.as_ref().expect("the group has not ended")
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.seat.is_none()
     }
 
     #[inline]
@@ -307,7 +323,7 @@ impl Running {
         if inner.is_read_only() {
             return Err(Error::Refused(inner.name(), Errno::ACCESS));
         }
-        if !self.implicit {
+        if !self.implicit && self.store.options.policy != Policy::PerOp {
             self.store.sync_file(inner)?;
         }
         let mut fresh = inner.identified.load(Ordering::Acquire) < self.store.log.announced_tail();
@@ -334,6 +350,11 @@ impl Running {
     /// calls end by themselves. Whether it is new to the group, which may have owned it and not have kept it.
     #[inline(always)]
     fn own(&self, inner: &Arc<Inner>) -> Result<bool> {
+        if inner.try_own_at_once(self.owner()) { Ok(true) } else { self.own_patiently(inner) }
+    }
+
+    #[cold]
+    fn own_patiently(&self, inner: &Arc<Inner>) -> Result<bool> {
         let (mut backoff, mut patience) = (Backoff::new(), Patience::new(self.busy_timeout));
         while let Err(owner) = inner.try_own(self.owner()) {
             if Inner::is_owned_by(owner, self.owner()) {
@@ -394,6 +415,7 @@ impl Running {
         if let Some(by_number) = &mut self.by_number {
             by_number.insert(number, i);
         } else if i == MANY {
+            self.plain = false;
             self.by_number = Some(files.iter().enumerate().map(|(i, file)| (file.inner.number, i)).collect());
         }
         i
@@ -410,6 +432,7 @@ impl Running {
 
     #[cold]
     fn look_for_unused(&mut self) {
+        debug_assert!(!self.plain, "it has many files");
         let store = self.store.clone();
         let is_plain = self.recent.is_none() && self.shadows.is_none() && !self.implicit && !self.single;
         let owner = self.owner();
@@ -442,8 +465,43 @@ impl Running {
         (self.by_number, self.looks_at) = (Some(by_number), (2 * kept).max(FIRST_LOOK));
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn write(&mut self, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<()> {
+        if self.plain && self.write_straight(inner, offset, data)? {
+            return Ok(());
+        }
+        self.write_any(inner, offset, data)
+    }
+
+    /// What a write does in a plain group that has the file, where it stays within the file and the segment, is too
+    /// short for a shadow, and takes no space of the host. Returns whether it was done; else nothing was.
+    #[inline(always)]
+    fn write_straight(&mut self, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<bool> {
+        let Some(seat) = &mut self.seat else { return Ok(false) };
+        let Some(i) = seat.files.iter().position(|file| Arc::ptr_eq(&file.inner, inner)) else { return Ok(false) };
+        let (file, length) = (&mut seat.files[i], data.len() as u64);
+        let takes_space = offset.saturating_add(length) > file.size || file.has_holes || file.inner.is_sparse();
+        if takes_space || data.is_empty() || file.inner.may_have_privileges() {
+            return Ok(false);
+        }
+        let has_room = seat.lane.room().is_some_and(|room| room >= length);
+        if !has_room || !file.in_a_row.write_below(self.store.options.stage_bytes, offset, length) {
+            return Ok(false);
+        }
+        let position = match seat.lane.append(&self.store.log, EntryKind::Write, file.inner.id, offset, data) {
+            Ok(position) => position,
+            Err(error) => return Err(self.fail(error)),
+        };
+        let place = Place::Log(position);
+        seat.writes.push(PrivateWrite { file: i as u32, length: data.len() as u32, offset, place });
+        file.touched = true;
+        file.written += length;
+        file.mtime = Mtime::Changed(self.store.host.now_ns());
+        Ok(true)
+    }
+
+    #[inline(never)]
+    fn write_any(&mut self, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<()> {
         if i64::try_from(offset).is_err() {
             return Err(Error::invalid("a write beyond 2^63 bytes"));
         }
@@ -685,6 +743,7 @@ impl Running {
 
     #[inline]
     fn append_entry(&mut self, kind: EntryKind, file: u64, offset: u64, data: &[u8]) -> Result<Place> {
+        self.plain = false;
         let seat = self.seat.as_mut().expect("the group has not ended");
         if self.in_lane {
             return self.store.append(&mut seat.lane, kind, file, offset, data).map(Place::Log);
@@ -728,6 +787,7 @@ impl Running {
     /// Half of a call is in the group: it must not commit.
     #[cold]
     fn break_off(&mut self, error: Error) -> Error {
+        self.plain = false;
         self.broken.get_or_insert_with(|| Box::new(error.clone()));
         error
     }

@@ -105,7 +105,7 @@ impl Recent {
     }
 
     /// Keeps a reference that is not needed any more.
-    #[inline]
+    #[inline(always)]
     pub fn put(&mut self, file: Arc<Inner>) {
         let place = file.number as usize % Self::FILES;
         self.files[place] = Some(file);

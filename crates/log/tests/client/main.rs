@@ -315,7 +315,8 @@ impl Committer {
         let sequence = log.take_sequence();
         lane.open(sequence);
         Self::append(log, lane, group);
-        lane.commit(log, sequence, 0, || ()).unwrap();
+        lane.store_commit(log, sequence, 0).unwrap();
+        lane.fence_commit(log).unwrap();
         lane.finish(log, sequence);
         log.in_flight().leave(slot);
         sequence

@@ -142,6 +142,7 @@ impl Running {
             store.names.with(|state| state.unmake(found.id));
             host_error(error, from)
         })?;
+        self.plain = false;
         self.brought.get_or_insert_default().from.push(from);
         // The id is new, and higher than all others.
         self.names_mut().adopted.insert(found.id);

@@ -25,6 +25,7 @@ impl Running {
     }
 
     pub(super) fn names_mut(&mut self) -> &mut Private {
+        self.plain = false;
         self.names.get_or_insert_default()
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Joined, MANY, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
-use crate::hostdir::clock::Mtime;
+use crate::hostdir::clock::{Mtime, is_near};
 use crate::hostdir::lanes::Seat;
 use crate::hostdir::memory::ZEROS;
 use crate::hostdir::names::Private;
@@ -21,7 +21,14 @@ const BESIDE_PASSES: usize = 2;
 
 impl Running {
     /// See [`Group::commit`](crate::Group::commit).
+    #[inline(always)]
     pub(in crate::hostdir) fn commit(&mut self) -> Result<()> {
+        let is_straight = self.plain && !self.store.options.at_once && self.commit_straight();
+        if is_straight { Ok(()) } else { self.commit_any() }
+    }
+
+    #[inline(never)]
+    fn commit_any(&mut self) -> Result<()> {
         match self.store.options.at_once && !self.implicit {
             true => self.commit_at_once(),
             false => self.commit_to_log(),
@@ -31,6 +38,43 @@ impl Running {
     /// Commits the group. It is written back later.
     pub(in crate::hostdir) fn commit_to_log(&mut self) -> Result<()> {
         self.commit_identified(|_| ())
+    }
+
+    /// Commits a plain group of which the log has told everything: which files it changes, and when. It does what
+    /// [`commit_identified`](Self::commit_identified) does, in the same order, and leaves out what such a group cannot
+    /// have. Returns whether it did: where something is in the way, or has failed, the other says what.
+    #[inline(never)]
+    fn commit_straight(&mut self) -> bool {
+        let store = &*self.store;
+        let Some(seat) = &self.seat else { return false };
+        debug_assert!(self.in_lane && self.sharing == Sharing::Own && seat.gathered.is_empty());
+        debug_assert!(self.broken.is_none() && self.by_number.is_none() && self.names.is_none());
+        debug_assert!(self.shadows.is_none() && self.brought.is_none());
+        debug_assert!(seat.files.iter().all(|file| !file.created && file.staged.is_none() && !file.is_cut()));
+        if store.check_usable().is_err() || seat.lane.is_clean() {
+            return false;
+        }
+        let announced = store.log.announced_tail();
+        let (mut builds_on, mut earliest, mut latest) = (0, i64::MAX, i64::MIN);
+        for file in &seat.files {
+            let Mtime::Changed(ns) = file.mtime else { return false };
+            let identified = file.inner.identified.load(Ordering::Acquire);
+            if identified < announced || self.sequence <= identified {
+                return false;
+            }
+            builds_on = file.last.max(builds_on);
+            (earliest, latest) = (ns.min(earliest), ns.max(latest));
+        }
+        if self.sequence <= builds_on {
+            return false;
+        }
+        let Some(time) = store.clock.at(announced, self.sequence) else { return false };
+        if !is_near(earliest, time, self.grain_ns) || !is_near(latest, time, self.grain_ns) {
+            return false;
+        }
+        self.time = (time, false);
+        // After an error the store is poisoned, and every later call says so.
+        matches!(self.commit_lane::<true>(announced, builds_on), Ok(true))
     }
 
     /// The same. `between` comes after the group has identified what it speaks of, and before it commits.
@@ -70,7 +114,8 @@ impl Running {
         let announced = self.identify()?;
         between(&self.store);
         if self.store.log.is_pmem() {
-            return self.commit_lane(announced);
+            let builds_on = after(&self.seat().files, self.names.as_deref());
+            return self.commit_lane::<false>(announced, builds_on);
         }
         if !self.in_lane {
             let bytes = record_bytes(&self.seat().gathered, self.store.log.block());
@@ -119,9 +164,10 @@ impl Running {
         Ok(announced)
     }
 
-    /// `Ok(false)`: a checkpoint was announced meanwhile; identify again.
-    #[inline]
-    fn commit_lane(&mut self, announced: u64) -> Result<bool> {
+    /// `Ok(false)`: a checkpoint was announced meanwhile; identify again. `PLAIN` leaves out what a plain group does
+    /// not have.
+    #[inline(always)]
+    fn commit_lane<const PLAIN: bool>(&mut self, announced: u64, builds_on: u64) -> Result<bool> {
         let store = &*self.store;
         if self.sequence < announced {
             self.sequence = store.log.take_sequence();
@@ -140,30 +186,31 @@ impl Running {
             in_flight.leave(slot);
             return Ok(false);
         }
-        let names = self.names.as_deref();
         let Seat { lane, files, writes, stock, .. } = &mut **seat;
         let mut prepared = Prepared::default();
         let mut first = FirstToPublish::default();
-        let builds_on = after(files, names);
-        let committed = lane.commit(&store.log, sequence, builds_on, || {
-            let cuts = |file: &Joined| file.limit != u64::MAX || file.wishes.is_some();
-            if self.sharing == Sharing::Own && !files.iter().any(cuts) {
-                first = prepare(store, files, writes, stock, sequence, &mut prepared);
-            }
-        });
-        if let Err(error) = committed {
+        let failed = |error| {
             in_flight.leave(slot);
-            return Err(store.poison(&error));
+            store.poison(&error)
+        };
+        lane.store_commit(&store.log, sequence, builds_on).map_err(failed)?;
+        // While the fence would wait for memory.
+        if PLAIN || (self.sharing == Sharing::Own && !files.iter().any(Joined::is_cut)) {
+            first = match writes.list() {
+                Some(writes) => prepare(store, files, writes.iter(), stock, sequence, &mut prepared),
+                None => prepare_many(store, files, writes, stock, sequence, &mut prepared),
+            };
         }
+        lane.fence_commit(&store.log).map_err(failed)?;
         store.index.link(&prepared, stock);
-        if let Some(shadows) = &self.shadows {
+        if let Some(shadows) = self.shadows.as_ref().filter(|_| !PLAIN) {
             shadows.publish(store, &seat.files, sequence);
         }
-        let names = self.names.as_deref_mut().map(|names| (names, claimer));
-        publish(store, seat, names, self.sharing, (sequence, self.time), &[], first);
+        let names = self.names.as_deref_mut().filter(|_| !PLAIN).map(|names| (names, claimer));
+        publish::<PLAIN>(store, seat, names, self.sharing, (sequence, self.time), &[], first);
         seat.lane.finish(&store.log, sequence);
         in_flight.leave(slot);
-        self.end();
+        self.end::<PLAIN>();
         Ok(true)
     }
 
@@ -199,7 +246,7 @@ impl Running {
                 if let Some(shadows) = &self.shadows {
                     shadows.publish(&store, &seat.files, sequence);
                 }
-                publish(
+                publish::<false>(
                     &store,
                     seat,
                     names,
@@ -209,7 +256,7 @@ impl Running {
                     FirstToPublish::default(),
                 );
                 seat.lane.retire(&store.log, sequence);
-                self.end();
+                self.end::<false>();
                 drop(ticket);
                 Ok(true)
             }
@@ -218,25 +265,30 @@ impl Running {
 
     /// The group has been published, or undone: gives up its files and its seat.
     #[inline(always)]
-    fn end(&mut self) {
+    fn end<const PLAIN: bool>(&mut self) {
         let Some(mut seat) = self.seat.take() else { return };
         self.store.room.end(std::mem::take(&mut self.promised));
         let owner = self.owner();
         let many = seat.files.len() > MANY;
-        while let Some(file) = seat.files.pop() {
-            self.sharing.leave(&file.inner, owner);
+        while let Some(Joined { inner, .. }) = seat.files.pop() {
+            self.sharing.leave(&inner, owner);
             match &mut self.recent {
-                Some(recent) => recent.put(file.inner),
-                None if many => self.store.retire(&file.inner),
+                Some(recent) => recent.put(inner),
+                None if many && !PLAIN => self.store.retire(&inner),
                 None => {}
             }
         }
-        if self.names.is_some() {
-            self.release_names();
+        if PLAIN {
+            seat.writes.clear();
+        } else {
+            if self.names.is_some() {
+                self.release_names();
+            }
+            seat.clear();
+            self.shadows = None;
+            self.brought = None;
+            self.plain = false;
         }
-        seat.clear();
-        self.shadows = None;
-        self.brought = None;
         if self.recent.is_some() && seat.place.is_some() {
             self.parked = Some(seat);
         } else {
@@ -265,7 +317,7 @@ impl Running {
             // Whatever it spilled is not gone on with.
             seat.lane.leave(&self.store.log);
         }
-        self.end();
+        self.end::<false>();
     }
 }
 
@@ -286,17 +338,17 @@ struct FirstToPublish {
 
 /// Prepares to publish the writes of a group that owns its files, and neither cuts nor zeroes any: all that can be done
 /// before it is durable.
-#[inline]
+#[inline(always)]
 fn prepare<'f>(
     store: &StoreInner,
     files: &'f [Joined],
-    writes: &Overlay,
+    writes: impl Iterator<Item = &'f PrivateWrite>,
     stock: &mut Stock,
     sequence: u64,
     prepared: &mut Prepared<'f>,
 ) -> FirstToPublish {
     let mut count = 0;
-    for write in writes.iter() {
+    for write in writes {
         let written = written(write, sequence, &[]);
         let bytes = store.index.prepare(&files[write.file as usize].inner, written, stock, prepared);
         if bytes < written.length {
@@ -305,6 +357,19 @@ fn prepare<'f>(
         count += 1;
     }
     FirstToPublish { write: count, bytes: 0 }
+}
+
+/// The same of more writes than are in a list.
+#[cold]
+fn prepare_many<'f>(
+    store: &StoreInner,
+    files: &'f [Joined],
+    writes: &'f Overlay,
+    stock: &mut Stock,
+    sequence: u64,
+    prepared: &mut Prepared<'f>,
+) -> FirstToPublish {
+    prepare(store, files, writes.iter(), stock, sequence, prepared)
 }
 
 #[inline]
@@ -320,7 +385,7 @@ fn written(write: &PrivateWrite, sequence: u64, kept: &[u64]) -> Written {
 /// Makes a committed group visible, from `first` of its writes on; `time` is that of its changes, and whether it told
 /// the log of it. `kept` are the places in memory of what was gathered. With its names comes as whom it claims them.
 #[inline(always)]
-fn publish(
+fn publish<const PLAIN: bool>(
     store: &StoreInner,
     seat: &mut Seat,
     names: Option<(&mut Private, u64)>,
@@ -329,16 +394,18 @@ fn publish(
     kept: &[u64],
     first: FirstToPublish,
 ) {
-    if told {
+    if told && !PLAIN {
         store.clock.publish(time, sequence);
     }
     let Seat { files, writes, stock, .. } = seat;
-    for file in files.iter().filter(|file| file.limit != u64::MAX) {
-        file.inner.publish_truncate(&store.index, file.limit, &mut stock.freed);
-    }
-    for file in files.iter() {
-        if let Some(wishes) = &file.wishes {
-            file.inner.publish_wishes(&store.index, wishes, sequence, stock);
+    if !PLAIN {
+        for file in files.iter().filter(|file| file.limit != u64::MAX) {
+            file.inner.publish_truncate(&store.index, file.limit, &mut stock.freed);
+        }
+        for file in files.iter() {
+            if let Some(wishes) = &file.wishes {
+                file.inner.publish_wishes(&store.index, wishes, sequence, stock);
+            }
         }
     }
     if first.write < writes.len() {
@@ -350,10 +417,11 @@ fn publish(
     }
     for (i, file) in files.iter().enumerate() {
         let inner = &*file.inner;
-        if let Some(staged) = &file.staged {
+        if let Some(staged) = file.staged.as_ref().filter(|_| !PLAIN) {
             staged.publish(store, inner);
         }
         match sharing {
+            _ if PLAIN => inner.publish_size(&store.index, |_| file.size),
             Sharing::Own => inner.publish_size(&store.index, |_| file.size),
             Sharing::Share => {
                 let mine = writes.iter().filter(|write| write.file as usize == i);
@@ -363,6 +431,7 @@ fn publish(
         }
         // Only what replay sees of the file as well: the next group names it as what it builds on.
         match sharing {
+            _ if PLAIN => inner.last_sequence.store(sequence, Ordering::Release),
             _ if !file.touched && !file.created => {}
             Sharing::Own => inner.last_sequence.store(sequence, Ordering::Release),
             Sharing::Share => {
@@ -374,12 +443,12 @@ fn publish(
         }
         if let Mtime::Changed(ns) = file.mtime {
             inner.set_ctime(ns);
-            if file.written == 0 && sharing == Sharing::Own {
+            if file.written == 0 && sharing == Sharing::Own && !PLAIN {
                 // It was made as long as it was: nothing else makes a pass look at it.
                 inner.bring_home(&store.index);
             }
         }
-        if file.created || file.identified_for != 0 {
+        if !PLAIN && (file.created || file.identified_for != 0) {
             inner.identified.fetch_max(sequence, Ordering::AcqRel);
         }
     }

@@ -79,6 +79,7 @@ impl Running {
         while self.names_mut().is_born(known) {
             known = self.walk().above(known).unwrap_or(ROOT);
         }
+        self.plain = false;
         self.brought.get_or_insert_default().told.push((known, mismatch));
         Ok(())
     }

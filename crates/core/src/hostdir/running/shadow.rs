@@ -39,6 +39,21 @@ impl InARow {
         self.end = offset + bytes;
         self.bytes
     }
+
+    /// The same of a write that may be shorter than [`LEAST`], if it does not come to `most` bytes in a row: whether it
+    /// was counted.
+    #[inline]
+    pub(super) fn write_below(&mut self, most: u64, offset: u64, bytes: u64) -> bool {
+        if bytes < LEAST.min(most) {
+            return true;
+        }
+        let mut counted = *self;
+        let is_below = counted.write(offset, bytes) < most;
+        if is_below {
+            *self = counted;
+        }
+        is_below
+    }
 }
 
 /// The shadows of a group.
@@ -191,6 +206,7 @@ impl Running {
             Err(Error::NoSpace(_)) if self.store.clean_up_staged() => self.store.make_shadow(),
             made => made,
         };
+        self.plain = false;
         let shadows = self.shadows.get_or_insert_with(|| Box::new(Shadows::new()));
         match made {
             Ok(Some(made)) => {
