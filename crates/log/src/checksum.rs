@@ -25,19 +25,13 @@ const _: () = assert!(MIX.wrapping_mul(UNMIX) == 1);
 /// One step of [`checksum`]: of the state so far, and the next piece.
 #[inline(always)]
 pub fn fold(state: u64, piece: &[u8]) -> u64 {
-    (state ^ hash(piece)).wrapping_mul(MIX).rotate_left(29)
-}
-
-/// XXH3, by whatever computes it with the fewest instructions.
-#[inline(always)]
-fn hash(piece: &[u8]) -> u64 {
-    wholly_media::xxh3(piece).unwrap_or_else(|| XxHash3_64::oneshot(piece))
+    (state ^ XxHash3_64::oneshot(piece)).wrapping_mul(MIX).rotate_left(29)
 }
 
 /// The only seed under which `bytes` have this checksum: where bytes that were damaged around them, or went astray, say
 /// that they belong.
 pub fn claimed_seed(sum: u64, bytes: &[u8]) -> u64 {
-    let unfold = |state: u64, piece: &[u8]| state.rotate_right(29).wrapping_mul(UNMIX) ^ hash(piece);
+    let unfold = |state: u64, piece: &[u8]| state.rotate_right(29).wrapping_mul(UNMIX) ^ XxHash3_64::oneshot(piece);
     if bytes.len() <= PIECE {
         return unfold(sum, bytes);
     }

@@ -29,20 +29,10 @@ mod error;
 mod guarantees;
 pub mod pmem;
 pub mod sys;
-#[cfg(target_arch = "x86_64")]
-mod xxh3;
 
 pub use error::{Error, Result, in_words};
 pub use guarantees::{Guarantees, Kind, PersistenceDomain};
 pub use sys::{FileSystem, lock_file, lock_file_to_read};
-#[cfg(target_arch = "x86_64")]
-pub use xxh3::xxh3;
-
-/// As on x86-64, where it may be more.
-#[cfg(not(target_arch = "x86_64"))]
-pub fn xxh3(_: &[u8]) -> Option<u64> {
-    None
-}
 
 /// The name of one place in the code that changes or orders persistent bytes, such as `lane.commit.fence`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
