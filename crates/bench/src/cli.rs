@@ -31,6 +31,7 @@ Suites: groups, open, store, run, mount, volume, fcfs
   --seed N           seed of the random sequence (default 1)
   --base NAME        the system that ratios refer to (default raw; fcfs: none); cases of the suites store, run, mount
                      and volume have their own
+  --figures DIR      fcfs: write the paper's figures into DIR, as CSV and SVG, and its claims beside what was measured
   --log-size BYTES   fcfs: the largest log that is recovered, with K, M or G (default 64M; the paper: 5G)
   --instructions     groups on persistent memory: how many instructions a group executes, in place of its time
                      (x86-64 only); the systems raw and store_deferred
@@ -58,6 +59,7 @@ pub struct Options {
     base: Option<String>,
     emulation: Option<Emulation>,
     log_bytes: Option<u64>,
+    figures: Option<PathBuf>,
     program: Option<PathBuf>,
     tiny: bool,
     wanted: instructions::Wanted,
@@ -85,6 +87,7 @@ impl Options {
             base: None,
             emulation: None,
             log_bytes: None,
+            figures: None,
             program: None,
             tiny: false,
             wanted: instructions::Wanted::default(),
@@ -111,6 +114,7 @@ impl Options {
                 "--seed" => options.seed = number(&argument, &value()?)?,
                 "--base" => options.base = Some(value()?),
                 "--log-size" => options.log_bytes = Some(bytes(&argument, &value()?)?),
+                "--figures" => options.figures = Some(value()?.into()),
                 "--program" => options.program = Some(value()?.into()),
                 suite if !suite.starts_with('-') && options.suite.is_empty() => options.suite = argument,
                 _ => return Err(format!("unknown argument {argument}").into()),
@@ -121,6 +125,9 @@ impl Options {
         }
         if options.wanted.instructions && options.suite != "groups" {
             return Err("--instructions is an option of the suite groups".into());
+        }
+        if options.figures.is_some() && options.suite != "fcfs" {
+            return Err("--figures is an option of the suite fcfs".into());
         }
         Ok(options)
     }
@@ -210,7 +217,8 @@ impl Options {
         }
         if self.suite == "fcfs" {
             let mut report = harness::empty_report(&plan);
-            fcfs::run(&plan, &self.systems, systems, &mut report, &mut |line| progress.show(line))?;
+            let figures = self.figures.as_deref();
+            fcfs::run(&plan, &self.systems, systems, figures, &mut report, &mut |line| progress.show(line))?;
             return Ok(report);
         }
         if self.suite == "volume" {
@@ -345,6 +353,7 @@ mod tests {
             ("groups --frobnicate", "--frobnicate"),
             ("groups more", "more"),
             ("fcfs --instructions", "groups"),
+            ("groups --figures x", "fcfs"),
             ("groups --emulate slow", "slow"),
             ("groups --emulate paper:slow", "paper:slow"),
             ("fcfs --log-size 5X", "number"),

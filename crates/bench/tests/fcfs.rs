@@ -116,3 +116,38 @@ fn a_bound_is_met_missed_or_not_measured() {
     assert_eq!(met(Bound::at_least("x", 1.5, Ok(1.4))), (Some(1.4), Some(false), None));
     assert_eq!(met(Bound::at_least("x", 1.5, Err("so".into()))), (None, None, Some("so".into())));
 }
+
+/// The paper's figures: a line of CSV for each point, a picture, and its claims beside what was measured.
+#[test]
+fn figures_are_written() {
+    let dir = std::env::temp_dir().join(format!("wholly-figures-{}", std::process::id()));
+    let report = run(&format!("--tiny --turns 1 --turn-ms 1 --figures {}", dir.display()));
+    let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let point = |figure: &str, begin: &str| {
+        let csv = read(&format!("fcfs-{figure}.csv"));
+        let line = csv.lines().find(|line| line.starts_with(begin)).unwrap_or_else(|| panic!("{begin} in {csv}"));
+        line.rsplit(',').next().unwrap().parse::<f64>().unwrap()
+    };
+    let group = |system: &str| row(&report, "two_files", system);
+    let is = |one: f64, other: f64| assert!((one / other - 1.0).abs() < 1e-9, "{one} is not {other}");
+    is(point("7a", "shadow,,"), group("shadow").model_ns_deferred / 1e3);
+    is(point("7b", "hybrid_log,,"), group("hybrid_log").all(|c| c.bytes) / group("none").all(|c| c.bytes));
+    is(point("7c", "fine_grained_wal,6,"), 6e9 / group("fine_grained_wal").model_ns);
+    let of_4k = |system: &str| row(&report, "size_4k", system).model_ns_deferred;
+    is(point("8", "fine_grained_wal,12,"), of_4k("none") / of_4k("fine_grained_wal"));
+    is(point("9", "none,50,"), 1e9 / (2.0 * group("none").model_ns));
+    let at_1600 = |system: &str| group(system).all(|count| count.lines * 1600.0 + count.fences * 20.0);
+    is(point("10", "fine_grained_wal,1600,"), at_1600("none") / at_1600("fine_grained_wal"));
+    assert!(point("11", "hybrid_log,") > 0.0);
+    for figure in ["7a", "7b", "7c", "8", "9", "10", "11"] {
+        let picture = read(&format!("fcfs-{figure}.svg"));
+        assert!(picture.starts_with("<svg") && picture.contains(">hybrid_log"), "{figure}: {picture}");
+    }
+    let claims = read("fcfs-claims.csv");
+    let ratio = group("fine_grained_wal").model_ns_deferred / group("hybrid_log").model_ns_deferred;
+    let verdict = if ratio >= 0.9 * 1.96 { "held" } else { "refuted" };
+    let line = format!("7a,\"fine_grained_wal / hybrid_log, latency\",1.96,\"{ratio:.3}\",{verdict}\n");
+    assert!(claims.contains(&line), "{line} in {claims}");
+    assert!(claims.contains("(--log-size 5G)\",not measured\n"), "{claims}");
+    std::fs::remove_dir_all(&dir).unwrap();
+}

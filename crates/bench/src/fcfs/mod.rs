@@ -43,6 +43,7 @@
 //! clock is the volume's usual one. `hybrid_log_deferred` writes everything back between turns, by an unmount.
 
 mod counts;
+mod figures;
 mod formula;
 mod recovery;
 mod subject;
@@ -52,6 +53,7 @@ use crate::harness::Plan;
 use crate::report::{Bound, CountRow, Report, Skipped};
 use crate::system::System;
 use crate::{Error, Result};
+use std::path::Path;
 use subject::Subject;
 use wholly_media::pmem::Emulation;
 
@@ -66,7 +68,7 @@ pub(crate) const FILES: u32 = 50;
 const THREADS: [u32; 3] = [1, 2, 6];
 
 /// Runs the cases of `plan`, with those systems that `chosen` names or all of them, and those of `peers` that have
-/// groups on persistent memory.
+/// groups on persistent memory. Writes the paper's figures into the directory `figures`, if there is one.
 ///
 /// # Errors
 /// The first failure of a system. What a medium or a system cannot do is no failure; the report says it under
@@ -75,6 +77,7 @@ pub fn run(
     plan: &Plan,
     chosen: &[String],
     peers: Vec<Box<dyn System>>,
+    figures: Option<&Path>,
     report: &mut Report,
     progress: &mut dyn FnMut(&str),
 ) -> Result<()> {
@@ -110,6 +113,9 @@ pub fn run(
     wall::run(plan, chosen, peers, report, progress)?;
     let bounds = bounds(&report.counts, &model).into_iter().chain(recovery::bounds(report));
     report.bounds = bounds.chain(wall::bounds(plan, report)).collect();
+    if let Some(dir) = figures {
+        figures::write(report, model, dir)?;
+    }
     Ok(())
 }
 
