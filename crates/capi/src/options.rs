@@ -132,6 +132,7 @@ fn parse(given: &wholly_options) -> Result<(Options, HostOptions)> {
         accept_copy: given.accept_copy != 0,
         release: given.release != 0,
         trust_owner: false,
+        straight: default.straight,
     };
     let reserve = or(given.reserve_bytes, host.reserve);
     Ok((options, HostOptions { medium, caches_persist: given.caches_persist != 0, reserve, ..host }))
