@@ -126,6 +126,8 @@ pub const EQUIVALENT_OF_VOLUMES: &[EquivalentOfVolume] = &[
     (&[], "volume.inode.block", "delay-write", "pmem", MAKING),
     (&[EngineKind::FineGrainedWal, EngineKind::Undo], "volume.leaf", "delay-write", "", STRUCTURE),
     (&[], "wal.recover", "delay-write", "", RECOVERED),
+    (&[], "undo.recover", "delay-write", "", RECOVERED),
+    (&[], "undo.recover.fence", "drop-order", "", RECOVERED),
 ];
 
 const SAVED: &str = "the superblock has the checksum of the saved allocators; where they are not as it says, the next mount finds out from the maps \
@@ -430,7 +432,8 @@ impl<'s, S: Subject + Clone> Hunt<'s, S> {
         packs.sort_by_cached_key(|pack| std::cmp::Reverse(pack.catches.load(Ordering::Relaxed)));
         for limits in self.first.iter().chain(proof.is_none().then_some(limits)) {
             let is_rare = |rare: &Site| mutation.site.0.starts_with(rare.0);
-            let every_rare = RARE.iter().any(is_rare) || is_in_recovery(mutation.site);
+            let is_rare = RARE.iter().any(is_rare) || is_in_recovery(mutation.site);
+            let every_rare = is_rare && proof.is_none();
             let limits = Limits { workers: 1, violations: 1, every_rare, ..limits.clone() };
             for pack in &packs {
                 mutant.caught = explore(&pack.subject, &broken, &limits).violations.into_iter().next();
