@@ -293,6 +293,11 @@ fn hash_of(text: &str) -> u64 {
 /// Sites from which on to its end every recovery that is crashed inside is crashed.
 pub(crate) const RARE: [Site; 3] = [site::RECOVER_WIPE, Site("wal.recover.commit"), Site("wal.recover")];
 
+/// Whether an engine of volumes passes the site in recovery only.
+pub(crate) fn is_in_recovery(site: Site) -> bool {
+    site.0.contains(".recover")
+}
+
 /// At a point inside of recovery, so many of the last events are lost in turn.
 const NESTED_EVENTS: usize = 4;
 
@@ -433,7 +438,9 @@ impl Worker<'_> {
         let count = if nested { self.limits.nested_points } else { 0 };
         let mut chosen: Vec<u64> = (0..count).map(|i| mix(hash ^ (i << 8 | 7)) % points).collect();
         // What only torn states come by is not left to chance.
-        let rare = |site: Option<Site>| site.is_some_and(|site| RARE.contains(&site));
+        let every_rare = self.limits.every_rare;
+        let is_rare = |site: Site| RARE.contains(&site) || every_rare && is_in_recovery(site);
+        let rare = |site: Option<Site>| site.is_some_and(is_rare);
         if let Some(at) = run.trace.events.iter().position(|event| rare(event.site)) {
             chosen.extend(at as u64 + 1..=if nested { recovered } else { first });
         }

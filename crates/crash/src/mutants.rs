@@ -12,12 +12,14 @@ use wholly_sim::{
     EventKind, Mutation, MutationKind,
     MutationKind::{DropWrite, Late, Split},
 };
+use wholly_volume::EngineKind;
 
 use crate::catalogue;
-use crate::explore::{Limits, Outcome, RARE, Violation, explore};
+use crate::explore::{Limits, Outcome, RARE, Violation, explore, is_in_recovery};
 use crate::run::{Run, run};
 use crate::setting::{Setting, word};
 use crate::subject::Subject;
+use crate::volume;
 use crate::workload::Workload;
 
 /// What can be broken about a call that made an event of this kind.
@@ -114,6 +116,32 @@ const ASIDE: &str = "the object moves aside, and what it moved to is removed by 
 const LONGER: &str = "a log that is longer than it was meant to be has free segments at its end, like any other: what stands in them is \
                       below the tail";
 
+/// Engines, all if there is none; a site, what is broken about it, in which worlds, and why nobody can tell.
+type EquivalentOfVolume = (&'static [EngineKind], &'static str, &'static str, &'static str, &'static str);
+
+/// The same of volumes.
+pub const EQUIVALENT_OF_VOLUMES: &[EquivalentOfVolume] = &[
+    (&[], "volume.save", "drop-write", "", SAVED),
+    (&[], "volume.save", "delay-write", "", SAVED),
+    (&[], "volume.inode.block", "delay-write", "pmem", MAKING),
+    (&[EngineKind::FineGrainedWal, EngineKind::Undo], "volume.leaf", "delay-write", "", STRUCTURE),
+    (&[], "wal.recover", "delay-write", "", RECOVERED),
+    (&[], "undo.recover", "delay-write", "", RECOVERED),
+    (&[], "undo.recover.fence", "drop-order", "", RECOVERED),
+];
+
+const SAVED: &str = "the superblock has the checksum of the saved allocators; where they are not as it says, the next mount finds out from the maps \
+                     what is free, as after a crash.";
+
+const MAKING: &str = "until two fences later, the volume is being made, and has no saved allocators: its first mount reads all inodes, and refuses \
+                      blocks that have others. Blocks by which the inode file grows later are fresh ones of a group: see the tests of `volume`.";
+
+const STRUCTURE: &str = "a change of structure is a group of its own, by one thread, which has two fences before its commit entry. In a directory that \
+                         an explicit group has made, the name for which there was no room comes in the same call, and that has a fence of its own.";
+
+const RECOVERED: &str = "the mount writes the superblock to its slot once more and fences, before anything else is stored or the incarnation rises; \
+                         until then the next mount does the same again.";
+
 /// Mutants that leave out no write and no order: a step comes later than it should, one becomes two, what a comparison
 /// needs is kept back. Site, what is broken, in which world, and the workload that notices.
 pub const SEMANTIC: &[(Site, MutationKind, &str, &str)] = &[
@@ -131,6 +159,88 @@ pub const SEMANTIC: &[(Site, MutationKind, &str, &str)] = &[
     (site::CHECKPOINT_CUT, DropWrite, "disk", "cut-and-regrown"),
     (site::CHECKPOINT_CUT, DropWrite, "pmem", "cut-and-regrown"),
 ];
+
+/// A semantic mutant of a volume: the engine, the site, what is broken, in which world, and the program that notices.
+pub type OfVolume = (EngineKind, Site, MutationKind, &'static str, &'static str);
+
+/// The same of volumes. A fence that comes late orders what was stored before it only together with the next store; a
+/// store that comes late is the first of the next epoch.
+pub const SEMANTIC_OF_VOLUMES: &[OfVolume] = &[
+    // Bytes in place are stored before the old ones are durable in the log.
+    (EngineKind::FineGrainedWal, Site("wal.log.fence"), Late, "pmem", "orphan"),
+    (EngineKind::FineGrainedWal, Site("wal.undo"), Late, "pmem", "orphan"),
+    (EngineKind::FineGrainedWal, Site("wal.head"), Late, "pmem", "orphan"),
+    // The commit entry promises data that comes after it.
+    (EngineKind::FineGrainedWal, Site("wal.payload"), Late, "pmem", "partial-line"),
+    (EngineKind::FineGrainedWal, Site("wal.link"), Late, "pmem", "undo-thrice"),
+    (EngineKind::FineGrainedWal, Site("wal.call.fence"), Late, "pmem", "undo-thrice"),
+    (EngineKind::FineGrainedWal, Site("wal.fresh"), Late, "pmem", "swap-and-cut"),
+    // The commit entry is stored before what it commits is durable.
+    (EngineKind::FineGrainedWal, Site("wal.place.fence"), Late, "pmem", "orphan"),
+    (EngineKind::FineGrainedWal, Site("volume.inode.line"), Late, "pmem", "orphan"),
+    (EngineKind::FineGrainedWal, Site("volume.entry.live"), Late, "pmem", "orphan"),
+    (EngineKind::FineGrainedWal, Site("volume.entry.clear"), Late, "pmem", "orphan"),
+    (EngineKind::FineGrainedWal, Site("wal.commit"), Late, "pmem", "orphan"),
+    (EngineKind::FineGrainedWal, Site("wal.commit.fence"), Late, "pmem", "orphan"),
+    (EngineKind::FineGrainedWal, Site("wal.home"), Late, "pmem", "orphan"),
+    // The group is settled before its data is home.
+    (EngineKind::FineGrainedWal, Site("wal.home.fence"), Late, "pmem", "orphan"),
+    (EngineKind::FineGrainedWal, Site("wal.settle"), Late, "pmem", "partial-line"),
+    (EngineKind::FineGrainedWal, Site("wal.settle.fence"), Late, "pmem", "partial-line"),
+    (EngineKind::FineGrainedWal, Site("volume.wipe"), Late, "pmem", "made-again"),
+    (EngineKind::FineGrainedWal, Site("volume.fence"), Late, "pmem", "made"),
+    (EngineKind::FineGrainedWal, Site("volume.superblock"), Late, "pmem", "made"),
+    (EngineKind::HybridLog, Site("hybrid.log.fence"), Late, "pmem", "partial-line"),
+    (EngineKind::HybridLog, Site("hybrid.pending"), Late, "pmem", "partial-line"),
+    (EngineKind::HybridLog, Site("hybrid.head"), Late, "pmem", "partial-line"),
+    (EngineKind::HybridLog, Site("hybrid.undo"), Late, "pmem", "partial-line"),
+    // A group builds on one in doubt, and says too late that this one is committed.
+    (EngineKind::HybridLog, Site("hybrid.settle"), Late, "pmem", "partial-line"),
+    (EngineKind::HybridLog, Site("hybrid.commit.fence"), Late, "pmem", "partial-line"),
+    (EngineKind::HybridLog, Site("hybrid.home"), Late, "pmem", "clean-unmount"),
+    // Heads are wiped, or the home is replaced, before the latest lines are durable.
+    (EngineKind::HybridLog, Site("hybrid.home.fence"), Late, "pmem", "clean-unmount"),
+    (EngineKind::HybridLog, Site("hybrid.swap"), Late, "pmem", "six-versions"),
+    (EngineKind::HybridLog, Site("hybrid.swap"), Split, "pmem", "six-versions"),
+    (EngineKind::HybridLog, Site("hybrid.swap.fence"), Late, "pmem", "six-versions"),
+    (EngineKind::HybridLog, Site("hybrid.wipe"), Late, "pmem", "orphan-closed"),
+    (EngineKind::HybridLog, Site("hybrid.wipe.fence"), Late, "pmem", "hole-origin"),
+    (EngineKind::HybridLog, Site("hybrid.keep"), Late, "pmem", "cut-and-grown"),
+    (EngineKind::HybridLog, Site("hybrid.keep"), Split, "pmem", "cut-and-grown"),
+    (EngineKind::HybridLog, Site("hybrid.keep.fence"), Late, "pmem", "cut-and-grown"),
+    // The old bytes are durable only after the new ones may be.
+    (EngineKind::Undo, Site("undo.log.fence"), Late, "pmem", "undo-thrice"),
+    (EngineKind::Undo, Site("undo.entry"), Late, "pmem", "renamed-over"),
+    (EngineKind::Undo, Site("undo.payload"), Late, "pmem", "undo-thrice"),
+    (EngineKind::Undo, Site("undo.data"), Late, "pmem", "undo-thrice"),
+    (EngineKind::Undo, Site("undo.moved"), Late, "pmem", "select-pending"),
+    (EngineKind::Undo, Site("undo.place.fence"), Late, "pmem", "undo-thrice"),
+    (EngineKind::Undo, Site("undo.commit.fence"), Late, "pmem", "undo-thrice"),
+    (EngineKind::Shadow, Site("paging.fresh"), Late, "pmem", "abort-then-other"),
+    (EngineKind::Shadow, Site("paging.copy"), Late, "pmem", "orphan"),
+    (EngineKind::Shadow, Site("paging.inodes"), Late, "pmem", "orphan"),
+    (EngineKind::Shadow, Site("paging.node"), Late, "pmem", "orphan"),
+    // The root leads to what is not durable.
+    (EngineKind::Shadow, Site("paging.shadow.fence"), Late, "pmem", "orphan"),
+    (EngineKind::Shadow, Site("paging.commit.fence"), Late, "pmem", "orphan"),
+    (EngineKind::Shadow, Site("paging.call.fence"), Late, "pmem", "clean-unmount"),
+    (EngineKind::PageCacheWal, Site("pages.fresh"), Late, "disk", "spill"),
+    (EngineKind::PageCacheWal, Site("pages.fresh.fence"), Late, "disk", "spill"),
+    (EngineKind::PageCacheWal, Site("pages.home"), Late, "disk", "orphan-closed"),
+    // The tail moves before the homes are durable.
+    (EngineKind::PageCacheWal, Site("pages.home.fence"), Late, "disk", "orphan-closed"),
+    (EngineKind::PageCacheWal, Site("volume.wipe"), Late, "disk", "made-again"),
+];
+
+/// Whether something notices one of them, in words.
+pub fn semantic_of_volume((engine, site, kind, world, program): OfVolume) -> (String, Option<Violation>) {
+    let setting = volume::setting_for(engine, world).unwrap_or_else(|| panic!("{} is in no {world}", engine.name()));
+    let broken = setting.broken(Mutation::new(site, kind));
+    let programs = volume::several(engine, program).unwrap_or_else(|| panic!("no program is called {program:?}"));
+    let limits = Limits { violations: 1, ..Limits::glance() };
+    let found = programs.iter().find_map(|program| explore(program, &broken, &limits).violations.into_iter().next());
+    (format!("{} with {} on {program}", broken.name, engine.name()), found)
+}
 
 /// Whether something notices a [semantic](SEMANTIC) mutant, in words: what it is, and what that is.
 pub fn semantic((site, kind, world, workload): (Site, MutationKind, &str, &str)) -> (String, Option<Violation>) {
@@ -174,12 +284,19 @@ impl fmt::Display for Mutant {
     }
 }
 
-/// Why no state can tell a mutant from the code, where somebody has said so.
-pub fn proof(mutation: &Mutation, setting: &str) -> Option<&'static str> {
-    EQUIVALENT
+/// Why no state can tell a mutant from the code, where somebody has said so. The subject is known by the name of a run.
+pub fn proof(subject: &str, mutation: &Mutation, setting: &str) -> Option<&'static str> {
+    let is_it = |site: &str, kind: &str, world: &str| {
+        site == mutation.site.0 && kind == word(mutation.kind) && setting.starts_with(world)
+    };
+    let Some(of_volume) = subject.strip_prefix("volume:") else {
+        return EQUIVALENT.iter().find(|(site, kind, world, _)| is_it(site, kind, world)).map(|(.., why)| *why);
+    };
+    let is_one = |engine: &EngineKind| of_volume.split(':').next() == Some(engine.name());
+    EQUIVALENT_OF_VOLUMES
         .iter()
-        .find(|(site, kind, world, _)| {
-            *site == mutation.site.0 && *kind == word(mutation.kind) && setting.starts_with(world)
+        .find(|(engines, site, kind, world, _)| {
+            (engines.is_empty() || engines.iter().any(is_one)) && is_it(site, kind, world)
         })
         .map(|(.., why)| *why)
 }
@@ -215,7 +332,7 @@ pub struct Hunt<'s, S = Workload> {
     prey: Vec<Mutation>,
     packs: Vec<Pack<S>>,
     /// What is tried before the limits that are asked for.
-    first: Option<Limits>,
+    first: Vec<Limits>,
     next: AtomicUsize,
 }
 
@@ -229,7 +346,18 @@ struct Pack<S> {
 impl<'s, S: Subject + Clone> Hunt<'s, S> {
     /// Every mutation of every site that the programs pass in this world, inside of recoveries too.
     pub fn new(subjects: &[S], setting: &'s Setting) -> Hunt<'s, S> {
-        let limits = Limits { workers: 2, ..Limits::glance() };
+        Hunt::looked(subjects, setting, &Limits::glance(), vec![Limits::glance()])
+    }
+
+    /// The same where a glance takes long: the sites are those that the programs pass in a sweep, and before the glance
+    /// nothing is crashed inside of recoveries.
+    pub fn of_many(subjects: &[S], setting: &'s Setting) -> Hunt<'s, S> {
+        let once = Limits { nested_one_in: 0, whole_one_in: 0, ..Limits::glance() };
+        Hunt::looked(subjects, setting, &Limits::sweep(), vec![once, Limits::glance()])
+    }
+
+    fn looked(subjects: &[S], setting: &'s Setting, limits: &Limits, first: Vec<Limits>) -> Hunt<'s, S> {
+        let limits = Limits { workers: 2, ..limits.clone() };
         let pack = |subject: &S| {
             let Outcome { breakable, .. } = explore(subject, setting, &limits);
             Pack { subject: subject.clone(), passes: breakable, catches: AtomicUsize::new(0) }
@@ -238,7 +366,7 @@ impl<'s, S: Subject + Clone> Hunt<'s, S> {
         packs.sort_by_cached_key(|pack| cost(&run(&pack.subject, setting)));
         let all: Breakable = packs.iter().flat_map(|pack| pack.passes.iter().copied()).collect();
         let prey = all.into_iter().map(|(site, kind)| Mutation::new(Site(site), kind_of(kind))).collect();
-        Hunt { setting, prey, packs, first: Some(Limits::glance()), next: AtomicUsize::new(0) }
+        Hunt { setting, prey, packs, first, next: AtomicUsize::new(0) }
     }
 
     /// These mutations, by the limits that are asked for alone. What only recoveries pass, all programs are taken to
@@ -253,12 +381,22 @@ impl<'s, S: Subject + Clone> Hunt<'s, S> {
         let mut packs: Vec<(usize, Pack<S>)> = subjects.iter().map(pack).collect();
         packs.sort_by_key(|(cost, _)| *cost);
         let packs = packs.into_iter().map(|(_, pack)| pack).collect();
-        Hunt { setting, prey, packs, first: None, next: AtomicUsize::new(0) }
+        Hunt { setting, prey, packs, first: Vec::new(), next: AtomicUsize::new(0) }
     }
 
     /// Only the sites that `wanted` wants.
     pub fn only(mut self, wanted: impl Fn(Site) -> bool) -> Hunt<'s, S> {
         self.prey.retain(|mutation| wanted(mutation.site));
+        self
+    }
+
+    /// One of several pieces, from 1 on: they are dealt out one by one.
+    pub fn piece(mut self, (number, of): (usize, usize)) -> Hunt<'s, S> {
+        let mut next = 0;
+        self.prey.retain(|_| {
+            next += 1;
+            (next - 1) % of == number - 1
+        });
         self
     }
 
@@ -279,7 +417,8 @@ impl<'s, S: Subject + Clone> Hunt<'s, S> {
     }
 
     fn one(&self, mutation: Mutation, doubt: bool, limits: &Limits) -> Mutant {
-        let proof = proof(&mutation, &self.setting.name);
+        let subject = self.packs.first().map_or_else(String::new, |pack| pack.subject.name());
+        let proof = proof(&subject, &mutation, &self.setting.name);
         let mut mutant = Mutant { mutation, setting: self.setting.name.clone(), caught: None, proof };
         if proof.is_some() && !doubt {
             return mutant;
@@ -292,7 +431,9 @@ impl<'s, S: Subject + Clone> Hunt<'s, S> {
         }
         packs.sort_by_cached_key(|pack| std::cmp::Reverse(pack.catches.load(Ordering::Relaxed)));
         for limits in self.first.iter().chain(proof.is_none().then_some(limits)) {
-            let every_rare = RARE.iter().any(|rare| mutation.site.0.starts_with(rare.0));
+            let is_rare = |rare: &Site| mutation.site.0.starts_with(rare.0);
+            let is_rare = RARE.iter().any(is_rare) || is_in_recovery(mutation.site);
+            let every_rare = is_rare && proof.is_none();
             let limits = Limits { workers: 1, violations: 1, every_rare, ..limits.clone() };
             for pack in &packs {
                 mutant.caught = explore(&pack.subject, &broken, &limits).violations.into_iter().next();

@@ -63,12 +63,16 @@ static MANY: LazyLock<Vec<String>> = LazyLock::new(|| (0..MOST).map(|n| format!(
 /// More of them, which only what is written by hand speaks of: what is adopted has something in it.
 const MORE: &[&str] = &["C/foo", "C/C", "C/C/bar", "baz/foo", "baz/C", "baz/C/bar", "foo/C", "B/C/C", "A/C/C"];
 
+/// Names of the greatest length but a few bytes, which scripts call by a short one.
+static LONG: LazyLock<[(&str, String); 2]> = LazyLock::new(|| [("long", "l".repeat(250)), ("longer", "L".repeat(252))]);
+
 /// The same files as they were opened.
 static OPENED: LazyLock<Vec<String>> = LazyLock::new(|| PATHS.iter().map(|path| format!("@{path}")).collect());
 
 fn path(text: &str) -> Option<&'static str> {
     let many = || MANY.iter().map(String::as_str).find(|path| *path == text);
-    PATHS.iter().chain(MORE).copied().find(|path| *path == text).or_else(many)
+    let long = || LONG.iter().find(|(short, _)| *short == text).map(|(_, path)| path.as_str());
+    PATHS.iter().chain(MORE).copied().find(|path| *path == text).or_else(many).or_else(long)
 }
 
 fn file(text: &str) -> Option<&'static str> {
@@ -235,6 +239,7 @@ mod tests {
         );
         assert_eq!(op("symlink-../foo-A/bar"), Some(Op::Symlink { target: "../foo", path: "A/bar" }));
         assert_eq!(op("create-n39"), Some(Op::Create("n39")));
+        assert_eq!(op("unlink-longer").map(|op| op.file().len()), Some(252));
         for wrong in ["unlink", "unlink-A-B", "rename-A", "link-A/foo", "mkdir-D", "write-../foo", "symlink-A-B-C"] {
             assert_eq!(op(wrong), None, "{wrong}");
         }

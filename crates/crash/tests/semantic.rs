@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 
 use wholly::{Error, Store, site};
-use wholly_crash::mutants::{SEMANTIC, semantic};
+use wholly_crash::mutants::{SEMANTIC, SEMANTIC_OF_VOLUMES, semantic, semantic_of_volume};
 use wholly_crash::{Extent, Limits, Setting, bystanders, catalogue, live, run};
 use wholly_sim::{Explorer, Mutation, MutationKind, SimConfig, World, os_thread};
 
@@ -15,6 +15,19 @@ fn every_semantic_mutant_is_noticed() {
     let mut survivors = Vec::new();
     for mutant in SEMANTIC {
         match semantic(*mutant) {
+            (name, Some(violation)) => println!("{name}: {violation}"),
+            (name, None) => survivors.push(name),
+        }
+    }
+    assert!(survivors.is_empty(), "nobody notices {survivors:#?}");
+}
+
+/// With each engine: a step of a commit, of writing back, of an open or of making a volume comes too late, or is two.
+#[test]
+fn every_semantic_mutant_of_a_volume_is_noticed() {
+    let mut survivors = Vec::new();
+    for mutant in SEMANTIC_OF_VOLUMES {
+        match semantic_of_volume(*mutant) {
             (name, Some(violation)) => println!("{name}: {violation}"),
             (name, None) => survivors.push(name),
         }

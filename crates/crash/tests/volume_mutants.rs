@@ -1,13 +1,26 @@
-//! The mutants of an eighth of the sites of `fine_grained_wal` are caught by some program, or have a proof that no
-//! state can tell them from the code. That takes minutes, so only `make test-long` tries it. What the tests of `volume`
+//! The mutants of volumes are caught by some program, or have a proof that no state can tell them from the code. That
+//! takes minutes, so only `make test-long` tries it, a part of them in each of its pieces. What the tests of `volume`
 //! plant in `make test` is a choice of such mistakes, for each engine.
+//!
+//! `WHOLLY_LONG=1` runs all of it, `WHOLLY_PIECE=3/8` with that the third of eight pieces, `WHOLLY_HUNT=undo@pmem` one
+//! engine in one world.
+
+use std::time::Instant;
 
 use wholly_crash::Limits;
 use wholly_crash::mutants::{Hunt, Mutant};
-use wholly_crash::volume::{ENGINES, setting, several};
+use wholly_crash::volume::{setting_for, several};
+use wholly_volume::EngineKind;
 
-/// One in so many sites.
-const ONE_IN: usize = 8;
+/// Engines, and the worlds in which each of their sites is broken.
+const HUNTS: &[(EngineKind, &str)] = &[(EngineKind::FineGrainedWal, "pmem")];
+
+/// Which piece, of how many.
+fn piece() -> (usize, usize) {
+    let Ok(text) = std::env::var("WHOLLY_PIECE") else { return (1, 1) };
+    let numbers = text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
+    numbers.filter(|(number, of)| (1..=*of).contains(number)).unwrap_or_else(|| panic!("{text}: a piece is K/N"))
+}
 
 /// One test, so that its two workers are all there are.
 #[test]
@@ -15,15 +28,27 @@ fn mutants_are_caught_or_proven_equivalent() {
     if std::env::var_os("WHOLLY_LONG").is_none() {
         return println!("skipped: it takes minutes; WHOLLY_LONG=1 runs it");
     }
-    let setting = setting("pmem").expect("a world");
-    let engine = ENGINES[0];
-    let programs = several(engine, "by-hand").expect("programs");
-    let sites = wholly_crash::volume::sites(engine);
-    let some: Vec<_> = sites.iter().skip(2).step_by(ONE_IN).collect();
-    let mutants = Hunt::new(&programs, &setting).only(|site| some.contains(&&site)).run(true, &Limits::hunt());
-    let count = |which: fn(&Mutant) -> bool| mutants.iter().filter(|mutant| which(mutant)).count();
-    let (caught, proven) = (count(|m| m.caught.is_some()), count(|m| m.caught.is_none() && m.proof.is_some()));
-    println!("{}: {} mutants, {caught} caught, {proven} proven equivalent", engine.name(), mutants.len());
-    let wrong: Vec<String> = mutants.iter().filter(|mutant| mutant.is_wrong()).map(ToString::to_string).collect();
+    let only = std::env::var("WHOLLY_HUNT").ok();
+    let (mut hunts, mut wrong) = (0, Vec::new());
+    for (engine, world) in HUNTS {
+        if only.as_ref().is_some_and(|only| *only != format!("{}@{world}", engine.name())) {
+            continue;
+        }
+        hunts += 1;
+        let begun = Instant::now();
+        let setting = setting_for(*engine, world).expect("a world");
+        let programs = several(*engine, "by-hand").expect("programs");
+        let mutants = Hunt::of_many(&programs, &setting).piece(piece()).run(true, &Limits::hunt());
+        let count = |which: fn(&Mutant) -> bool| mutants.iter().filter(|mutant| which(mutant)).count();
+        let (caught, proven) = (count(|m| m.caught.is_some()), count(|m| m.caught.is_none() && m.proof.is_some()));
+        println!(
+            "{} on {world}: {} mutants, {caught} caught, {proven} proven equivalent, in {} s",
+            engine.name(),
+            mutants.len(),
+            begun.elapsed().as_secs()
+        );
+        wrong.extend(mutants.iter().filter(|mutant| mutant.is_wrong()).map(ToString::to_string));
+    }
+    assert!(hunts > 0, "{only:?}: an engine and a world, such as undo@pmem");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

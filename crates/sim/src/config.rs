@@ -73,10 +73,12 @@ pub enum MutationKind {
     DropWrite,
     /// What the call wrote is not covered by the next fence or sync that should cover it, only by the one after.
     DelayWrite,
-    /// The call returns without an effect, and has it only before the next fence or sync of anything: after all that
-    /// comes before that.
+    /// The call returns without an effect, and has it later. A store into a region changes places with the next fence
+    /// of its thread, a fence with the next store of its thread. A call of the host has its effect before the next
+    /// fence or sync of anything, after all that comes before that.
     Late,
-    /// A rename that replaces a file is two calls: the name ends, and begins again.
+    /// What is one step is two. A rename that replaces a file: the name ends, and begins again. A store into a region:
+    /// of each word, or sector of a disk, first one half is stored, then the other.
     Split,
     /// The call fails with this error and has no effect.
     Fail(Errno),

@@ -2,7 +2,7 @@
 
 use super::event::EventKind;
 use super::state::{LOG, ObjId};
-use super::world::{Live, World};
+use super::world::{Call, LateStep, Live, World};
 use rustix::io::Errno;
 use std::sync::Arc;
 use wholly_media::{Error, Guarantees, Region, Result, Site};
@@ -73,6 +73,26 @@ impl SimRegion {
         }
     }
 
+    /// The steps of a store: one, or the halves of what the medium keeps wholly or not at all.
+    fn steps<'d>(&self, call: &Call, offset: u64, data: &'d [u8]) -> Vec<(u64, &'d [u8])> {
+        if !call.is_split() {
+            return vec![(offset, data)];
+        }
+        let half = u64::from(self.guarantees().atomic_unit) / 2;
+        let (mut at, mut rest, mut steps) = (offset, data, Vec::new());
+        while !rest.is_empty() {
+            let (part, after) = rest.split_at(rest.len().min((half - at % half) as usize));
+            steps.push((at, part));
+            (at, rest) = (at + part.len() as u64, after);
+        }
+        steps
+    }
+
+    fn store(&self, live: &mut Live, call: &Call, offset: u64, data: &[u8]) {
+        self.steps(call, offset, data).into_iter().for_each(|(at, part)| live.store(call, self.obj, at, part.into()));
+        live.late_fences(call);
+    }
+
     fn call<'w>(
         &self,
         live: &mut std::sync::MutexGuard<'w, Live>,
@@ -81,7 +101,7 @@ impl SimRegion {
         operation: &'static str,
         offset: u64,
         len: usize,
-    ) -> Result<super::world::Call> {
+    ) -> Result<Call> {
         live.call(&self.world.config, thread, site, operation, || self.place(offset, len))
     }
 }
@@ -116,10 +136,10 @@ impl Region for SimRegion {
         let mut live = self.world.live();
         self.check_store(&live, offset, data.len());
         let call = self.call(&mut live, thread, site, "write", offset, data.len())?;
-        if !call.is_dropped() {
-            live.write(self.obj, offset, data);
+        match call.is_late() {
+            true => live.late_steps.push((call, LateStep::Store(self.obj, offset, data.into()))),
+            false => self.store(&mut live, &call, offset, data),
         }
-        live.record(&call, EventKind::Store { obj: self.obj, offset, data: data.into() });
         Ok(())
     }
 
@@ -128,7 +148,13 @@ impl Region for SimRegion {
         let mut live = self.world.live();
         let call = self.call(&mut live, thread, site, "fence", 0, 0)?;
         super::names::catch_up(&self.world, &mut live);
-        live.record(&call, EventKind::Fence { obj: self.obj });
+        // Two fences in a row do not change places.
+        live.late_fences(&call);
+        match call.is_late() {
+            true => live.late_steps.push((call, LateStep::Fence(self.obj))),
+            false => _ = live.record(&call, EventKind::Fence { obj: self.obj }),
+        }
+        live.late_stores(&call);
         Ok(())
     }
 
@@ -144,16 +170,21 @@ impl Region for SimRegion {
             self.place(offset, data.len())
         );
         let call = self.call(&mut live, thread, site, "write_through", offset, data.len())?;
-        if !call.is_dropped() {
-            live.write(self.obj, offset, data);
-        }
         if pmem {
-            live.record(&call, EventKind::Store { obj: self.obj, offset, data: data.into() });
+            match call.is_late() {
+                true => live.late_steps.push((call, LateStep::Store(self.obj, offset, data.into()))),
+                false => self.store(&mut live, &call, offset, data),
+            }
             live.record(&call, EventKind::Fence { obj: self.obj });
-        } else {
-            let begun = live.record(&call, EventKind::Through { offset, data: data.into() });
-            live.record(&call, EventKind::Done { begun });
+            live.late_stores(&call);
+            return Ok(());
         }
+        if call.is_late() {
+            live.late_steps.push((call, LateStep::Through(offset, data.into())));
+            return Ok(());
+        }
+        self.steps(&call, offset, data).into_iter().for_each(|(at, part)| live.store_through(&call, at, part.into()));
+        live.late_fences(&call);
         Ok(())
     }
 

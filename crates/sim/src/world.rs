@@ -51,6 +51,8 @@ pub(super) struct Live {
     pub free_blocks: u64,
     /// Changes that a mutation has put off.
     pub late: Vec<(Call, Change)>,
+    /// Stores and fences of regions that come later than they were asked for.
+    pub late_steps: Vec<(Call, LateStep)>,
     /// What is durable so far; made when somebody asks, and brought up to date then.
     tracker: Option<Tracker>,
 }
@@ -131,6 +133,7 @@ impl World {
                 tells_births: config.births,
                 open: HashMap::new(),
                 late: Vec::new(),
+                late_steps: Vec::new(),
                 tracker: None,
             }),
             config,
@@ -294,6 +297,14 @@ pub(super) enum Change {
     Bytes(ObjId, u64, Arc<[u8]>),
 }
 
+/// What is done to a region later than it was asked for.
+pub(super) enum LateStep {
+    Store(ObjId, u64, Arc<[u8]>),
+    /// A store into the log that is durable when it returns.
+    Through(u64, Arc<[u8]>),
+    Fence(ObjId),
+}
+
 /// The parts of a call that all calls share: who calls, from where, and what is broken on purpose.
 #[derive(Clone, Copy)]
 pub(super) struct Call {
@@ -311,6 +322,11 @@ impl Call {
     /// Whether the call is to do what it does later.
     pub fn is_late(&self) -> bool {
         self.mutation == Some(MutationKind::Late)
+    }
+
+    /// Whether the call is to do what it does in two steps.
+    pub fn is_split(&self) -> bool {
+        self.mutation == Some(MutationKind::Split)
     }
 }
 
@@ -448,5 +464,46 @@ impl Live {
 
     pub fn log_len(&self) -> u64 {
         self.latest.obj(LOG).len
+    }
+
+    /// Stores into a region.
+    pub fn store(&mut self, call: &Call, id: ObjId, offset: u64, data: Arc<[u8]>) {
+        if !call.is_dropped() {
+            self.write(id, offset, &data);
+        }
+        self.record(call, EventKind::Store { obj: id, offset, data });
+    }
+
+    /// Stores into the log of a disk; durable on return.
+    pub fn store_through(&mut self, call: &Call, offset: u64, data: Arc<[u8]>) {
+        if !call.is_dropped() {
+            self.write(LOG, offset, &data);
+        }
+        let begun = self.record(call, EventKind::Through { offset, data });
+        self.record(call, EventKind::Done { begun });
+    }
+
+    /// Makes the fences of a thread that come after a store that has come by now, in their order.
+    pub fn late_fences(&mut self, after: &Call) {
+        self.catch_up(after, |step| matches!(step, LateStep::Fence(_)));
+    }
+
+    /// Makes the stores of a thread that come after a fence that has come by now, in their order.
+    pub fn late_stores(&mut self, after: &Call) {
+        self.catch_up(after, |step| !matches!(step, LateStep::Fence(_)));
+    }
+
+    fn catch_up(&mut self, after: &Call, is_due: impl Fn(&LateStep) -> bool) {
+        if self.late_steps.is_empty() {
+            return;
+        }
+        let due = self.late_steps.extract_if(.., |(call, step)| call.thread == after.thread && is_due(step));
+        for (call, step) in due.collect::<Vec<_>>() {
+            match step {
+                LateStep::Store(obj, offset, data) => self.store(&call, obj, offset, data),
+                LateStep::Through(offset, data) => self.store_through(&call, offset, data),
+                LateStep::Fence(obj) => _ = self.record(&call, EventKind::Fence { obj }),
+            }
+        }
     }
 }

@@ -132,6 +132,12 @@ pub const BY_HAND: &[(&str, &str, &str)] = &[
          call.append-A/foo,call.write-A/foo,call.append-A/foo,call.append-A/foo,call.write-A/foo,call.append-A/foo",
     ),
     (
+        "long-names",
+        "names of several slots, in a leaf that is there",
+        "bare,call.create-long,call.rename-A/foo-longer,call.unlink-long,link-longer-long+unlink-longer,kill,\
+         call.rename-long-longer",
+    ),
+    (
         "clean-unmount",
         "unmounts with versions, and calls after them",
         "bare,call.fill-A/foo,call.write-A/foo,close,call.write-A/foo,append-A/foo+write-A/foo,close,call.append-A/foo",

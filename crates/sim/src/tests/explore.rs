@@ -316,3 +316,77 @@ fn the_table_tells_what_was_kept_and_what_was_lost() {
     let widest = |width| trace.table(&choice, width).lines().map(|line| line.chars().count()).max().unwrap();
     assert!(widest(72) <= 72 && widest(200) > 72, "{}", trace.table(&choice, 72));
 }
+
+/// A store and the fence after it change places, as do a fence and the store after it, of one thread. What nothing
+/// comes after is not made.
+#[test]
+fn steps_that_come_late_change_places() {
+    const STORE: Site = Site("store");
+    let run = |late: Site| {
+        let world = world(broken(pmem(), late, MutationKind::Late));
+        let log = world.log();
+        log.write(STORE, 0, &[1; 8]).unwrap();
+        on_thread(1, || log.fence(W)).unwrap();
+        log.fence(F).unwrap();
+        log.write(Site("next"), 8, &[1; 8]).unwrap();
+        world
+    };
+    let both = |image: &Image| (log_byte(image, 0), log_byte(image, 8));
+    let at = |late: Site, point: u64| seen_at(&run(late), point, both);
+    // Fences of the other thread, of this one, then the store: each word by itself.
+    assert_eq!(at(STORE, 2), set([(0, 0)]));
+    assert_eq!(seen(&run(STORE), both), set([(0, 0), (1, 0), (0, 1), (1, 1)]));
+    // Both stores, then the fence.
+    assert_eq!(at(F, 3), set([(0, 0), (1, 0), (0, 1), (1, 1)]));
+    assert_eq!(seen(&run(F), both), set([(1, 1)]));
+    // Nothing comes after it.
+    assert_eq!(seen(&run(Site("next")), both), set([(1, 0)]));
+}
+
+/// The same on a disk, where stores may be durable when they return.
+#[test]
+fn steps_of_a_disk_that_come_late_change_places() {
+    let run = |late: Site| {
+        let world = world(broken(disk(), late, MutationKind::Late));
+        let log = world.log();
+        log.write(W, 0, &[1; 512]).unwrap();
+        log.fence(F).unwrap();
+        log.write_through(ONE, 512, &[1; 512]).unwrap();
+        log.fence(Site("last")).unwrap();
+        world
+    };
+    let both = |image: &Image| (log_byte(image, 0), log_byte(image, 512));
+    // The fence comes when the other store has returned.
+    assert_eq!(seen_at(&run(F), 3, both), set([(0, 1), (1, 1)]));
+    assert_eq!(seen_at(&run(ONE), 3, both), set([(1, 0)]));
+    assert_eq!(seen(&run(ONE), both), set([(1, 1)]));
+}
+
+/// A word or a sector is stored in halves, one after the other.
+#[test]
+fn a_store_that_is_two_tears_where_the_medium_does_not() {
+    let halves = |config: SimConfig, unit: u64, through: bool| {
+        let world = world(broken(config, ONE, MutationKind::Split));
+        let (log, data) = (world.log(), vec![1; 2 * unit as usize]);
+        if through { log.write_through(ONE, 0, &data) } else { log.write(ONE, 0, &data) }.unwrap();
+        let at = move |image: &Image, half: u64| log_byte(image, (half * unit / 2) as usize);
+        let all =
+            (0..=world.now()).flat_map(|point| seen_at(&world, point, |image| [0, 1, 2, 3].map(|i| at(image, i))));
+        all.collect::<BTreeSet<_>>()
+    };
+    let (none, all) = ([0; 4], [1; 4]);
+    let each = set([
+        none,
+        [1, 0, 0, 0],
+        [1, 1, 0, 0],
+        [0, 0, 1, 0],
+        [1, 0, 1, 0],
+        [1, 1, 1, 0],
+        [0, 0, 1, 1],
+        [1, 0, 1, 1],
+        all,
+    ]);
+    assert_eq!(halves(pmem(), 8, false), each);
+    assert_eq!(halves(disk(), 512, false), each);
+    assert_eq!(halves(disk(), 512, true), set([none, [1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], all]));
+}
