@@ -46,6 +46,13 @@ struct Figure {
     lines: Vec<(String, Vec<(f64, f64)>)>,
 }
 
+impl Figure {
+    /// Whether each system has a bar, and no line.
+    fn is_bars(&self) -> bool {
+        self.x == "system"
+    }
+}
+
 /// What the paper says of a figure.
 struct Claim {
     figure: &'static str,
@@ -295,12 +302,13 @@ fn claims(counted: &Counted<'_>, recovery: &BTreeMap<String, Vec<(f64, f64)>>) -
 }
 
 fn csv(figure: &Figure) -> String {
-    let mut out = format!("system,{},{}\n", figure.x, figure.y);
+    let Figure { x, y, .. } = figure;
+    // By system alone, the place on the axis says nothing.
+    let is_bars = figure.is_bars();
+    let mut out = if is_bars { format!("system,{y}\n") } else { format!("system,{x},{y}\n") };
     for (system, points) in &figure.lines {
         for (x, y) in points {
-            // By system alone, the place on the axis says nothing.
-            let x = if figure.x == "system" { String::new() } else { x.to_string() };
-            _ = writeln!(out, "{system},{x},{y}");
+            _ = if is_bars { writeln!(out, "{system},{y}") } else { writeln!(out, "{system},{x},{y}") };
         }
     }
     out
@@ -326,7 +334,7 @@ fn range(numbers: impl Iterator<Item = f64>, from_zero: bool) -> std::ops::Range
 fn draw(figure: &Figure, path: &Path) -> Result<()> {
     let failed = |error: &dyn std::fmt::Display| Error::from(format!("{}: {error}", path.display()));
     let points = || figure.lines.iter().flat_map(|(_, points)| points);
-    let is_bars = figure.x == "system";
+    let is_bars = figure.is_bars();
     let xs = match is_bars {
         true => -0.5..figure.lines.len() as f64 - 0.5,
         false => range(points().map(|point| point.0), false),
