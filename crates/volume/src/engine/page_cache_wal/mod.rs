@@ -604,13 +604,20 @@ mod tests {
         }
     }
 
+    /// Blocks of the medium, but for a longer log.
+    const BLOCKS: u64 = 256;
+
     fn engine(region: Arc<dyn Region>, pages: usize) -> PageCacheWal {
-        let (log, paging) = ((Ring::area(Lba(2), 256), 256), Paging { pages: Some(pages), ..Paging::default() });
-        PageCacheWal::new(region, log, (Seed::of(&[1; 16]), 1), (0, paging))
+        engine_with(region, pages, Ring::area(Lba(2), BLOCKS))
     }
 
-    fn world(mutations: Vec<Mutation>) -> Arc<World> {
-        World::new(Arc::new(SimConfig { log_len: 256 * 4096, mutations, ..SimConfig::disk() }))
+    fn engine_with(region: Arc<dyn Region>, pages: usize, area: LogArea) -> PageCacheWal {
+        let paging = Paging { pages: Some(pages), ..Paging::default() };
+        PageCacheWal::new(region, (area, BLOCKS), (Seed::of(&[1; 16]), 1), (0, paging))
+    }
+
+    fn world(mutations: Vec<Mutation>, blocks: u64) -> Arc<World> {
+        World::new(Arc::new(SimConfig { log_len: blocks * 4096, mutations, ..SimConfig::disk() }))
     }
 
     fn write(engine: &PageCacheWal, draft: &mut Draft, home: Option<Lba>, data: &[u8]) -> Result<Placed> {
@@ -677,18 +684,20 @@ mod tests {
         }
     }
 
-    /// While a record is being written, all others queue: 16 committers need two records for each round of theirs.
+    /// While a record is being written, all others queue: 16 committers need two records for each round of theirs. The
+    /// log holds them all: checkpoints are not counted.
     #[test]
     fn committers_share_synchronous_writes() {
         const COMMITTERS: u64 = 16;
         const ROUNDS: u64 = 8;
+        let log = LogArea { start: Lba(BLOCKS), half_blocks: 256, lanes: 1 };
         let held = Arc::new(Held {
-            inner: world(Vec::new()).log(),
+            inner: world(Vec::new(), BLOCKS + 512).log(),
             engine: OnceLock::new(),
             committers: AtomicU64::new(COMMITTERS),
             syncs: AtomicU64::new(0),
         });
-        let engine = Arc::new(engine(held.clone(), 512));
+        let engine = Arc::new(engine_with(held.clone(), 512, log));
         assert!(held.engine.set(engine.clone()).is_ok());
         std::thread::scope(|scope| {
             for thread in 0..COMMITTERS {
@@ -747,7 +756,7 @@ mod tests {
                 self.0.set_len(site, len)
             }
         }
-        let world = world(Vec::new());
+        let world = world(Vec::new(), BLOCKS);
         let slow = Arc::new(Slow(world.log(), OnceLock::new()));
         let engine = Arc::new(engine(slow.clone(), 64));
         assert!(slow.1.set(engine.clone()).is_ok());
@@ -769,7 +778,7 @@ mod tests {
         let sites = [FRESH, FRESH_FENCE, COMMIT, HOME, HOME_FENCE, TAIL];
         for (site, errno) in sites.into_iter().flat_map(|site| [(site, Errno::IO), (site, Errno::NOSPC)]) {
             let mutation = Mutation { site, kind: MutationKind::Fail(errno), nth: Some(0) };
-            let world = world(vec![mutation]);
+            let world = world(vec![mutation], BLOCKS);
             let engine = engine(world.log(), 64);
             let small = |byte| {
                 let mut draft = Draft::default();
