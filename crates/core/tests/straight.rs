@@ -1,6 +1,6 @@
-//! A group of writes to existing files commits on a shorter path than others: see `Running::commit_straight`. Here the
-//! same calls are made with that path and without. Each store and each fence of the log, and each call of the host, has
-//! to be the same, and so has what is read.
+//! A group of writes to existing files commits on the straight path: see `Running::commit_straight`. Here the same
+//! calls are made with it, and with the general path alone. Each store and each fence of the log, and each call of the
+//! host, has to be the same, and so has what is read.
 
 use std::sync::Arc;
 

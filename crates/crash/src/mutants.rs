@@ -116,7 +116,7 @@ const ASIDE: &str = "the object moves aside, and what it moved to is removed by 
 const LONGER: &str = "a log that is longer than it was meant to be has free segments at its end, like any other: what stands in them is \
                       below the tail";
 
-/// Engines, all if there is none; a site, what is broken about it, in which worlds, and why nobody can tell.
+/// The engines, or none for all engines; the site; what is broken there; the worlds; and why no state shows it.
 type EquivalentOfVolume = (&'static [EngineKind], &'static str, &'static str, &'static str, &'static str);
 
 /// The same of volumes.

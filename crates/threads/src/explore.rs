@@ -63,7 +63,7 @@ impl Threaded for Program {
         Setting::find(name)
     }
 
-    /// In every second row host files are closed as soon as may be.
+    /// In every second row host files are closed as soon as may be, and groups commit on the general path.
     fn in_row(&self, seed: u64) -> Program {
         Program { open_files: if seed.is_multiple_of(2) { 256 } else { 0 }, ..self.clone() }
     }

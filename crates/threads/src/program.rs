@@ -59,7 +59,8 @@ pub struct Program {
     pub writers: bool,
     /// Whether the store is closed at the end, or only dropped.
     pub close: bool,
-    /// How many host files the store keeps open. Where it is none, they are closed and opened again all the time.
+    /// How many host files the store keeps open. Where it is none, they are closed and opened again all the time, and
+    /// no group commits on the straight path.
     pub open_files: usize,
 }
 
@@ -75,6 +76,7 @@ impl Program {
             gather_bytes: self.gather_bytes,
             stage_bytes: u64::MAX,
             open_files: self.open_files,
+            straight: self.open_files > 0,
             spare_bytes: 0,
             ..Options::default()
         }

@@ -186,8 +186,8 @@ pub struct Options {
     /// ([`Error::Untrusted`]); false by default. What is written in the store's folder is then executed with the rights
     /// of the calling process: files of any owner and mode are made and changed in the directory.
     pub trust_owner: bool,
-    /// Whether a group of writes to existing files may commit on a shorter path, with the same effect; true by default.
-    /// For tests that compare the two.
+    /// Whether a group of writes to existing files may commit on the straight path, with the same effect; true by
+    /// default. For tests that compare it with the general path.
     #[doc(hidden)]
     pub straight: bool,
 }

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wholly::{Error, File, Group, ParkedId, Policy, Store};
+use wholly::{Error, File, Group, Options, ParkedId, Policy, Store};
 use wholly_sim::World;
 
 use crate::apart::go_together;
@@ -23,9 +23,12 @@ pub(crate) fn format(world: &Arc<World>, workload: &Workload, setting: &Setting)
     Store::format_on(&*world.log(), &workload.options(setting.segment_bytes()), VOLUME_ID)
 }
 
-/// Opens the store of a world.
+/// Opens the store of a world. Where persistent memory is that of x86, groups that could commit on the straight path
+/// take the general one: so the same groups are explored on both.
 pub(crate) fn open(world: &Arc<World>, workload: &Workload, setting: &Setting) -> wholly::Result<Store> {
-    Store::open_on(world.log(), world.host(), workload.options(setting.segment_bytes()), None)
+    let options =
+        Options { straight: !setting.name.starts_with("pmem-x86"), ..workload.options(setting.segment_bytes()) };
+    Store::open_on(world.log(), world.host(), options, None)
 }
 
 struct Runner<'w> {

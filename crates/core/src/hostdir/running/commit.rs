@@ -40,9 +40,9 @@ impl Running {
         self.commit_identified(|_| ())
     }
 
-    /// Commits a plain group of which the log has told everything: which files it changes, and when. It does what
-    /// [`commit_identified`](Self::commit_identified) does, in the same order, and leaves out what such a group cannot
-    /// have. Returns whether it did: where something is in the way, or has failed, the other says what.
+    /// The straight path: commits a plain group, if the log has already told which files it changes and when. This does
+    /// what [`commit_identified`](Self::commit_identified) does, in the same order, without what a plain group cannot
+    /// have. Returns whether the group has committed. If not, `commit_identified` commits it, or says why it cannot.
     #[inline(never)]
     fn commit_straight(&mut self) -> bool {
         let store = &*self.store;
