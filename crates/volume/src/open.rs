@@ -180,6 +180,10 @@ pub struct VolumeOptions {
     pub instant_recovery: bool,
     /// How the engine `hybrid_log` writes content back. For measurement: no other value serves a user.
     pub write_back: WriteBack,
+    /// Whether groups on the engine `hybrid_log` take lanes of the log in turn. For tests: small programs then have
+    /// groups in several lanes.
+    #[doc(hidden)]
+    pub lanes_in_turn: bool,
     /// How the engine `page_cache_wal` keeps pages. For tests.
     #[doc(hidden)]
     pub paging: Paging,
@@ -196,6 +200,7 @@ impl Default for VolumeOptions {
             clock: crate::fs::clock,
             instant_recovery: false,
             write_back: WriteBack::default(),
+            lanes_in_turn: false,
             paging: Paging::default(),
         }
     }
@@ -601,7 +606,8 @@ fn engine(region: &Arc<dyn Region>, cache_bytes: usize, options: &VolumeOptions)
             Box::new(FineGrainedWal::new(region.clone(), log, seed, incarnation))
         }
         (EngineKind::HybridLog, Some(log), Some(table)) => {
-            Box::new(HybridLog::new(region.clone(), (log, table), (seed, incarnation), options.write_back))
+            let how = (options.write_back, options.lanes_in_turn);
+            Box::new(HybridLog::new(region.clone(), (log, table), (seed, incarnation), how))
         }
         (EngineKind::Undo, Some(log), _) => Box::new(UndoLog::new(region.clone(), log, seed, incarnation)),
         (EngineKind::Shadow, Some(log), _) => Box::new(Shadow::new(region.clone(), log, seed, incarnation)),

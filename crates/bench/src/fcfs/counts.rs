@@ -88,7 +88,7 @@ pub(super) fn count(
 ) -> Result<Result<CountRow, String>> {
     let region: Arc<dyn Region> = Arc::new(Subject::region(case, place, false)?);
     subject.make(&region, case)?;
-    let mut formula = Formula::of(subject.engine, &*region, case)?;
+    let formula = Formula::of(subject.engine, &*region, case)?;
     let counting = CountingRegion::new(region);
     let options = VolumeOptions { clock: ticking, ..subject.options() };
     let open = Open::new(counting.clone(), &options, case)?;
@@ -113,7 +113,7 @@ pub(super) fn count(
         };
         open.run_group(group, &payload, || note(&mut cost, false))?;
         note(&mut cost, true);
-        if let Some(expected) = formula.next(group, cost.checkpoint != Count::default()) {
+        if let Some(expected) = formula.of_group(group) {
             let stored = if subject.defers { Cost { checkpoint: expected.checkpoint, ..cost } } else { cost };
             let verdict = verdict.get_or_insert_with(|| EQUAL.to_owned());
             if stored != expected && verdict == EQUAL {

@@ -9,7 +9,7 @@
 //! | `none` | sum of `lines(p)`, and a line of times for each part | `P` |
 //! | `fine_grained_wal` | data entries: a head, and the bytes, in whole lines; a link where a run of blocks of the log ends; one entry that leads to the chain; two undo entries and a line in place for each file; commit entry; sum of `lines(e)` of the data entries, at home; settled word | `P + 5` |
 //!
-//! | `hybrid_log` | the sum of `lines(p)` and a head for each block of content; two undo entries and a line in place for each file; commit entry; a settled word for each of the last groups of the lanes that is in doubt and has changed one of the files; checkpoints apart | `P + 2` |
+//! | `hybrid_log` | the sum of `lines(p)` and a head for each block of content; two undo entries and a line in place for each file; commit entry; checkpoints apart | `P + 2` |
 //!
 //! | `shadow` | 64 for each block that a part changes; 64 for each node of the maps above, each block of the inode file with a changed inode, and each node of the inode file above; the root record, twice | `P + 2` |
 //!
@@ -20,7 +20,7 @@
 use super::subject::{failed, name};
 use crate::Result;
 use crate::workload::{Case, Update};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use wholly_media::Region;
 use wholly_sim::Count;
 use wholly_volume::format::inode::PER_BLOCK;
@@ -62,9 +62,6 @@ pub(super) struct Formula {
     inodes: Vec<(u64, u8)>,
     /// The depth of the inode file's map.
     inode_depth: u8,
-    /// The last group of each lane, in the order in which lanes are taken: the files that it has changed, if it is in
-    /// doubt.
-    lanes: VecDeque<Vec<u32>>,
 }
 
 impl Formula {
@@ -80,22 +77,17 @@ impl Formula {
         }
         let superblocks = Volume::dump_region(region, None).map_err(failed)?.superblocks;
         let superblock = superblocks.into_iter().find_map(|copy| copy.decoded.ok()).ok_or("no superblock is valid")?;
-        let lanes = vec![Vec::new(); superblock.log.map_or(0, |log| log.lanes as usize)];
         let inode_depth = superblock.inode_tree.depth;
-        Ok(Formula { engine, extents, inodes, inode_depth, lanes: lanes.into() })
+        Ok(Formula { engine, extents, inodes, inode_depth })
     }
 
-    /// What the next group stores, if the formula is stated. `has_checkpointed`: whether a checkpoint came before its
-    /// commit.
-    pub fn next(&mut self, group: &[Update], has_checkpointed: bool) -> Option<Cost> {
+    /// What a group stores, if the formula is stated.
+    pub fn of_group(&self, group: &[Update]) -> Option<Cost> {
         let parts: Vec<Vec<Piece>> = group.iter().flat_map(|update| self.parts(update)).collect();
         match self.engine {
             EngineKind::None => Some(none(&parts)),
             EngineKind::FineGrainedWal => Some(fine_grained_wal(&parts, group.len() as u64)),
-            EngineKind::HybridLog => {
-                let files: Vec<u32> = group.iter().map(|update| update.file).collect();
-                Some(self.hybrid_log(&parts, files, has_checkpointed))
-            }
+            EngineKind::HybridLog => Some(hybrid_log(&parts, group.len() as u64)),
             EngineKind::Shadow => Some(self.shadow(group)),
             _ => None,
         }
@@ -131,36 +123,6 @@ impl Formula {
         cost
     }
 
-    fn hybrid_log(&mut self, parts: &[Vec<Piece>], files: Vec<u32>, has_checkpointed: bool) -> Cost {
-        let mut cost = Cost::default();
-        for part in parts {
-            for piece in part {
-                let end = piece.at + piece.len;
-                for block in piece.at / BLOCK..end.div_ceil(BLOCK) {
-                    let (from, to) = (piece.at.max(block * BLOCK), end.min((block + 1) * BLOCK));
-                    let from = from / LINE * LINE;
-                    cost.call += store(from, to.div_ceil(LINE) * LINE - from);
-                    cost.commit += entries(1);
-                }
-            }
-            cost.call += FENCE;
-        }
-        cost.commit += in_place(files.len() as u64);
-        cost.commit += entries(1);
-        cost.commit += FENCE;
-        if has_checkpointed {
-            // It has settled all of them.
-            self.lanes.iter_mut().for_each(Vec::clear);
-        }
-        for last in self.lanes.iter_mut().filter(|last| last.iter().any(|file| files.contains(file))) {
-            cost.commit += store(LINE, 8);
-            last.clear();
-        }
-        self.lanes.pop_front();
-        self.lanes.push_back(files);
-        cost
-    }
-
     /// The parts of an update, and the pieces of each.
     fn parts(&self, update: &Update) -> Vec<Vec<Piece>> {
         let (mut at, end) = (update.offset, update.offset + u64::from(update.len));
@@ -192,6 +154,37 @@ impl Formula {
 /// The end of the part of a write that begins at a byte of the file.
 fn end_of_part(at: u64, end: u64) -> u64 {
     if end - at <= AT_ONCE { end } else { (at / AT_ONCE + 1) * AT_ONCE }
+}
+
+fn hybrid_log(parts: &[Vec<Piece>], files: u64) -> Cost {
+    let mut cost = Cost::default();
+    for part in parts {
+        for piece in part {
+            let end = piece.at + piece.len;
+            for block in piece.at / BLOCK..end.div_ceil(BLOCK) {
+                cost.call += merged(piece.at.max(block * BLOCK), end.min((block + 1) * BLOCK));
+                cost.commit += entries(1);
+            }
+        }
+        cost.call += FENCE;
+    }
+    cost.commit += in_place(files);
+    cost.commit += entries(1);
+    cost.commit += FENCE;
+    cost
+}
+
+/// Whole lines, in one store, and a store for each line at an end that is written in part.
+fn merged(from: u64, to: u64) -> Count {
+    let (first, last) = (from.div_ceil(LINE) * LINE, to / LINE * LINE);
+    if first > last {
+        return entries(1);
+    }
+    let mut count = entries(u64::from(from < first) + u64::from(last < to));
+    if first < last {
+        count += store(first, last - first);
+    }
+    count
 }
 
 /// One store of bytes.

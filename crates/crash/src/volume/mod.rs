@@ -21,7 +21,7 @@ use std::sync::Arc;
 use wholly::Error;
 use wholly::vfs::Timestamp;
 use wholly_media::Region;
-use wholly_sim::{CountingRegion, Counts, SimConfig, World};
+use wholly_sim::{CountingRegion, Counts, Medium, SimConfig, World};
 use wholly_volume::{EngineKind, Paging, Volume, VolumeCalls, VolumeOptions};
 
 use crate::life::Life;
@@ -201,8 +201,10 @@ fn format(world: &Arc<World>, engine: EngineKind, volume_id: [u8; 16]) -> Result
     Volume::format_region_as(&*world.log(), &options(engine), volume_id).map_err(|error| format!("making it: {error}"))
 }
 
-fn open(region: Arc<dyn Region>, paging: Paging) -> wholly::Result<OpenVolume> {
-    let options = VolumeOptions { paging, ..options(EngineKind::None) };
+fn open(world: &World, region: Arc<dyn Region>, paging: Paging) -> wholly::Result<OpenVolume> {
+    // In one world, groups of one thread come in several lanes; elsewhere in one, as users have them.
+    let lanes_in_turn = world.config().log == Medium::PMEM;
+    let options = VolumeOptions { paging, lanes_in_turn, ..options(EngineKind::None) };
     Volume::open_region(region, &options).map(|volume| OpenVolume(Some(volume)))
 }
 
@@ -210,7 +212,8 @@ fn open(region: Arc<dyn Region>, paging: Paging) -> wholly::Result<OpenVolume> {
 fn look(world: &World) -> Result<State, String> {
     let sound = SimConfig { mutations: Vec::new(), ..(**world.config()).clone() };
     let world = World::from_image(&world.latest(), sound);
-    let volume = open(world.log(), Paging::default()).map_err(|error| format!("without a crash, open: {error}"))?;
+    let volume =
+        open(&world, world.log(), Paging::default()).map_err(|error| format!("without a crash, open: {error}"))?;
     serves(&volume)
 }
 
@@ -245,7 +248,7 @@ impl<P: Program> Subject for OnVolume<P> {
         turn_to(0, MADE);
         let world = World::new(SimConfig { mutations: Vec::new(), ..(*sim).clone() });
         let made = format(&world, self.engine, volume_id).and_then(|()| {
-            let mut volume = open(world.log(), Paging::default()).map_err(|error| error.to_string())?;
+            let mut volume = open(&world, world.log(), Paging::default()).map_err(|error| error.to_string())?;
             self.program.prepare(&volume)?;
             // Reads after a crash renew the access time of those files only that have changed since this time.
             turn_to(0, MADE + 1);
@@ -287,7 +290,7 @@ impl<P: Program> Subject for OnVolume<P> {
 
     fn open(&self, world: &Arc<World>, _setting: &Setting) -> Result<OpenVolume, NotOpened> {
         turn_to(0, LATER);
-        open(world.log(), self.program.paging()).map_err(|error| match error {
+        open(world, world.log(), self.program.paging()).map_err(|error| match error {
             Error::Unsupported(_) | Error::Corrupt { .. } => NotOpened::Unmade(error.to_string()),
             error => NotOpened::Failed(error.to_string()),
         })
@@ -409,7 +412,8 @@ impl Running<'_> {
     pub fn open(&mut self) -> Result<(), String> {
         THREAD.set(0);
         self.operation("open", |running| {
-            let volume = open(running.region.clone(), running.paging).map_err(|error| error.to_string())?;
+            let (region, world) = (running.region.clone(), &running.recorder.world);
+            let volume = open(world, region, running.paging).map_err(|error| error.to_string())?;
             running.volume = Some(volume);
             Ok(())
         })

@@ -2,13 +2,14 @@
 //!
 //! A group takes a lane with its first entry and gives it back when it has ended, so that a lane has at most one
 //! running group. Groups of a lane are numbered from 1 in each incarnation and use its halves in turn: the last
-//! committed group stays whole until the next one is committed. Lanes are taken in turn. After a commit that failed, by
-//! an error or a panic, no group gets a lane any more: what that group has logged is for the next recovery. An explicit
-//! group takes a lane for its commit only: until then its data entries go to a chain of its own.
+//! committed group stays whole until the next one is committed. Lanes are taken in turn, or the one that was given back
+//! last. After a commit that failed, by an error or a panic, no group gets a lane any more: what that group has logged
+//! is for the next recovery. An explicit group takes a lane for its commit only: until then its data entries go to a
+//! chain of its own.
 
 use std::collections::VecDeque;
 
-use wholly::sync::{Condvar, Mutex};
+use wholly::sync::{AtomicU32, Condvar, Mutex, Ordering};
 use wholly::vfs::GroupId;
 use wholly::{Error, Result};
 use wholly_media::{Region, Site};
@@ -26,18 +27,31 @@ pub struct Lane {
     committed: u64,
 }
 
+/// Lanes that no group has.
+#[derive(Default)]
+struct Free {
+    /// `None` once a commit has failed.
+    lanes: Option<VecDeque<Lane>>,
+    /// How many groups wait for one.
+    waiting: u32,
+}
+
 /// All lanes of a volume.
 pub struct Lanes {
     pub area: LogArea,
     seed: Mutex<LogSeed>,
-    /// `None` once a commit has failed.
-    free: Mutex<Option<VecDeque<Lane>>>,
+    free: Mutex<Free>,
     given: Condvar,
+    /// Whether lanes are taken in turn.
+    in_turn: bool,
+    /// Lanes with greater numbers were never taken in this incarnation.
+    used: AtomicU32,
 }
 
 impl Lanes {
-    pub fn new(area: LogArea, seed: LogSeed) -> Lanes {
-        let lanes = Lanes { area, seed: Mutex::new(seed), free: Mutex::default(), given: Condvar::new() };
+    pub fn new(area: LogArea, seed: LogSeed, in_turn: bool) -> Lanes {
+        let (free, given, used) = (Mutex::default(), Condvar::new(), AtomicU32::new(0));
+        let lanes = Lanes { area, seed: Mutex::new(seed), free, given, in_turn, used };
         lanes.start(seed);
         lanes
     }
@@ -46,7 +60,7 @@ impl Lanes {
     pub fn start(&self, seed: LogSeed) {
         *self.seed.lock().unwrap() = seed;
         let lanes = (0..self.area.lanes).map(|number| Lane { number, committed: 0 });
-        *self.free.lock().unwrap() = Some(lanes.collect());
+        self.free.lock().unwrap().lanes = Some(lanes.collect());
     }
 
     pub fn seed(&self) -> LogSeed {
@@ -62,7 +76,7 @@ impl Lanes {
     /// # Errors
     /// [`Error::Poisoned`] if one has.
     pub fn check(&self) -> Result<()> {
-        self.free.lock().unwrap().as_ref().map(drop).ok_or_else(Self::failed)
+        self.free.lock().unwrap().lanes.as_ref().map(drop).ok_or_else(Self::failed)
     }
 
     /// A lane for a group; waits for one.
@@ -73,12 +87,17 @@ impl Lanes {
         let seed = self.seed();
         let mut free = self.free.lock().unwrap();
         let lane = loop {
-            let lanes = free.as_mut().ok_or_else(Self::failed)?;
+            let lanes = free.lanes.as_mut().ok_or_else(Self::failed)?;
             if let Some(lane) = lanes.pop_front() {
                 break lane;
             }
+            free.waiting += 1;
             free = self.given.wait(free).unwrap();
+            free.waiting -= 1;
         };
+        if lane.number >= self.used() {
+            self.used.store(lane.number + 1, Ordering::Relaxed);
+        }
         drop(free);
         let sequence = lane.committed + 1;
         let half = self.area.half(lane.number, sequence);
@@ -88,11 +107,23 @@ impl Lanes {
         Ok(Cursor { lane, half, entries })
     }
 
+    /// The lanes below this one are all that any group has had before it was committed of which the caller knows.
+    pub fn used(&self) -> u32 {
+        self.used.load(Ordering::Relaxed)
+    }
+
     fn give(&self, lane: Lane) {
-        if let Some(free) = &mut *self.free.lock().unwrap() {
-            free.push_back(lane);
+        let mut free = self.free.lock().unwrap();
+        if let Some(lanes) = &mut free.lanes {
+            match self.in_turn {
+                true => lanes.push_back(lane),
+                false => lanes.push_front(lane),
+            }
         }
-        self.given.notify_one();
+        // Without anybody who waits, it would be a system call for nothing.
+        if free.waiting > 0 {
+            self.given.notify_one();
+        }
     }
 
     /// Takes the lane of a group back that is aborted before its commit has begun.
@@ -162,7 +193,7 @@ impl Committing<'_> {
 
 impl Drop for Committing<'_> {
     fn drop(&mut self) {
-        *self.0.free.lock().unwrap() = None;
+        self.0.free.lock().unwrap().lanes = None;
         self.0.given.notify_all();
     }
 }

@@ -32,7 +32,17 @@ pub struct Logging {
 impl Logging {
     /// Over a region on persistent memory, with the log that its superblock names.
     pub fn new(region: Arc<dyn Region>, area: LogArea, (volume, incarnation): (Seed, u64), fresh: Site) -> Logging {
-        let lanes = Lanes::new(area, LogSeed::of(volume, incarnation));
+        Self::with(region, (area, true), (volume, incarnation), fresh)
+    }
+
+    /// The same; `in_turn`: whether groups take lanes in turn.
+    pub fn with(
+        region: Arc<dyn Region>,
+        (area, in_turn): (LogArea, bool),
+        (volume, incarnation): (Seed, u64),
+        fresh: Site,
+    ) -> Logging {
+        let lanes = Lanes::new(area, LogSeed::of(volume, incarnation), in_turn);
         Logging { region, lanes, volume, groups: AtomicU64::new(1), commits: AtomicU64::new(1), fresh }
     }
 

@@ -80,7 +80,7 @@ pub struct PendingHead {
     pub home: Lba,
     /// Bit `i`: the pending block has line `i`.
     pub lines: u64,
-    /// The low half of the checksum of these lines ([`HeadSeed::lines_sum`]).
+    /// The low half of the checksum of these lines ([`HeadSeed::sum_of_lines`]).
     pub sum: u32,
 }
 
@@ -123,14 +123,19 @@ impl HeadSeed {
         mix(body, signature).max(1)
     }
 
-    /// The checksum of some lines of a pending block, given all of it: the sum of the checksums of each, so that it can
-    /// follow when lines are written again. It is the same in each incarnation.
-    pub fn lines_sum(self, pending: Lba, lines: u64, bytes: &[u8; BLOCK]) -> u64 {
-        let of_line = |line: usize| {
-            let seed = mix(self.volume ^ 1, pending.0 * LINES as u64 + line as u64);
-            XxHash3_64::oneshot_with_seed(seed, &bytes[line * LINE..][..LINE])
-        };
-        runs(lines).flat_map(|(from, to)| from..to).fold(0, |sum, line| sum.wrapping_add(of_line(line)))
+    /// The checksum of consecutive lines of a pending block, from one on: the sum of the checksums of each, so that it
+    /// can follow when lines are written again. It is the same in each incarnation.
+    pub fn lines_sum(self, pending: Lba, first: usize, bytes: &[u8]) -> u64 {
+        let place = pending.0 * LINES as u64 + first as u64;
+        bytes.chunks_exact(LINE).zip(place..).fold(0, |sum, (line, place)| {
+            sum.wrapping_add(XxHash3_64::oneshot_with_seed(mix(self.volume ^ 1, place), line))
+        })
+    }
+
+    /// The checksum of some lines of a pending block, given all of it.
+    pub fn sum_of_lines(self, pending: Lba, lines: u64, bytes: &[u8; BLOCK]) -> u64 {
+        let of_run = |(from, to): (usize, usize)| self.lines_sum(pending, from, &bytes[from * LINE..to * LINE]);
+        runs(lines).map(of_run).fold(0, u64::wrapping_add)
     }
 }
 
@@ -262,17 +267,17 @@ mod tests {
         let seed = HeadSeed::of(Seed::of(&[3; 16]), 7);
         let bytes: [u8; BLOCK] = std::array::from_fn(|i| (i / 7) as u8);
         let (one, other) = (0xf0 << 8, 1 << 63 | 3);
-        let of = |lines: u64| seed.lines_sum(Lba(9), lines, &bytes);
+        let of = |lines: u64| seed.sum_of_lines(Lba(9), lines, &bytes);
         assert_eq!(of(one).wrapping_add(of(other)), of(one | other));
         let mut changed = bytes;
         changed[63 * LINE] ^= 1;
-        assert_ne!(seed.lines_sum(Lba(9), other, &changed), of(other));
-        assert_eq!(seed.lines_sum(Lba(9), 3, &changed), of(3), "another line's");
-        assert_ne!(seed.lines_sum(Lba(8), 3, &bytes), of(3), "another block");
+        assert_ne!(seed.sum_of_lines(Lba(9), other, &changed), of(other));
+        assert_eq!(seed.sum_of_lines(Lba(9), 3, &changed), of(3), "another line's");
+        assert_ne!(seed.sum_of_lines(Lba(8), 3, &bytes), of(3), "another block");
         let mut moved = bytes;
         moved.copy_within(..LINE, LINE);
         moved[..LINE].copy_from_slice(&bytes[LINE..2 * LINE]);
-        assert_ne!(seed.lines_sum(Lba(9), 3, &moved), of(3), "in another order");
+        assert_ne!(seed.sum_of_lines(Lba(9), 3, &moved), of(3), "in another order");
     }
 
     #[test]

@@ -66,9 +66,17 @@ pub struct Explicit {
     twins: Mutex<Option<ByNumber<Arc<Inode>>>>,
     /// What the call that runs has claimed.
     fresh: Mutex<Vec<(Arc<Inode>, Fresh)>>,
-    /// Whether a call runs.
-    is_called: Mutex<bool>,
+    calls: Mutex<Calls>,
     returned: Condvar,
+}
+
+/// The calls of a group.
+#[derive(Default)]
+struct Calls {
+    /// Whether one runs.
+    runs: bool,
+    /// How many wait for it.
+    waiting: u32,
 }
 
 /// What makes an inode a twin.
@@ -254,8 +262,12 @@ impl Drop for Entered<'_> {
                 }
             }
         }
-        *self.explicit.is_called.lock().unwrap() = false;
-        self.explicit.returned.notify_one();
+        let mut calls = self.explicit.calls.lock().unwrap();
+        calls.runs = false;
+        // Without anybody who waits, it would be a system call for nothing.
+        if calls.waiting > 0 {
+            self.explicit.returned.notify_one();
+        }
     }
 }
 
@@ -265,12 +277,14 @@ impl<'c> Entered<'c> {
     /// # Errors
     /// `EINVAL` if the group has ended.
     fn new(core: &'c Core, explicit: Arc<Explicit>, admitted: Option<RwLockReadGuard<'c, ()>>) -> Result<Entered<'c>> {
-        let mut is_called = explicit.is_called.lock().unwrap();
-        while *is_called {
-            is_called = explicit.returned.wait(is_called).unwrap();
+        let mut calls = explicit.calls.lock().unwrap();
+        while calls.runs {
+            calls.waiting += 1;
+            calls = explicit.returned.wait(calls).unwrap();
+            calls.waiting -= 1;
         }
-        *is_called = true;
-        drop(is_called);
+        calls.runs = true;
+        drop(calls);
         let entered = Entered { core, explicit, _admitted: admitted };
         let has_ended = entered.explicit.twins.lock().unwrap().is_none();
         if has_ended { Err(Errno::INVAL) } else { Ok(entered) }
@@ -293,7 +307,7 @@ impl Core {
             body: Mutex::new(body),
             twins: Mutex::new(Some(ByNumber::default())),
             fresh: Mutex::default(),
-            is_called: Mutex::new(false),
+            calls: Mutex::default(),
             returned: Condvar::new(),
         };
         let id = explicit.id;

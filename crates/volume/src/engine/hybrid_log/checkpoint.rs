@@ -234,7 +234,7 @@ impl HybridLog {
                     self.copy_lines(*at, list.home, self.head_of(*at)?.ok_or_else(fault)?.lines)?;
                 }
             }
-            let settled = self.settle(None)?;
+            let settled = self.settle(None, None)?;
             region.fence(HOME_FENCE)?;
             settled.into_iter().for_each(Settling::end);
             self.wipe_in_order(taken.iter())?;
@@ -283,7 +283,7 @@ impl HybridLog {
             }
             self.gather(list)?;
         }
-        let settled = self.settle(None)?;
+        let settled = self.settle(None, None)?;
         region.fence(HOME_FENCE)?;
         settled.into_iter().for_each(Settling::end);
         let (mut done, mut refused, mut are_copied) = (Vec::new(), Vec::new(), false);
@@ -353,7 +353,7 @@ impl HybridLog {
         let file = InoGen { ino: head.ino, generation: head.generation };
         maps.swap((file, head.block), (list.home, list.into), &mut |at, word| {
             // A group that has changed words beside it since then.
-            if let Some(settling) = self.settle(Some(&[at / LINE as u64]))? {
+            if let Some(settling) = self.settle(Some(&[at / LINE as u64]), None)? {
                 region.fence(HOME_FENCE)?;
                 settling.end();
             }
@@ -405,14 +405,15 @@ impl HybridLog {
     }
 
     /// Writes the settled words of groups in doubt: of all, or of those that have changed some of these lines of the
-    /// volume (in ascending order). The caller fences.
-    pub(super) fn settle(&self, of: Option<&[u64]>) -> Result<Option<Settling<'_>>> {
+    /// volume (in ascending order). The caller fences. `own`: the lane of a group that has undo entries: the first of
+    /// them settles the group before it.
+    pub(super) fn settle(&self, of: Option<&[u64]>, own: Option<u32>) -> Result<Option<Settling<'_>>> {
         let mut settling = Vec::new();
-        for (lane, last) in self.lasts.iter().enumerate() {
-            let last = last.lock().unwrap();
+        for lane in (0..self.base.lanes.used()).filter(|lane| Some(*lane) != own) {
+            let last = self.lasts[lane as usize].lock().unwrap();
             let is_meant = |last: &Last| of.is_none_or(|lines| share(lines, &last.lines));
             if !last.is_settled && is_meant(&last) {
-                let half = self.base.lanes.area.half(lane as u32, last.sequence);
+                let half = self.base.lanes.area.half(lane, last.sequence);
                 self.base.region.write(SETTLE, half.start.byte() + SETTLED, &last.check.to_le_bytes())?;
                 settling.push(last);
             }

@@ -53,7 +53,7 @@ impl HybridLog {
             // Blocks that it frees may have changes of a group in doubt, and are soon another's; or its heads are
             // wiped.
             let all = draft.pended.releases || !draft.pended.left.is_empty();
-            let settled = self.settle(Some(&lines[..]).filter(|_| !all))?;
+            let settled = self.settle(Some(&lines[..]).filter(|_| !all), Some(lane))?;
             region.fence(LOG_FENCE)?;
             settled.into_iter().for_each(Settling::end);
             // 2: new bytes, in place.

@@ -12,8 +12,8 @@
 //!   home, newest first. A version of which no line shows is taken off its list (*covered*); its head stays.
 //! - *in doubt*: a group that is the last of its lane, and was committed without a fence between its commit entry and
 //!   what went before. Only the sum in the entry tells whether all of it has survived. *Settled*: its settled word says
-//!   so. A group *builds on* another if it changes the same lines of metadata. One that makes blocks free builds on
-//!   all.
+//!   so. A group *builds on* another of another lane if it changes the same lines of metadata. One that makes blocks
+//!   free builds on the last ones of all other lanes. (Its own undo entries settle that of its lane.)
 //! - *write back*: bring the latest lines of a list together, at home or in the version that has most of them (which
 //!   becomes the home by a *swap* of the pointer in the map), wipe its heads, free its other blocks.
 //!
@@ -60,7 +60,8 @@
 //!
 //! A group costs, in lines: for each block of content that is written over, its lines and a head; an undo entry for
 //! each 32 bytes of metadata that begin with a changed word, and each changed line; a commit entry; a settled word for
-//! each lane with a group in doubt on which it builds. Fences: 1 without changes of metadata, else 2.
+//! each group in doubt on which it builds. A group takes the lane that was given back last: so groups of one thread
+//! settle each other. Fences: 1 without changes of metadata, else 2.
 //!
 //! # States of a block of the volume
 //!
@@ -331,11 +332,11 @@ impl HybridLog {
         region: Arc<dyn Region>,
         (area, table): (LogArea, HeadTable),
         (volume, incarnation): (Seed, u64),
-        how: WriteBack,
+        (how, lanes_in_turn): (WriteBack, bool),
     ) -> Self {
         let last = || Mutex::new(Last { sequence: 0, check: 0, is_settled: true, lines: Vec::new() });
         HybridLog {
-            base: Logging::new(region, area, (volume, incarnation), FRESH),
+            base: Logging::with(region, (area, lanes_in_turn), (volume, incarnation), FRESH),
             how,
             table,
             head_seed: Mutex::new(HeadSeed::of(volume, incarnation)),
@@ -514,7 +515,7 @@ impl Engine for HybridLog {
 
     fn checkpoint(&self, space: &dyn Reclaim, maps: &dyn Maps) -> Result<()> {
         if space.wanted() == u64::MAX
-            && let Some(settling) = self.settle(None)?
+            && let Some(settling) = self.settle(None, None)?
         {
             self.base.region.fence(HOME_FENCE)?;
             settling.end();

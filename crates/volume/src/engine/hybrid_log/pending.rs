@@ -100,31 +100,39 @@ impl HybridLog {
             None => Tentative { at: part.space.take(1).start, lines: 0, sum: 0, file: at.file, block: at.block },
         };
         let lines = lines_of(offset, data.len());
-        let (from, to) = (offset / LINE * LINE, (offset + data.len()).div_ceil(LINE) * LINE);
-        let mut bytes = [0; BLOCK];
-        // What is left of the lines at the ends.
-        for line in [from, to - LINE] {
-            if line < offset || line + LINE > offset + data.len() {
-                let latest = &mut bytes[line..line + LINE];
-                match tentative.lines >> (line / LINE) & 1 != 0 {
-                    true => region.read(tentative.at.byte() + line as u64, latest)?,
-                    false => self.read_block(home, line, latest)?,
-                }
-            }
-        }
         let seed = self.head_seed();
-        // Lines that it has already are written over. (Those read above are a part of them.)
-        let again = tentative.lines & lines;
-        if again != 0 {
-            let (first, end) = (again.trailing_zeros() as usize, 64 - again.leading_zeros() as usize);
+        // Lines that it has already are written over.
+        for (first, end) in runs(tentative.lines & lines) {
             let mut old = [0; BLOCK];
-            region.read(tentative.at.byte() + (first * LINE) as u64, &mut old[first * LINE..end * LINE])?;
-            tentative.sum = tentative.sum.wrapping_sub(seed.lines_sum(tentative.at, again, &old));
+            let old = &mut old[..(end - first) * LINE];
+            region.read(tentative.at.byte() + (first * LINE) as u64, old)?;
+            tentative.sum = tentative.sum.wrapping_sub(seed.lines_sum(tentative.at, first, old));
         }
-        bytes[offset..offset + data.len()].copy_from_slice(data);
-        tentative.sum = tentative.sum.wrapping_add(seed.lines_sum(tentative.at, lines, &bytes));
         part.draft.stored = true;
-        region.write(PENDING, tentative.at.byte() + from as u64, &bytes[from..to])?;
+        let mut store = |line: usize, bytes: &[u8]| {
+            tentative.sum = tentative.sum.wrapping_add(seed.lines_sum(tentative.at, line, bytes));
+            region.write(PENDING, tentative.at.byte() + (line * LINE) as u64, bytes)
+        };
+        // Whole lines first: meanwhile what is left of the others is on its way from the medium.
+        let end = offset + data.len();
+        let whole = offset.next_multiple_of(LINE)..end / LINE * LINE;
+        let ends =
+            if whole.start > whole.end { [offset..end, end..end] } else { [offset..whole.start, whole.end..end] };
+        let ends = ends.into_iter().filter(|range| !range.is_empty());
+        ends.clone().for_each(|range| region.prefetch(home.byte() + (range.start / LINE * LINE) as u64));
+        if !whole.is_empty() {
+            store(whole.start / LINE, &data[whole.start - offset..whole.end - offset])?;
+        }
+        for range in ends {
+            let (line, mut merged) = (range.start / LINE, [0; LINE]);
+            match tentative.lines >> line & 1 != 0 {
+                true => region.read(tentative.at.byte() + (line * LINE) as u64, &mut merged)?,
+                false => self.read_block(home, line * LINE, &mut merged)?,
+            }
+            let part = &data[range.start - offset..range.end - offset];
+            merged[range.start - line * LINE..][..part.len()].copy_from_slice(part);
+            store(line, &merged)?;
+        }
         tentative.lines |= lines;
         part.draft.pended.blocks.insert(home.0, tentative);
         Ok(())

@@ -97,7 +97,7 @@ pub(super) fn check_lines(region: &dyn Region, seed: HeadSeed, at: Lba, head: &P
     check_within(region, head.home.byte(), BLOCK)?;
     let mut bytes = [0; BLOCK];
     read_within(region, at.byte(), &mut bytes)?;
-    match seed.lines_sum(at, head.lines, &bytes) as u32 == head.sum {
+    match seed.sum_of_lines(at, head.lines, &bytes) as u32 == head.sum {
         true => Ok(()),
         false => Err(corrupt(format!("pending block {}", at.0), Fault("its lines have a wrong checksum"))),
     }
@@ -285,7 +285,7 @@ fn is_committed(
         let mut bytes = [0; BLOCK];
         read_within(region, at.byte(), &mut bytes)?;
         count += 1;
-        total = total.wrapping_add(*check).wrapping_add(head_seed.lines_sum(*at, head.lines, &bytes));
+        total = total.wrapping_add(*check).wrapping_add(head_seed.sum_of_lines(*at, head.lines, &bytes));
         proves.push(of_line(table.at(*at)));
         proves.extend(
             runs(head.lines)
