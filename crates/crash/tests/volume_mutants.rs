@@ -13,7 +13,7 @@ use wholly_crash::volume::{setting_for, several};
 use wholly_volume::EngineKind;
 
 /// Engines, and the worlds in which each of their sites is broken.
-const HUNTS: &[(EngineKind, &str)] = &[(EngineKind::FineGrainedWal, "pmem")];
+const HUNTS: &[(EngineKind, &str)] = &[(EngineKind::FineGrainedWal, "pmem"), (EngineKind::FineGrainedWal, "pmem-x86")];
 
 /// Which piece, of how many.
 fn piece() -> (usize, usize) {

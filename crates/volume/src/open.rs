@@ -227,6 +227,8 @@ pub struct VolumeStat {
     pub free_blocks: u64,
     /// Of those, blocks with content that waits to be written back.
     pub pending_blocks: u64,
+    /// Bytes of memory of the index over those. It keeps the most that it has needed.
+    pub index_bytes: u64,
     /// Inodes that there is room for.
     pub inodes: u64,
     /// Free ones.
@@ -579,6 +581,7 @@ impl Volume {
             blocks: superblock.blocks,
             free_blocks: core.free_blocks(),
             pending_blocks: core.engine.pending_blocks(),
+            index_bytes: core.engine.index_bytes(),
             inodes: core.inodes.units(),
             free_inodes: core.inodes.free(),
             incarnation: superblock.incarnation,

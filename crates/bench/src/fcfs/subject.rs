@@ -170,6 +170,11 @@ impl Open {
         }
     }
 
+    /// Writes all content back.
+    pub fn write_back(&self) -> Result<()> {
+        self.volume.checkpoint().map_err(failed)
+    }
+
     /// Unmounts the volume: all content is at home then.
     pub fn close(self) -> Result<()> {
         let Open { vfs, files, volume, .. } = self;

@@ -122,7 +122,8 @@ impl System for VolumeSystem {
     }
 
     fn rest(&mut self) -> Result<()> {
-        if self.deferred { self.reopen() } else { Ok(()) }
+        // It stays open, as the systems do that defer nothing: what it has in memory is no part of what is deferred.
+        if self.deferred { self.opened().write_back() } else { Ok(()) }
     }
 
     fn counters(&self) -> Counters {

@@ -627,6 +627,11 @@ pub trait Engine: Load + Send + Sync {
         0
     }
 
+    /// Bytes of memory that the index over these blocks takes.
+    fn index_bytes(&self) -> u64 {
+        0
+    }
+
     /// Whether something is to be written back even if there is space.
     fn is_due(&self) -> bool {
         false

@@ -197,7 +197,7 @@ use super::{
     Reclaim, Replay, StorageView, View, Waiting,
 };
 use crate::format::head::{HeadSeed, HeadTable};
-use crate::format::log::LogArea;
+use crate::format::log::{LINE, LogArea};
 use crate::format::{BLOCK, Lba, Seed};
 use checkpoint::{Round, Stuck};
 
@@ -464,6 +464,10 @@ impl Engine for HybridLog {
             return Ok(placed);
         }
         let home = at.home.expect("else nobody sees it");
+        // What is left of the lines at the ends is soon needed.
+        for end in [offset, offset + data.len()].into_iter().filter(|end| end % LINE != 0) {
+            self.base.region.prefetch(home.byte() + (end / LINE * LINE) as u64);
+        }
         for (i, offset, inside) in pending::blocks(offset, data.len()) {
             let at = DataAt { block: at.block + i, home: Some(Lba(home.0 + i)), ..*at };
             self.pend(part, &at, offset, &data[inside])?;
@@ -507,6 +511,10 @@ impl Engine for HybridLog {
     #[inline]
     fn pending_blocks(&self) -> u64 {
         self.pending.load(Ordering::Acquire).saturating_sub(self.stuck.blocks.load(Ordering::Relaxed))
+    }
+
+    fn index_bytes(&self) -> u64 {
+        self.index.memory_bytes() + self.arena.memory_bytes()
     }
 
     fn is_due(&self) -> bool {

@@ -118,12 +118,10 @@ impl HybridLog {
         let whole = offset.next_multiple_of(LINE)..end / LINE * LINE;
         let ends =
             if whole.start > whole.end { [offset..end, end..end] } else { [offset..whole.start, whole.end..end] };
-        let ends = ends.into_iter().filter(|range| !range.is_empty());
-        ends.clone().for_each(|range| region.prefetch(home.byte() + (range.start / LINE * LINE) as u64));
         if !whole.is_empty() {
             store(whole.start / LINE, &data[whole.start - offset..whole.end - offset])?;
         }
-        for range in ends {
+        for range in ends.into_iter().filter(|range| !range.is_empty()) {
             let (line, mut merged) = (range.start / LINE, [0; LINE]);
             match tentative.lines >> line & 1 != 0 {
                 true => region.read(tentative.at.byte() + (line * LINE) as u64, &mut merged)?,
