@@ -81,7 +81,7 @@ mod vfs;
 pub use calls::{VolumeCalls, VolumeFile};
 pub use engine::hybrid_log::WriteBack;
 #[doc(hidden)]
-pub use engine::page_cache_wal::{Mistake, Paging};
+pub use engine::{Mistake, Trial};
 pub use fs::check::{Checked, Finding, Progress};
 pub use fs::dump::{DumpedEntry, DumpedInode, DumpedMap, Extent, MapNode, SuperblockCopy};
 pub use fs::repair::{Mended, Repair};

@@ -23,11 +23,11 @@ use wholly::vfs::Vfs;
 use crate::engine::fine_grained_wal::{self, FineGrainedWal};
 use crate::engine::hybrid_log::{self, Damaged, HybridLog, Logs, WriteBack};
 use crate::engine::none::NoneEngine;
-use crate::engine::page_cache_wal::{self, PageCacheWal, Paging};
+use crate::engine::page_cache_wal::{self, PageCacheWal};
 use crate::engine::patch::{self, Patch};
 use crate::engine::shadow::{self, Shadow};
 use crate::engine::undo::{self, UndoLog};
-use crate::engine::{Engine, InodeMap, Moved};
+use crate::engine::{Engine, InodeMap, Moved, Trial};
 use crate::format::head::HeadSeed;
 use crate::format::inode::Time;
 use crate::format::log::{LogArea, LogSeed};
@@ -180,13 +180,9 @@ pub struct VolumeOptions {
     pub instant_recovery: bool,
     /// How the engine `hybrid_log` writes content back. For measurement: no other value serves a user.
     pub write_back: WriteBack,
-    /// Whether groups on the engine `hybrid_log` take lanes of the log in turn. For tests: small programs then have
-    /// groups in several lanes.
+    /// For tests.
     #[doc(hidden)]
-    pub lanes_in_turn: bool,
-    /// How the engine `page_cache_wal` keeps pages. For tests.
-    #[doc(hidden)]
-    pub paging: Paging,
+    pub trial: Trial,
 }
 
 impl Default for VolumeOptions {
@@ -200,8 +196,7 @@ impl Default for VolumeOptions {
             clock: crate::fs::clock,
             instant_recovery: false,
             write_back: WriteBack::default(),
-            lanes_in_turn: false,
-            paging: Paging::default(),
+            trial: Trial::default(),
         }
     }
 }
@@ -609,13 +604,13 @@ fn engine(region: &Arc<dyn Region>, cache_bytes: usize, options: &VolumeOptions)
             Box::new(FineGrainedWal::new(region.clone(), log, seed, incarnation))
         }
         (EngineKind::HybridLog, Some(log), Some(table)) => {
-            let how = (options.write_back, options.lanes_in_turn);
+            let how = (options.write_back, options.trial);
             Box::new(HybridLog::new(region.clone(), (log, table), (seed, incarnation), how))
         }
         (EngineKind::Undo, Some(log), _) => Box::new(UndoLog::new(region.clone(), log, seed, incarnation)),
         (EngineKind::Shadow, Some(log), _) => Box::new(Shadow::new(region.clone(), log, seed, incarnation)),
         (EngineKind::PageCacheWal, Some(log), _) => {
-            let (log, cache) = ((log, superblock.blocks), (cache_bytes, options.paging));
+            let (log, cache) = ((log, superblock.blocks), (cache_bytes, options.trial));
             Box::new(PageCacheWal::new(region.clone(), log, (seed, incarnation), cache))
         }
         _ => {

@@ -22,7 +22,7 @@ use wholly::Error;
 use wholly::vfs::Timestamp;
 use wholly_media::Region;
 use wholly_sim::{CountingRegion, Counts, Medium, SimConfig, World};
-use wholly_volume::{EngineKind, Paging, Volume, VolumeCalls, VolumeOptions};
+use wholly_volume::{EngineKind, Trial, Volume, VolumeCalls, VolumeOptions};
 
 use crate::life::Life;
 use crate::look::tree;
@@ -141,9 +141,9 @@ pub trait Program: Sync {
         true
     }
 
-    /// How an engine with a page cache keeps pages: so few that they are stolen.
-    fn paging(&self) -> Paging {
-        Paging { pages: Some(16), ..Paging::default() }
+    /// What is changed of the engine: one with a page cache has so few pages that they are stolen.
+    fn trial(&self) -> Trial {
+        Trial { pages: Some(16), ..Trial::default() }
     }
 
     /// Fills the volume that is there before anything is recorded.
@@ -201,10 +201,10 @@ fn format(world: &Arc<World>, engine: EngineKind, volume_id: [u8; 16]) -> Result
     Volume::format_region_as(&*world.log(), &options(engine), volume_id).map_err(|error| format!("making it: {error}"))
 }
 
-fn open(world: &World, region: Arc<dyn Region>, paging: Paging) -> wholly::Result<OpenVolume> {
+fn open(world: &World, region: Arc<dyn Region>, trial: Trial) -> wholly::Result<OpenVolume> {
     // In one world, groups of one thread come in several lanes; elsewhere in one, as users have them.
     let lanes_in_turn = world.config().log == Medium::PMEM;
-    let options = VolumeOptions { paging, lanes_in_turn, ..options(EngineKind::None) };
+    let options = VolumeOptions { trial: Trial { lanes_in_turn, ..trial }, ..options(EngineKind::None) };
     Volume::open_region(region, &options).map(|volume| OpenVolume(Some(volume)))
 }
 
@@ -213,7 +213,7 @@ fn look(world: &World) -> Result<State, String> {
     let sound = SimConfig { mutations: Vec::new(), ..(**world.config()).clone() };
     let world = World::from_image(&world.latest(), sound);
     let volume =
-        open(&world, world.log(), Paging::default()).map_err(|error| format!("without a crash, open: {error}"))?;
+        open(&world, world.log(), Trial::default()).map_err(|error| format!("without a crash, open: {error}"))?;
     serves(&volume)
 }
 
@@ -248,7 +248,7 @@ impl<P: Program> Subject for OnVolume<P> {
         turn_to(0, MADE);
         let world = World::new(SimConfig { mutations: Vec::new(), ..(*sim).clone() });
         let made = format(&world, self.engine, volume_id).and_then(|()| {
-            let mut volume = open(&world, world.log(), Paging::default()).map_err(|error| error.to_string())?;
+            let mut volume = open(&world, world.log(), Trial::default()).map_err(|error| error.to_string())?;
             self.program.prepare(&volume)?;
             // Reads after a crash renew the access time of those files only that have changed since this time.
             turn_to(0, MADE + 1);
@@ -268,9 +268,9 @@ impl<P: Program> Subject for OnVolume<P> {
         let making = self.program.making();
         let state = if making == Making::New { State::default() } else { look(&recorder.world)? };
         let region = CountingRegion::new(recorder.world.log());
-        let paging = self.program.paging();
+        let trial = self.program.trial();
         let running =
-            Running { engine: self.engine, paging, recorder, region, volume: None, state, steps: 0, time_passes };
+            Running { engine: self.engine, trial, recorder, region, volume: None, state, steps: 0, time_passes };
         // What a panic left may not be fit to be dropped.
         let mut running = ManuallyDrop::new(running);
         if making != Making::Before {
@@ -290,7 +290,7 @@ impl<P: Program> Subject for OnVolume<P> {
 
     fn open(&self, world: &Arc<World>, _setting: &Setting) -> Result<OpenVolume, NotOpened> {
         turn_to(0, LATER);
-        open(world, world.log(), self.program.paging()).map_err(|error| match error {
+        open(world, world.log(), self.program.trial()).map_err(|error| match error {
             Error::Unsupported(_) | Error::Corrupt { .. } => NotOpened::Unmade(error.to_string()),
             error => NotOpened::Failed(error.to_string()),
         })
@@ -350,7 +350,7 @@ fn at_rest(region: &dyn Region) -> Result<(), String> {
 /// A program that is running, and recorded.
 pub struct Running<'r> {
     engine: EngineKind,
-    paging: Paging,
+    trial: Trial,
     recorder: &'r mut Recorder,
     /// What is opened.
     region: Arc<CountingRegion>,
@@ -413,7 +413,7 @@ impl Running<'_> {
         THREAD.set(0);
         self.operation("open", |running| {
             let (region, world) = (running.region.clone(), &running.recorder.world);
-            let volume = open(world, region, running.paging).map_err(|error| error.to_string())?;
+            let volume = open(world, region, running.trial).map_err(|error| error.to_string())?;
             running.volume = Some(volume);
             Ok(())
         })

@@ -233,6 +233,39 @@ pub enum Structure {
     },
 }
 
+/// What tests change of engines. No other value than the default serves a user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trial {
+    /// The most pages of `page_cache_wal`, instead of what `cache_bytes` says.
+    pub pages: Option<usize>,
+    /// Blocks of its ring that are used, if it has more.
+    pub ring: Option<u64>,
+    /// Whether groups on `hybrid_log` take lanes of the log in turn: those of one thread are then in several lanes.
+    pub lanes_in_turn: bool,
+    /// A mistake.
+    pub mistake: Option<Mistake>,
+}
+
+/// Mistakes that the explorer must see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// `page_cache_wal`: at the end of a call, pages get the lines of the running group, as if metadata could be
+    /// stolen.
+    MetadataStolen,
+    /// `page_cache_wal`: a commit writes the lines of another group that runs, where they are in the same blocks.
+    OthersLines,
+    /// `page_cache_wal`: pages go home before their record is durable.
+    HomeBeforeLog,
+    /// `page_cache_wal`: a record does not say which blocks are void.
+    NoVoid,
+    /// `hybrid_log`: groups are ordered by their begin.
+    OrderOfBegin,
+    /// `hybrid_log`: the heads of a list are wiped newest first.
+    NewestFirst,
+    /// `hybrid_log`: no group in doubt is settled.
+    NeverSettled,
+}
+
 /// Reads metadata: the storage version.
 pub trait Load {
     /// Reads bytes of a block.

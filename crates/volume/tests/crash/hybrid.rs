@@ -14,10 +14,11 @@ use wholly_sim::MutationKind::{DelayWrite, DropOrder};
 use wholly_sim::{Choice, Event, EventKind, ExploreLimits, Explorer, Image, MutationKind, Pick, Place, Trace, World};
 use wholly_volume::format::head::{HeadSeed, decode};
 use wholly_volume::format::{Lba, Seed};
-use wholly_volume::{EngineKind, Repair, Volume, VolumeOptions};
+use wholly_volume::{EngineKind, Mistake, Repair, Trial, Volume, VolumeOptions};
 
 use crate::costs::Recorded;
 use crate::groups::{Move, Story, alone, expect};
+use crate::paged::content;
 use crate::planted::{expect_seen, once, twice};
 use crate::programs::{self, Done, large_world, world};
 use crate::scripts::{SCRIPTS, Script, Step};
@@ -48,6 +49,23 @@ fn nearly_full(t: &Tree<'_>) -> Result<()> {
 }
 
 const SCRIPTS_OF_CONTENT: &[(u64, Script)] = &[
+    // The home has most lines of a long list, and older versions have lines that newer ones cover.
+    (
+        BLOCKS,
+        Script {
+            name: "overlapping",
+            before: two,
+            steps: &[
+                |t| write(t, "a", 4096, &[10; 128]),
+                |t| write(t, "a", 4096, &[11; 64]),
+                |t| write(t, "a", 4160, &[12; 64]),
+                |t| write(t, "a", 4096, &[13; 128]),
+                |t| write(t, "a", 4224, &[14; 64]),
+                |t| write(t, "a", 4096, &[15; 64]),
+                |t| write(t, "b", 0, &[16; 64]),
+            ],
+        },
+    ),
     // The versions of two blocks overlap in many ways. With the sixth, a list is long: the next call writes it back.
     (
         BLOCKS,
@@ -357,6 +375,45 @@ fn mistakes_with_pending_blocks_are_seen() {
             expect_seen(&[program], &large_world("pmem", blocks), LARGE_MISTAKES, &once());
         }
     }
+}
+
+/// The group that began first commits last: its content is the latest.
+static COMMIT_ORDER: LazyLock<Story> = LazyLock::new(|| Story {
+    name: "commit order".into(),
+    before: two,
+    moves: vec![
+        Move::Begin(0),
+        Move::In(0, |t| write(t, "b", 0, &[20; 100])),
+        Move::Begin(1),
+        Move::In(1, |t| write(t, "a", 0, &[21; 4096])),
+        Move::Commit(1),
+        Move::In(0, |t| write(t, "a", 64, &[22; 200])),
+        Move::Commit(0),
+        // As after the death of the process.
+        Move::See(|state| content(state, "a")[63..66] == [21, 22, 22]),
+    ],
+});
+
+/// Mistakes that are no store or fence in another place.
+#[test]
+fn planted_mistakes_with_pending_blocks_are_seen() {
+    let programs = |trial| {
+        let scripts = SCRIPTS_OF_CONTENT.iter().filter(|(blocks, _)| *blocks == BLOCKS).map(|(_, script)| script);
+        scripts.map(move |script| Done::Trial(script, trial)).chain([Done::TrialStory(&COMMIT_ORDER, trial)])
+    };
+    let limits = Limits { violations: 1, ..once() };
+    let wrong = |trial| {
+        let mut found = programs(trial).flat_map(|program| {
+            let subject = on_volume(program);
+            explore(&subject, &world("pmem"), &limits).violations.into_iter().map(move |it| (subject.name(), it))
+        });
+        found.next().map(|(name, violation)| format!("{name}: {}", violation.what))
+    };
+    for mistake in [Mistake::OrderOfBegin, Mistake::NewestFirst, Mistake::NeverSettled] {
+        let seen = wrong(Trial { mistake: Some(mistake), ..Trial::default() });
+        println!("{mistake:?}: {}", seen.unwrap_or_else(|| panic!("{mistake:?} is not seen")));
+    }
+    assert_eq!(wrong(Trial::default()), None);
 }
 
 /// A process dies when all of a group is there, and nothing of that was fenced by a thread that lives. The next mount

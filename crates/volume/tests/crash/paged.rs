@@ -7,7 +7,7 @@ use wholly_crash::volume::OnVolume;
 use wholly_crash::{Kind, Limits, Setting, State, coverage, explore};
 use wholly_posix::Tree;
 use wholly_sim::MutationKind::{self, DelayWrite, DropOrder, DropWrite};
-use wholly_volume::{EngineKind, Mistake, Paging};
+use wholly_volume::{EngineKind, Mistake, Trial};
 
 use crate::groups::{Move, Story};
 use crate::planted::{expect_seen, once};
@@ -16,9 +16,9 @@ use crate::scripts::{SCRIPTS, Script, nothing};
 use crate::survival::{explored, limits};
 
 /// So many pages that none is stolen: all waits in the log.
-const ROOMY: Paging = Paging { pages: Some(256), ring: None, mistake: None };
+const ROOMY: Trial = Trial { pages: Some(256), ring: None, lanes_in_turn: false, mistake: None };
 /// The same, and a log that is often full.
-const SHORT_LOG: Paging = Paging { ring: Some(10), ..ROOMY };
+const SHORT_LOG: Trial = Trial { ring: Some(10), ..ROOMY };
 
 fn write(t: &Tree<'_>, path: &str, at: u64, data: &[u8]) -> Result<()> {
     t.open(path, OFlags::RDWR)?.write_all(at, data)
@@ -75,7 +75,7 @@ fn dirs(t: &Tree<'_>) -> Result<()> {
 }
 
 /// The bytes of a file.
-fn content<'s>(state: &'s State, path: &str) -> &'s [u8] {
+pub fn content<'s>(state: &'s State, path: &str) -> &'s [u8] {
     let paths = state.paths();
     let (_, number) = paths.iter().find(|(known, _)| known == path).expect("it is there");
     match &state.object(*number).kind {
@@ -124,10 +124,10 @@ fn on_volume(program: Done) -> OnVolume<Done> {
 
 fn own() -> Vec<OnVolume<Done>> {
     let own = [
-        Done::Paged(&REUSE, ROOMY),
-        Done::Paged(&RESERVED, ROOMY),
-        Done::Paged(&FULL, SHORT_LOG),
-        Done::PagedStory(&LARGE, SHORT_LOG),
+        Done::Trial(&REUSE, ROOMY),
+        Done::Trial(&RESERVED, ROOMY),
+        Done::Trial(&FULL, SHORT_LOG),
+        Done::TrialStory(&LARGE, SHORT_LOG),
         Done::Story(&STOLEN),
     ];
     own.map(on_volume).to_vec()
@@ -175,22 +175,22 @@ fn mistakes_with_pages_are_seen() {
 
 #[test]
 fn planted_mistakes_with_pages_are_seen() {
-    let with = |paging: Paging, mistake| Paging { mistake: Some(mistake), ..paging };
-    for (program, paging, mistake) in [
+    let with = |trial: Trial, mistake| Trial { mistake: Some(mistake), ..trial };
+    for (program, trial, mistake) in [
         (Done::Story(&LARGE), ROOMY, Mistake::MetadataStolen),
         (Done::Story(&LARGE), ROOMY, Mistake::OthersLines),
         (Done::Script(&FULL), ROOMY, Mistake::HomeBeforeLog),
         (Done::Script(&REUSE), ROOMY, Mistake::NoVoid),
     ] {
-        let paged = |paging| match program {
-            Done::Story(story) => on_volume(Done::PagedStory(story, paging)),
-            Done::Script(script) => on_volume(Done::Paged(script, paging)),
+        let paged = |trial| match program {
+            Done::Story(story) => on_volume(Done::TrialStory(story, trial)),
+            Done::Script(script) => on_volume(Done::Trial(script, trial)),
             program => on_volume(program),
         };
         let limits = Limits { violations: 1, ..once() };
-        let outcome = explore(&paged(with(paging, mistake)), &roomy_world("disk"), &limits);
+        let outcome = explore(&paged(with(trial, mistake)), &roomy_world("disk"), &limits);
         assert!(!outcome.violations.is_empty(), "{mistake:?} is not seen");
         println!("{mistake:?}: {}", outcome.violations[0].what);
-        assert!(explore(&paged(paging), &roomy_world("disk"), &limits).violations.is_empty(), "{mistake:?}");
+        assert!(explore(&paged(trial), &roomy_world("disk"), &limits).violations.is_empty(), "{mistake:?}");
     }
 }

@@ -7,7 +7,7 @@ use wholly_crash::volume::{BYTES, OnVolume, Program, Running, setting};
 use wholly_crash::{FRESH, Op, Setting, State};
 use wholly_posix::Tree;
 use wholly_sim::SimConfig;
-use wholly_volume::{EngineKind, Paging, Volume, VolumeVfs};
+use wholly_volume::{EngineKind, Trial, Volume, VolumeVfs};
 
 use crate::groups::{Move, Story, stories};
 use crate::policies::Policed;
@@ -25,9 +25,9 @@ pub enum Done {
     Story(&'static Story),
     /// The same, while the clock stands still.
     StillStory(&'static Story),
-    /// A script, and a story, with a page cache of another size, or with mistakes in it.
-    Paged(&'static Script, Paging),
-    PagedStory(&'static Story, Paging),
+    /// A script, and a story, with an engine of which something is changed.
+    Trial(&'static Script, Trial),
+    TrialStory(&'static Story, Trial),
     /// So is each call, or what a policy makes of several.
     Policed(&'static Policed),
     /// The volume gets smaller, and larger again. Nothing of what there is changes.
@@ -67,9 +67,9 @@ fn with_tree<T>(volume: &Volume, body: impl FnOnce(&Tree<'_>) -> T) -> T {
 impl Program for Done {
     fn name(&self) -> String {
         match self {
-            Done::Script(script) | Done::Still(script) | Done::Paged(script, _) => script.name.into(),
+            Done::Script(script) | Done::Still(script) | Done::Trial(script, _) => script.name.into(),
             Done::Mortal(script) => format!("{}, with deaths", script.name),
-            Done::Story(story) | Done::StillStory(story) | Done::PagedStory(story, _) => story.name.clone(),
+            Done::Story(story) | Done::StillStory(story) | Done::TrialStory(story, _) => story.name.clone(),
             Done::Policed(policed) => policed.name.into(),
             Done::Resizing => "resizing".into(),
         }
@@ -79,19 +79,19 @@ impl Program for Done {
         !matches!(self, Done::Still(_) | Done::Mortal(_) | Done::StillStory(_))
     }
 
-    fn paging(&self) -> Paging {
+    fn trial(&self) -> Trial {
         match self {
-            Done::Paged(_, paging) | Done::PagedStory(_, paging) => *paging,
-            _ => Paging { pages: Some(16), ..Paging::default() },
+            Done::Trial(_, trial) | Done::TrialStory(_, trial) => *trial,
+            _ => Trial { pages: Some(16), ..Trial::default() },
         }
     }
 
     fn prepare(&self, volume: &Volume) -> Result<(), String> {
         let prepared = with_tree(volume, |tree| match self {
-            Done::Script(script) | Done::Still(script) | Done::Mortal(script) | Done::Paged(script, _) => {
+            Done::Script(script) | Done::Still(script) | Done::Mortal(script) | Done::Trial(script, _) => {
                 (script.before)(tree)
             }
-            Done::Story(story) | Done::StillStory(story) | Done::PagedStory(story, _) => (story.before)(tree),
+            Done::Story(story) | Done::StillStory(story) | Done::TrialStory(story, _) => (story.before)(tree),
             Done::Policed(policed) => (policed.before)(tree),
             Done::Resizing => tree.file("a", 0o644, &[1; 9000]).map(drop),
         });
@@ -100,8 +100,8 @@ impl Program for Done {
 
     fn perform(&self, running: &mut Running<'_>) -> Result<(), String> {
         let script = match self {
-            Done::Script(script) | Done::Still(script) | Done::Mortal(script) | Done::Paged(script, _) => script,
-            Done::Story(story) | Done::StillStory(story) | Done::PagedStory(story, _) => return tell(story, running),
+            Done::Script(script) | Done::Still(script) | Done::Mortal(script) | Done::Trial(script, _) => script,
+            Done::Story(story) | Done::StillStory(story) | Done::TrialStory(story, _) => return tell(story, running),
             Done::Policed(policed) => return policed.perform(running),
             Done::Resizing => {
                 running.close()?;

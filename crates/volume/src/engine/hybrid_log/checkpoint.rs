@@ -9,7 +9,7 @@ use wholly::Result;
 use wholly::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 use super::{HOME, HOME_FENCE, HybridLog, Last, SETTLE, SWAP, SWAP_FENCE, WIPE, WIPE_FENCE, WriteBack};
-use crate::engine::{InoGen, Maps, Reclaim, corrupt};
+use crate::engine::{InoGen, Maps, Mistake, Reclaim, corrupt};
 use crate::format::head::{self, PendingHead, runs};
 use crate::format::log::{LINE, SETTLED};
 use crate::format::{Fault, Lba, Run};
@@ -311,7 +311,11 @@ impl HybridLog {
     fn wipe_in_order<'t>(&self, lists: impl Iterator<Item = &'t Taken<'t>> + Clone) -> Result<()> {
         let region = &*self.base.region;
         for round in 0..lists.clone().map(|list| list.heads.len()).max().unwrap_or(0) {
-            for (_, at) in lists.clone().filter_map(|list| list.heads.get(round)) {
+            let head = |list: &'t Taken<'t>| match self.mistake {
+                Some(Mistake::NewestFirst) => list.heads.iter().nth_back(round),
+                _ => list.heads.get(round),
+            };
+            for (_, at) in lists.clone().filter_map(head) {
                 region.write(WIPE, self.table.at(*at), &[0; 8])?;
             }
             region.fence(WIPE_FENCE)?;
@@ -412,7 +416,7 @@ impl HybridLog {
         for lane in (0..self.base.lanes.used()).filter(|lane| Some(*lane) != own) {
             let last = self.lasts[lane as usize].lock().unwrap();
             let is_meant = |last: &Last| of.is_none_or(|lines| share(lines, &last.lines));
-            if !last.is_settled && is_meant(&last) {
+            if !last.is_settled && is_meant(&last) && self.mistake != Some(Mistake::NeverSettled) {
                 let half = self.base.lanes.area.half(lane, last.sequence);
                 self.base.region.write(SETTLE, half.start.byte() + SETTLED, &last.check.to_le_bytes())?;
                 settling.push(last);

@@ -8,7 +8,7 @@ use super::checkpoint::Settling;
 use super::{COMMIT, COMMIT_FENCE, ENTRIES, HEAD, HybridLog, LOG_FENCE, Last, PLACE_FENCE};
 use crate::engine::draft::Draft;
 use crate::engine::lanes::Cursor;
-use crate::engine::{Allocate, Part};
+use crate::engine::{Allocate, Mistake, Part};
 use crate::format::head::{self, PendingHead};
 use crate::format::log::{Entry, LINE, OLD_MAX};
 use crate::format::{Lba, Run};
@@ -24,7 +24,10 @@ impl HybridLog {
         }
         let mut cursor = self.base.lanes.take()?;
         let committing = self.base.lanes.commit()?;
-        let order = self.base.next_order();
+        let order = match self.mistake {
+            Some(Mistake::OrderOfBegin) => part.group.0,
+            _ => self.base.next_order(),
+        };
         self.epochs(&mut cursor, draft, part.space, order)?;
         self.publish(draft, order);
         if !draft.pended.left.is_empty() {

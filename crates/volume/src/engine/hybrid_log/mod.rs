@@ -193,8 +193,8 @@ use super::logging::{Logging, ZEROS, commit_each};
 use super::marks::Marks;
 use super::patch;
 use super::{
-    CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Mapped, Maps, Operation, Part, Placed,
-    Reclaim, Replay, StorageView, View, Waiting,
+    CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Mapped, Maps, Mistake, Operation, Part,
+    Placed, Reclaim, Replay, StorageView, Trial, View, Waiting,
 };
 use crate::format::head::{HeadSeed, HeadTable};
 use crate::format::log::{LINE, LogArea};
@@ -305,6 +305,7 @@ fn most_pending(bytes: u64) -> u64 {
 pub struct HybridLog {
     base: Logging,
     how: WriteBack,
+    mistake: Option<Mistake>,
     table: HeadTable,
     head_seed: Mutex<HeadSeed>,
     /// By lane. Held over the fence of a settled word.
@@ -332,12 +333,13 @@ impl HybridLog {
         region: Arc<dyn Region>,
         (area, table): (LogArea, HeadTable),
         (volume, incarnation): (Seed, u64),
-        (how, lanes_in_turn): (WriteBack, bool),
+        (how, trial): (WriteBack, Trial),
     ) -> Self {
         let last = || Mutex::new(Last { sequence: 0, check: 0, is_settled: true, lines: Vec::new() });
         HybridLog {
-            base: Logging::with(region, (area, lanes_in_turn), (volume, incarnation), FRESH),
+            base: Logging::with(region, (area, trial.lanes_in_turn), (volume, incarnation), FRESH),
             how,
+            mistake: trial.mistake,
             table,
             head_seed: Mutex::new(HeadSeed::of(volume, incarnation)),
             lasts: (0..area.lanes).map(|_| last()).collect(),

@@ -122,8 +122,8 @@ use wholly_media::{Region, Site};
 use super::draft::{Draft, Drafting};
 use super::logging::{ZEROS, commit_each};
 use super::{
-    CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Maps, Operation, Part, Placed, Reclaim,
-    Replay, StorageView, View, Waiting, check_within, patch, read_within,
+    CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Maps, Mistake, Operation, Part, Placed,
+    Reclaim, Replay, StorageView, Trial, View, Waiting, check_within, patch, read_within,
 };
 use crate::format::log::{LINE, LogArea, LogSeed};
 use crate::format::pointer::{FANOUT, MAX_DEPTH};
@@ -176,30 +176,6 @@ const FEW: u64 = 12;
 const PATHS: u64 = 2 * (MAX_DEPTH as u64 + 1);
 /// Blocks of a range that a write does not cover.
 const ENDS: u64 = 2;
-
-/// How pages are kept, and what is wrong on purpose. For tests: no other value than the default serves a user.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Paging {
-    /// The most pages, instead of what `cache_bytes` says.
-    pub pages: Option<usize>,
-    /// Blocks of the ring that are used, if it has more.
-    pub ring: Option<u64>,
-    /// A mistake.
-    pub mistake: Option<Mistake>,
-}
-
-/// Mistakes that the explorer must see.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mistake {
-    /// At the end of a call, pages get the lines of the running group, as if metadata could be stolen.
-    MetadataStolen,
-    /// A commit writes the lines of another group that runs, where they are in the same blocks.
-    OthersLines,
-    /// Pages go home before their record is durable.
-    HomeBeforeLog,
-    /// A record does not say which blocks are void.
-    NoVoid,
-}
 
 /// What a running group has besides its lines of metadata.
 #[derive(Debug, Default)]
@@ -270,11 +246,11 @@ impl PageCacheWal {
         region: Arc<dyn Region>,
         (area, blocks): (LogArea, u64),
         (volume, incarnation): (Seed, u64),
-        (cache_bytes, paging): (usize, Paging),
+        (cache_bytes, trial): (usize, Trial),
     ) -> Self {
         let mut ring = Ring::of(&area);
-        ring.blocks = ring.blocks.min(paging.ring.unwrap_or(u64::MAX));
-        let pages = Pages::new(region.clone(), paging.pages.unwrap_or(cache_bytes / BLOCK), copies(blocks));
+        ring.blocks = ring.blocks.min(trial.ring.unwrap_or(u64::MAX));
+        let pages = Pages::new(region.clone(), trial.pages.unwrap_or(cache_bytes / BLOCK), copies(blocks));
         PageCacheWal {
             log: Log::new(ring, LogSeed::of(volume, incarnation)),
             area,
@@ -286,7 +262,7 @@ impl PageCacheWal {
             failed: AtomicBool::new(false),
             most_private: (pages.total() / 8).min(ring.blocks / 8).clamp(1, 64) as usize,
             small: (ring.blocks / 8).min(16),
-            mistake: paging.mistake,
+            mistake: trial.mistake,
             planted: Mutex::default(),
             pages,
             region,
@@ -612,8 +588,8 @@ mod tests {
     }
 
     fn engine_with(region: Arc<dyn Region>, pages: usize, area: LogArea) -> PageCacheWal {
-        let paging = Paging { pages: Some(pages), ..Paging::default() };
-        PageCacheWal::new(region, (area, BLOCKS), (Seed::of(&[1; 16]), 1), (0, paging))
+        let trial = Trial { pages: Some(pages), ..Trial::default() };
+        PageCacheWal::new(region, (area, BLOCKS), (Seed::of(&[1; 16]), 1), (0, trial))
     }
 
     fn world(mutations: Vec<Mutation>, blocks: u64) -> Arc<World> {
