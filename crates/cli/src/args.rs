@@ -561,7 +561,7 @@ pub struct CrashArgs {
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
     /// What to explore: `store`, or `volume:ENGINE` with an engine that promises something (`fine_grained_wal`,
-    /// `hybrid_log`, `undo`, `shadow`, `page_cache_wal`)
+    /// `hybrid_log`, `undo`, `shadow`, `page_cache_wal`, `shortcut_jfs`)
     #[arg(long, value_name = "SUBJECT", default_value = "store", value_parser = parse_subject)]
     pub subject: SubjectArg,
     /// World: medium and host file system; repeatable [default: pmem and disk for a store; for a volume, the first two
@@ -822,8 +822,8 @@ pub struct MountArgs {
 
 const MKFS_EXAMPLES: &str = "\
 On persistent memory (a file in memory or on DAX) the engine is `hybrid_log`, on a disk `page_cache_wal`, unless another
-one is chosen. Every engine but `none` keeps each call wholly or not at all. `hybrid_log`, `fine_grained_wal`, `undo` and
-`shadow` need persistent memory. `none` gives no consistency: after a crash, anything may be lost.
+one is chosen. Every engine but `none` keeps each call wholly or not at all. `hybrid_log`, `fine_grained_wal`, `undo`,
+`shadow` and `shortcut_jfs` need persistent memory. `none` gives no consistency: after a crash, anything may be lost.
 
 Examples:
   wholly mkfs v.img --size 1G        in a file, which is made
@@ -903,6 +903,8 @@ pub enum VolumeEngine {
     Shadow,
     /// The same promise on any medium: a page cache, and a log of whole blocks
     PageCacheWal,
+    /// `fine_grained_wal` that moves a block of which half is written over: for comparison with `undo`
+    ShortcutJfs,
 }
 
 /// `wholly fsck`.

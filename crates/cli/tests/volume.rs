@@ -205,7 +205,7 @@ fn the_engine_is_chosen() {
     assert!(is_default, "{}", default.out);
     let none = wholly(&["mkfs", &on_disk, "--size", "16M", "--medium", "disk", "--force", "--engine", "none"]);
     assert!(none.out.contains("engine none") && none.out.contains("anything may be lost"), "{}", none.out);
-    let named = ["fine_grained_wal", "hybrid_log", "undo", "shadow", "page_cache_wal"];
+    let named = ["fine_grained_wal", "hybrid_log", "undo", "shadow", "page_cache_wal", "shortcut_jfs"];
     let choices = named.map(|engine| (vec!["--engine", engine], engine)).into_iter().chain([(vec![], "hybrid_log")]);
     for (choice, engine) in choices {
         let image = format!("/dev/shm/wholly-cli-engine-{}", std::process::id());

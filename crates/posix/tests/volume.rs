@@ -78,7 +78,8 @@ fn on_pmem(engine: EngineKind) -> Arc<dyn Region> {
 }
 
 /// Those that have groups.
-const ENGINES: [EngineKind; 3] = [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo];
+const ENGINES: [EngineKind; 4] =
+    [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo, EngineKind::ShortcutJfs];
 
 fn expect_sound(region: &dyn Region) {
     let checked = Volume::check_region(region).expect("check it");

@@ -99,6 +99,7 @@ pub fn repair_sites() -> Vec<wholly_media::Site> {
 pub fn sites() -> Vec<wholly_media::Site> {
     use engine::{fine_grained_wal, hybrid_log, none, page_cache_wal, shadow, undo};
     let logging = [fine_grained_wal::SITES, hybrid_log::SITES, undo::SITES];
-    let engines = [none::SITES, logging.concat().as_slice(), shadow::SITES, page_cache_wal::SITES].concat();
+    let of_variant = fine_grained_wal::SHORTCUT_SITES;
+    let engines = [none::SITES, logging.concat().as_slice(), of_variant, shadow::SITES, page_cache_wal::SITES].concat();
     [fs::sites(), engines].concat()
 }

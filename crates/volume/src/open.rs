@@ -78,6 +78,9 @@ pub enum EngineKind {
     Shadow,
     /// A page cache of bounded size, and a log of whole blocks. On any medium, with the same promise.
     PageCacheWal,
+    /// Like `FineGrainedWal`; a block of which half is written over gets another place. For comparison, on persistent
+    /// memory, with the same promise.
+    ShortcutJfs,
 }
 
 impl EngineKind {
@@ -89,6 +92,7 @@ impl EngineKind {
         EngineKind::Undo,
         EngineKind::Shadow,
         EngineKind::PageCacheWal,
+        EngineKind::ShortcutJfs,
     ];
 
     /// Its name.
@@ -100,6 +104,7 @@ impl EngineKind {
             EngineKind::Undo => "undo",
             EngineKind::Shadow => "shadow",
             EngineKind::PageCacheWal => "page_cache_wal",
+            EngineKind::ShortcutJfs => "shortcut_jfs",
         }
     }
 
@@ -117,6 +122,7 @@ impl EngineKind {
             EngineKind::Undo => 3,
             EngineKind::Shadow => 4,
             EngineKind::PageCacheWal => 5,
+            EngineKind::ShortcutJfs => 6,
         }
     }
 
@@ -144,9 +150,11 @@ impl EngineKind {
     fn check_log(self, superblock: &Superblock) -> Result<()> {
         let is_there = match self {
             EngineKind::None => true,
-            EngineKind::FineGrainedWal | EngineKind::Undo | EngineKind::Shadow | EngineKind::PageCacheWal => {
-                superblock.log.is_some()
-            }
+            EngineKind::FineGrainedWal
+            | EngineKind::Undo
+            | EngineKind::Shadow
+            | EngineKind::PageCacheWal
+            | EngineKind::ShortcutJfs => superblock.log.is_some(),
             EngineKind::HybridLog => superblock.log.is_some() && superblock.heads.is_some(),
         };
         let fault = crate::format::Fault("the engine has no log");
@@ -180,6 +188,9 @@ pub struct VolumeOptions {
     pub instant_recovery: bool,
     /// How the engine `hybrid_log` writes content back. For measurement: no other value serves a user.
     pub write_back: WriteBack,
+    /// Of how many bytes on a change moves a block, with the engines `undo` and `shortcut_jfs`: half of a block if it
+    /// is not said. For measurement: half is best.
+    pub move_from: Option<usize>,
     /// For tests.
     #[doc(hidden)]
     pub trial: Trial,
@@ -196,6 +207,7 @@ impl Default for VolumeOptions {
             clock: crate::fs::clock,
             instant_recovery: false,
             write_back: WriteBack::default(),
+            move_from: None,
             trial: Trial::default(),
         }
     }
@@ -607,7 +619,13 @@ fn engine(region: &Arc<dyn Region>, cache_bytes: usize, options: &VolumeOptions)
             let how = (options.write_back, options.trial);
             Box::new(HybridLog::new(region.clone(), (log, table), (seed, incarnation), how))
         }
-        (EngineKind::Undo, Some(log), _) => Box::new(UndoLog::new(region.clone(), log, seed, incarnation)),
+        (EngineKind::ShortcutJfs, Some(log), _) => {
+            let wal = FineGrainedWal::new(region.clone(), log, seed, incarnation);
+            Box::new(wal.with_shortcuts(options.move_from))
+        }
+        (EngineKind::Undo, Some(log), _) => {
+            Box::new(UndoLog::new(region.clone(), log, (seed, incarnation), options.move_from))
+        }
         (EngineKind::Shadow, Some(log), _) => Box::new(Shadow::new(region.clone(), log, seed, incarnation)),
         (EngineKind::PageCacheWal, Some(log), _) => {
             let (log, cache) = ((log, superblock.blocks), (cache_bytes, options.trial));

@@ -57,6 +57,7 @@ pub fn mkfs(args: &MkfsArgs, ui: &Ui) -> Result<Exit, Failure> {
         VolumeEngine::Undo => EngineKind::Undo,
         VolumeEngine::Shadow => EngineKind::Shadow,
         VolumeEngine::PageCacheWal => EngineKind::PageCacheWal,
+        VolumeEngine::ShortcutJfs => EngineKind::ShortcutJfs,
     });
     let failed = |error| failure("mkfs", &args.volume, error);
     if args.size.is_none() && !args.volume.exists() {

@@ -49,8 +49,14 @@ pub const VOLUME_ID: [u8; 16] = *b"explored volume.";
 const OTHER_ID: [u8; 16] = *b"the other volume";
 
 /// The engines that promise something after a crash.
-pub const ENGINES: [EngineKind; 5] =
-    [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo, EngineKind::Shadow, EngineKind::PageCacheWal];
+pub const ENGINES: [EngineKind; 6] = [
+    EngineKind::FineGrainedWal,
+    EngineKind::HybridLog,
+    EngineKind::Undo,
+    EngineKind::Shadow,
+    EngineKind::PageCacheWal,
+    EngineKind::ShortcutJfs,
+];
 
 /// The worlds in which an engine is explored.
 pub fn worlds(engine: EngineKind) -> [&'static str; 3] {
@@ -106,9 +112,12 @@ pub fn sites(engine: EngineKind) -> Vec<wholly_media::Site> {
         (EngineKind::Undo, "undo."),
         (EngineKind::Shadow, "paging."),
         (EngineKind::PageCacheWal, "pages."),
+        (EngineKind::ShortcutJfs, "shortcut."),
     ];
+    // It stores where that one does, too.
+    let is_of = |other| other == engine || (other, engine) == (EngineKind::FineGrainedWal, EngineKind::ShortcutJfs);
     let is_of_another =
-        |site: &wholly_media::Site| engines.iter().any(|(other, begin)| *other != engine && site.0.starts_with(begin));
+        |site: &wholly_media::Site| engines.iter().any(|(other, begin)| !is_of(*other) && site.0.starts_with(begin));
     let mut sites = wholly_volume::sites();
     sites.retain(|site| !is_of_another(site));
     sites

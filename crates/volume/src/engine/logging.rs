@@ -18,6 +18,14 @@ const FEW: u64 = 64;
 
 pub static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
+/// A home of which so many bytes change is moved, by engines that move some (MinL2R, section 4.2): half of a block.
+pub const MOVE_FROM: usize = BLOCK / 2;
+
+/// Blocks, at most, to which so many bytes are moved that are written over others.
+pub fn most_moved(bytes: u64) -> u64 {
+    if bytes == 0 { 0 } else { bytes.div_ceil(BLOCK as u64) + 1 }
+}
+
 /// See the module.
 pub struct Logging {
     pub region: Arc<dyn Region>,
@@ -119,6 +127,37 @@ impl Logging {
             Some(_) => return Ok(None),
         }
         Ok(Some(Placed::Home(data.len())))
+    }
+
+    /// Moves blocks: the one into which the first bytes go, with all that the group has of it, and the whole blocks
+    /// that follow. Each gets all its content in a block that the group takes.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn write_moved(
+        &self,
+        part: &mut Part<'_>,
+        site: Site,
+        (home, offset): (Lba, usize),
+        data: &[u8],
+    ) -> Result<Placed> {
+        let (first, rest) = data.split_at(data.len().min(BLOCK - offset));
+        let run = part.space.take(1 + (rest.len() / BLOCK) as u64);
+        let to = run.start.byte();
+        if first.len() == BLOCK {
+            self.store(part, site, to, first)?;
+        } else {
+            let mut block = [0; BLOCK];
+            self.load(home, 0, &mut block)?;
+            part.draft.overlay(home.byte(), &mut block);
+            part.draft.overlay_data(&*self.region, home.byte(), &mut block)?;
+            block[offset..offset + first.len()].copy_from_slice(first);
+            self.store(part, site, to, &block)?;
+        }
+        for (block, i) in rest.chunks_exact(BLOCK).zip(1..run.count) {
+            self.store(part, site, to + i * BLOCK as u64, block)?;
+        }
+        Ok(Placed::Elsewhere(run))
     }
 
     /// The end of a call of an explicit group: what the call has stored is ordered by the thread that stored it.

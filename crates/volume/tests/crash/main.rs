@@ -15,5 +15,6 @@ mod policies;
 mod programs;
 mod scripts;
 mod shadow;
+mod shortcut;
 mod survival;
 mod undo;

@@ -117,6 +117,10 @@ const ADDING_UP: &[Step] = &[
     |t| expect(t.content("a")?[7100..7150] == [65; 50] && t.content("b")?[8292..] == [66; 300]),
 ];
 
+/// Whole blocks, and more than half of some: by both threads, and last before the commit.
+const WHOLE: &[Step] =
+    &[|t| write(t, "a", 4096, &[90; 4096]), |t| write(t, "b", 100, &[91; 3000]), |t| write(t, "a", 0, &[92; 7000])];
+
 /// Much of small changes: more lines of log than a lane has.
 const SPREAD: &[Step] = &[
     |t| (0..32).try_for_each(|i| write(t, "a", i * 128, &[70; 40])),
@@ -129,30 +133,40 @@ const SPREAD: &[Step] = &[
 pub fn stories() -> Vec<Story> {
     let after: &[Step] =
         &[|t| write(t, "a", 50, &[80; 4000]), |t| t.create("d", 0o644).map(drop), |t| write(t, "d", 0, &[81; 20_000])];
-    let own = [("adding up", ADDING_UP), ("spread", SPREAD)];
+    let own = [("adding up", ADDING_UP), ("spread", SPREAD), ("whole", WHOLE)];
     own.into_iter().flat_map(|(name, steps)| alone(name, three, steps, after)).collect()
 }
 
 static STORIES: LazyLock<Vec<Story>> = LazyLock::new(|| stories().into_iter().chain(hybrid::stories()).collect());
 
-fn on_volume(program: Done) -> OnVolume<Done> {
-    OnVolume { engine: EngineKind::Undo, program }
+/// Calls outside of groups. A call that changes content changes times, and so metadata, or not: the clock stands still.
+pub fn calls_on(engine: EngineKind) -> Vec<OnVolume<Done>> {
+    let scripts = SCRIPTS_OF_CONTENT.iter().chain(SCRIPTS);
+    let all = scripts.map(Done::Still).chain([Done::Resizing]);
+    all.map(|program| OnVolume { engine, program }).collect()
 }
 
-/// Calls outside of groups. A call that changes content changes times, and so metadata, or not: the clock stands still.
 pub fn calls() -> Vec<OnVolume<Done>> {
-    let scripts = SCRIPTS_OF_CONTENT.iter().chain(SCRIPTS);
-    scripts.map(Done::Still).chain([Done::Resizing]).map(on_volume).collect()
+    calls_on(EngineKind::Undo)
 }
 
 /// Explicit groups, but for those of all engines.
+pub fn own_groups_on(engine: EngineKind) -> Vec<OnVolume<Done>> {
+    STORIES.iter().map(Done::StillStory).map(|program| OnVolume { engine, program }).collect()
+}
+
 fn own_groups() -> Vec<OnVolume<Done>> {
-    STORIES.iter().map(Done::StillStory).map(on_volume).collect()
+    own_groups_on(EngineKind::Undo)
+}
+
+/// The same with those.
+pub fn groups_on(engine: EngineKind) -> Vec<OnVolume<Done>> {
+    let all = programs::STORIES.iter().map(Done::StillStory).map(|program| OnVolume { engine, program });
+    own_groups_on(engine).into_iter().chain(all).collect()
 }
 
 pub fn groups() -> Vec<OnVolume<Done>> {
-    let all = programs::STORIES.iter().map(Done::StillStory).map(on_volume);
-    own_groups().into_iter().chain(all).collect()
+    groups_on(EngineKind::Undo)
 }
 
 #[test]

@@ -99,6 +99,17 @@
 //! A group costs in all what the same changes cost in one call, and a fence for each call that stores early; each line
 //! of metadata counts once, however often it has changed.
 //!
+//! # The engine `shortcut_jfs`
+//!
+//! Shortcut-JFS, with which MinL2R compares itself (sections 2.2 and 4), is this engine with one rule more, and the
+//! same log and recovery. Its *differential logging* is the data entry: new bytes of a block go to the log, and home after
+//! the commit. Its *in-place checkpoint* is the pointer: a write over half of a block or more stores the whole block in
+//! a block that the group takes, where nobody reads it before the pointer leads there (2), and records the pointer like
+//! all metadata. So nothing of it is logged or copied home; the former home is free when the commit has returned.
+//!
+//! What counts is the size of the write, also where several writes of a group are to the same block. What the group had
+//! logged of a block that it moves goes home all the same: nobody else has the former home before the group is settled.
+//!
 //! | file | idea |
 //! |---|---|
 //! | `mod.rs` | the engine |
@@ -116,14 +127,14 @@ use wholly_media::{Region, Site};
 
 use super::draft::{Draft, Drafting};
 use super::lanes::{Cursor, Entries, Lanes, Redo, Sites};
-use super::logging::{Logging, ZEROS, commit_each};
+use super::logging::{Logging, MOVE_FROM, ZEROS, commit_each, most_moved};
 use super::patch;
 use super::{
     Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Operation, Part, Placed, Replay,
     View, Waiting, check_within,
 };
 use crate::format::log::{LogArea, lines_of, payload_lines};
-use crate::format::{Lba, Seed};
+use crate::format::{BLOCK, Lba, Seed};
 
 pub use recover::{lane_patches, patches};
 
@@ -171,15 +182,32 @@ pub const SITES: &[Site] = &[
 
 const ENTRIES: Sites = Sites { undo: UNDO, head: HEAD, payload: PAYLOAD, link: LINK };
 
+/// Where `shortcut_jfs` stores besides.
+const MOVED: Site = Site("shortcut.moved");
+/// All of that.
+pub const SHORTCUT_SITES: &[Site] = &[MOVED];
+
 /// See the module.
 pub struct FineGrainedWal {
     base: Logging,
+    /// With `shortcut_jfs`: a write over so many bytes of a block moves it.
+    move_from: Option<usize>,
 }
 
 impl FineGrainedWal {
     /// Over a region on persistent memory, with the log that its superblock names.
     pub fn new(region: Arc<dyn Region>, area: LogArea, volume: Seed, incarnation: u64) -> Self {
-        FineGrainedWal { base: Logging::new(region, area, (volume, incarnation), FRESH) }
+        FineGrainedWal { base: Logging::new(region, area, (volume, incarnation), FRESH), move_from: None }
+    }
+
+    /// The engine `shortcut_jfs`.
+    pub fn with_shortcuts(self, move_from: Option<usize>) -> Self {
+        FineGrainedWal { move_from: Some(move_from.unwrap_or(MOVE_FROM)), ..self }
+    }
+
+    /// Blocks, at most, to which so many bytes are moved.
+    fn most_moved(&self, bytes: u64) -> u64 {
+        self.move_from.map_or(0, |_| most_moved(bytes))
     }
 
     /// Adds entries of data to the log of a group. An implicit one takes a lane with its first entry. `lines`: how many
@@ -221,7 +249,7 @@ impl Load for FineGrainedWal {
 
 impl Engine for FineGrainedWal {
     fn name(&self) -> &'static str {
-        "fine_grained_wal"
+        if self.move_from.is_some() { "shortcut_jfs" } else { "fine_grained_wal" }
     }
 
     fn is_durable_per_call(&self) -> bool {
@@ -238,7 +266,8 @@ impl Engine for FineGrainedWal {
     }
 
     fn log_blocks(&self, logged: Logged) -> u64 {
-        self.base.lanes.blocks_for(Logging::most_undo(logged.pointers), logged.bytes)
+        let moved = self.most_moved(logged.bytes);
+        self.base.lanes.blocks_for(Logging::most_undo(logged.pointers.saturating_add(moved)), logged.bytes) + moved
     }
 
     fn has_groups(&self) -> bool {
@@ -246,7 +275,7 @@ impl Engine for FineGrainedWal {
     }
 
     fn blocks_for_call(&self, logged: Logged) -> u64 {
-        Lanes::blocks_in_chain(logged.bytes, logged.zeros)
+        Lanes::blocks_in_chain(logged.bytes, logged.zeros) + self.most_moved(logged.bytes)
     }
 
     fn blocks_for_commit(&self, draft: &Draft, later: Later) -> u64 {
@@ -276,8 +305,18 @@ impl Engine for FineGrainedWal {
         if let Some(placed) = self.base.write_unseen(part, at, offset, data)? {
             return Ok(placed);
         }
-        let to = at.home.expect("else nobody sees it").byte() + offset as u64;
+        let home = at.home.expect("else nobody sees it");
+        let to = home.byte() + offset as u64;
         check_within(&*self.base.region, to, data.len())?;
+        let mut data = data;
+        if let Some(move_from) = self.move_from {
+            let first = data.len().min(BLOCK - offset);
+            if first >= move_from {
+                return self.base.write_moved(part, MOVED, (home, offset), data);
+            }
+            // Of the other blocks it is asked again.
+            data = &data[..first];
+        }
         self.log(part, 2 + payload_lines(data.len() as u64), |entries, space| {
             entries.data(&*self.base.region, &ENTRIES, space, (to, data))
         })?;

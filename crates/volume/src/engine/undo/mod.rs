@@ -132,7 +132,7 @@ use wholly_media::{Region, Site};
 
 use super::draft::{Draft, Drafting, lines_of};
 use super::lanes::{Sites, is_zeros};
-use super::logging::{Logging, ZEROS, commit_each};
+use super::logging::{Logging, MOVE_FROM, ZEROS, commit_each, most_moved};
 use super::patch;
 use super::{
     CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Operation, Part, Placed, Replay, View,
@@ -181,19 +181,12 @@ const RECOVERY: patch::Sites = patch::Sites { proof: RECOVER, patch: RECOVER, fe
 
 const ENTRIES: Sites = Sites { undo: ENTRY, head: HEAD, payload: PAYLOAD, link: LINK };
 
-/// A home of which so many bytes change is moved (the paper's section 4.2: half).
-const THRESHOLD: usize = BLOCK / 2;
 /// A group with more lines in its draft moves whatever it writes to: 1 MiB.
 const MOST_LINES: usize = (1 << 20) / LINE;
 /// Blocks of a range that a write does not cover, and that a group may make zeros of a part of.
 const ENDS: u64 = 2;
 /// Lines of log, at most, for the old bytes of one home.
 const LINES_OF_HOME: u64 = 2 * (BLOCK / LINE) as u64;
-
-/// Blocks, at most, to which so many bytes are moved that are written over others.
-fn most_moved(bytes: u64) -> u64 {
-    if bytes == 0 { 0 } else { bytes.div_ceil(BLOCK as u64) + 1 }
-}
 
 /// Changed bytes of a home.
 fn changed(draft: &Draft, home: Lba) -> Result<usize> {
@@ -208,12 +201,20 @@ fn changed(draft: &Draft, home: Lba) -> Result<usize> {
 /// See the module.
 pub struct UndoLog {
     base: Logging,
+    /// A home of which so many bytes change is moved.
+    move_from: usize,
 }
 
 impl UndoLog {
     /// Over a region on persistent memory, with the log that its superblock names.
-    pub fn new(region: Arc<dyn Region>, area: LogArea, volume: Seed, incarnation: u64) -> Self {
-        UndoLog { base: Logging::new(region, area, (volume, incarnation), FRESH) }
+    pub fn new(
+        region: Arc<dyn Region>,
+        area: LogArea,
+        (volume, incarnation): (Seed, u64),
+        move_from: Option<usize>,
+    ) -> Self {
+        let base = Logging::new(region, area, (volume, incarnation), FRESH);
+        UndoLog { base, move_from: move_from.unwrap_or(MOVE_FROM) }
     }
 
     /// Puts bytes over those of a home. Whether they are to be stored there: else the home is moved.
@@ -222,19 +223,7 @@ impl UndoLog {
             return Ok(false);
         }
         part.draft.put(&*self.base.region, DATA, home.byte() + offset as u64, bytes)?;
-        Ok(part.draft.len() <= MOST_LINES && changed(part.draft, home)? < THRESHOLD)
-    }
-
-    /// Stores the content of a home in another block, with these bytes over it.
-    fn store_moved(&self, part: &mut Part<'_>, (home, to): (Lba, Lba), offset: usize, bytes: &[u8]) -> Result<()> {
-        if bytes.len() == BLOCK {
-            return self.base.store(part, MOVED, to.byte(), bytes);
-        }
-        let mut block = [0; BLOCK];
-        self.base.load(home, 0, &mut block)?;
-        part.draft.overlay(home.byte(), &mut block);
-        block[offset..offset + bytes.len()].copy_from_slice(bytes);
-        self.base.store(part, MOVED, to.byte(), &block)
+        Ok(part.draft.len() <= MOST_LINES && changed(part.draft, home)? < self.move_from)
     }
 }
 
@@ -303,17 +292,11 @@ impl Engine for UndoLog {
         let home = at.home.expect("else nobody sees it");
         let blocks = (offset + data.len()).div_ceil(BLOCK);
         check_within(&*self.base.region, home.byte(), blocks * BLOCK)?;
-        let (first, rest) = data.split_at(data.len().min(BLOCK - offset));
+        let first = &data[..data.len().min(BLOCK - offset)];
         if self.stays(part, home, offset, first)? {
             return Ok(Placed::Home(first.len()));
         }
-        // With all whole blocks that follow.
-        let run = part.space.take(1 + (rest.len() / BLOCK) as u64);
-        self.store_moved(part, (home, run.start), offset, first)?;
-        for (block, i) in rest.chunks_exact(BLOCK).zip(1..run.count) {
-            self.store_moved(part, (Lba(home.0 + i), Lba(run.start.0 + i)), 0, block)?;
-        }
-        Ok(Placed::Elsewhere(run))
+        self.base.write_moved(part, MOVED, (home, offset), data)
     }
 
     fn zero(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, len: usize) -> Result<Placed> {
