@@ -1,6 +1,7 @@
 //! The command line: verbs, arguments, and what `--help` says of them.
 
 use crate::output::parse_size;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -595,7 +596,7 @@ pub enum SubjectArg {
 }
 
 fn parse_subject(text: &str) -> Result<SubjectArg, String> {
-    let mut engines = wholly_crash::volume::ENGINES.into_iter();
+    let mut engines = wholly_crash::volume::engines();
     match text.strip_prefix("volume:").map(|name| engines.find(|engine| engine.name() == name)) {
         Some(Some(engine)) => Ok(SubjectArg::Volume(engine)),
         None if text == "store" => Ok(SubjectArg::Store),
@@ -880,31 +881,17 @@ pub struct MkfsArgs {
     #[arg(short = 'f', long)]
     pub force: bool,
     /// What makes changes permanent [default: hybrid_log on persistent memory, page_cache_wal on disks]
-    #[arg(long, value_enum)]
-    pub engine: Option<VolumeEngine>,
+    #[arg(long, value_parser = engine_parser())]
+    pub engine: Option<EngineKind>,
     /// What the file is taken for
     #[arg(long, value_enum, default_value_t = Medium::Auto)]
     pub medium: Medium,
 }
 
-/// What makes changes of a volume permanent.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-#[value(rename_all = "snake_case")]
-pub enum VolumeEngine {
-    /// Nothing but an unmount: after a crash, anything may be lost
-    None,
-    /// A log on persistent memory: each call survives a crash wholly or not at all
-    FineGrainedWal,
-    /// The same promise; content that is written over other content is stored once, and copied home later
-    HybridLog,
-    /// The same promise; old content is logged, and a block that changes by half or more gets a new place
-    Undo,
-    /// The same promise; a copy of each block that changes and of all above it, one commit at a time
-    Shadow,
-    /// The same promise on any medium: a page cache, and a log of whole blocks
-    PageCacheWal,
-    /// `fine_grained_wal` that moves a block of which half is written over: for comparison with `undo`
-    ShortcutJfs,
+fn engine_parser() -> impl TypedValueParser<Value = EngineKind> {
+    let value = |engine: &EngineKind| PossibleValue::new(engine.name()).help(engine.about());
+    PossibleValuesParser::new(EngineKind::ALL.iter().map(value))
+        .map(|name| EngineKind::named(&name).expect("each possible value is a name"))
 }
 
 /// `wholly fsck`.

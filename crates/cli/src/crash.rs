@@ -127,7 +127,7 @@ pub fn names(option: Option<&str>) -> Vec<(String, String)> {
     let named = match option {
         Some("--world") => worlds(),
         Some("--subject") => {
-            let volumes = volume::ENGINES.map(|engine| format!("volume:{}", engine.name()));
+            let volumes = volume::engines().map(|engine| format!("volume:{}", engine.name()));
             let subject = |name| Named { name, about: "subject".into() };
             std::iter::once("store".to_string()).chain(volumes).map(subject).collect()
         }

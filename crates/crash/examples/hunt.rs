@@ -39,7 +39,7 @@ fn main() {
     }
     let limits = Limits { violations: MOST, ..limits };
     if let Some((engine, what)) = on_volume {
-        let engine = volume::ENGINES.into_iter().find(|known| known.name() == engine).expect("an engine");
+        let engine = volume::engines().find(|known| known.name() == engine).expect("an engine");
         return hunt(&volume::several(engine, what).expect("a workload"), &setting, &limits);
     }
     let workloads = match what.strip_prefix("some-").and_then(|count| count.parse().ok()) {

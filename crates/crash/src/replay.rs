@@ -133,8 +133,7 @@ fn parse(name: &str) -> Result<(Recorded, Setting, &str), BadName> {
         };
         return Ok((recorded, Setting::find(world).ok_or_else(|| no("world", world))?, path));
     };
-    let engine =
-        volume::ENGINES.into_iter().find(|known| known.name() == engine).ok_or_else(|| no("engine", engine))?;
+    let engine = volume::engines().find(|known| known.name() == engine).ok_or_else(|| no("engine", engine))?;
     let program = Calls::named(workload).ok_or_else(|| no("workload", workload))?;
     let setting = volume::setting_for(engine, world).ok_or_else(|| no("world", world))?;
     Ok((Recorded::Volume(OnVolume { engine, program }), setting, path))

@@ -4,16 +4,17 @@
 //! `make test` glances at every call and at one in twenty of all pairs (one in a hundred with engines but the first);
 //! `wholly crash --subject` goes through all.
 
-use wholly_crash::volume::{Calls, ENGINES, OnVolume, setting, several, worlds};
+use wholly_crash::volume::{Calls, OnVolume, engines, setting, several, worlds};
 use wholly_crash::{Job, Limits, Outcome, Seen, coverage, explore, explore_into, replay};
 use wholly_media::Site;
 use wholly_sim::{Mutation, MutationKind};
+use wholly_volume::EngineKind;
 
 /// One test, so that its two workers are all there are.
 #[test]
 fn no_call_is_torn_lost_or_invented() {
     let (seen, mut all) = (Seen::default(), Outcome::default());
-    for engine in ENGINES {
+    for engine in engines() {
         for (number, name) in (0..).zip(worlds(engine)) {
             let setting = setting(name).expect("a world");
             // What an open does is seen with those written by hand, and what the first of two calls does with each by
@@ -22,7 +23,7 @@ fn no_call_is_torn_lost_or_invented() {
             let more = if number == 0 { &of_first[..] } else { &[] };
             for &(name, skipped) in [("by-hand", 0)].iter().chain(more) {
                 let mut subjects = several(engine, name).expect("programs");
-                if name == "some-pairs" && engine != ENGINES[0] {
+                if name == "some-pairs" && engine != EngineKind::FineGrainedWal {
                     subjects = subjects.into_iter().step_by(5).collect();
                 }
                 let job = |subject: &OnVolume<Calls>| Job { subject: subject.clone(), setting: setting.clone() };
@@ -47,7 +48,7 @@ fn no_call_is_torn_lost_or_invented() {
 /// A violation names a state that can be rebuilt.
 #[test]
 fn a_planted_bug_is_replayed() {
-    let subject = several(ENGINES[0], "bare,call.write-A/foo").expect("a script").remove(0);
+    let subject = several(EngineKind::FineGrainedWal, "bare,call.write-A/foo").expect("a script").remove(0);
     let broken = Mutation::new(Site("wal.commit.fence"), MutationKind::DropOrder);
     let outcome = explore(&subject, &setting("pmem").expect("a world").broken(broken), &Limits::hunt());
     let violation = outcome.violations.first().expect("it is seen");

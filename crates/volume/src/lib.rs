@@ -81,12 +81,13 @@ mod vfs;
 pub use calls::{VolumeCalls, VolumeFile};
 pub use engine::hybrid_log::WriteBack;
 #[doc(hidden)]
+pub use engine::kind::EngineKind;
 pub use engine::{Mistake, Trial};
 pub use fs::check::{Checked, Finding, Progress};
 pub use fs::dump::{DumpedEntry, DumpedInode, DumpedMap, Extent, MapNode, SuperblockCopy};
 pub use fs::repair::{Mended, Repair};
 pub use group::VolumeGroup;
-pub use open::{Dumped, EngineKind, Medium, Object, Repaired, Volume, VolumeOptions, VolumeStat};
+pub use open::{Dumped, Medium, Object, Repaired, Volume, VolumeOptions, VolumeStat};
 pub use policy::PolicyVfs;
 pub use vfs::VolumeVfs;
 
@@ -97,9 +98,16 @@ pub fn repair_sites() -> Vec<wholly_media::Site> {
 
 /// All others.
 pub fn sites() -> Vec<wholly_media::Site> {
-    use engine::{fine_grained_wal, hybrid_log, none, page_cache_wal, shadow, undo};
-    let logging = [fine_grained_wal::SITES, hybrid_log::SITES, undo::SITES];
-    let of_variant = fine_grained_wal::SHORTCUT_SITES;
-    let engines = [none::SITES, logging.concat().as_slice(), of_variant, shadow::SITES, page_cache_wal::SITES].concat();
-    [fs::sites(), engines].concat()
+    let mut sites = core_sites();
+    for site in EngineKind::ALL.iter().flat_map(|engine| engine.sites()) {
+        if !sites.contains(&site) {
+            sites.push(site);
+        }
+    }
+    sites
+}
+
+/// Those of no engine.
+pub fn core_sites() -> Vec<wholly_media::Site> {
+    fs::sites()
 }

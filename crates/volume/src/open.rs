@@ -20,18 +20,13 @@ use wholly_media::{
 
 use wholly::vfs::Vfs;
 
-use crate::engine::fine_grained_wal::{self, FineGrainedWal};
-use crate::engine::hybrid_log::{self, Damaged, HybridLog, Logs, WriteBack};
+use crate::engine::fine_grained_wal;
+use crate::engine::hybrid_log::WriteBack;
+use crate::engine::kind::{Description, EngineKind, Left, Logs, Opening, Tuning};
 use crate::engine::none::NoneEngine;
-use crate::engine::page_cache_wal::{self, PageCacheWal};
 use crate::engine::patch::{self, Patch};
-use crate::engine::shadow::{self, Shadow};
-use crate::engine::undo::{self, UndoLog};
-use crate::engine::{Engine, InodeMap, Moved, Trial};
-use crate::format::head::HeadSeed;
+use crate::engine::{Engine, InoGen, InodeMap, Moved, Trial};
 use crate::format::inode::Time;
-use crate::format::log::{LogArea, LogSeed};
-use crate::format::ring::Ring;
 use crate::format::superblock::{Superblock, copies};
 use crate::format::{BLOCK, Lba, Seed};
 use crate::fs::check::{self, Checked, Finding, Progress};
@@ -55,118 +50,6 @@ pub enum Medium {
     Pmem,
     /// As a disk.
     Disk,
-}
-
-/// What makes changes of a volume permanent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum EngineKind {
-    /// In place, at the call: nothing is promised after a crash.
-    #[default]
-    None,
-    /// Undo of metadata by the byte, and a redo log of data, on persistent memory: after a crash, each group of changes
-    /// is there wholly or not at all, and was durable when its call returned.
-    FineGrainedWal,
-    /// Undo of metadata by the byte; content goes to other blocks by the cache line, and home later. On persistent
-    /// memory, with the same promise.
-    HybridLog,
-    /// Undo of metadata and content by the word, in place; a block of which half changes gets another place. On
-    /// persistent memory, with the same promise.
-    Undo,
-    /// A copy of each block that changes and of all nodes above it, up to one root; one group commits at a time. On
-    /// persistent memory, with the same promise.
-    Shadow,
-    /// A page cache of bounded size, and a log of whole blocks. On any medium, with the same promise.
-    PageCacheWal,
-    /// Like `FineGrainedWal`; a block of which half is written over gets another place. For comparison, on persistent
-    /// memory, with the same promise.
-    ShortcutJfs,
-}
-
-impl EngineKind {
-    /// All of them.
-    pub const ALL: &'static [EngineKind] = &[
-        EngineKind::None,
-        EngineKind::FineGrainedWal,
-        EngineKind::HybridLog,
-        EngineKind::Undo,
-        EngineKind::Shadow,
-        EngineKind::PageCacheWal,
-        EngineKind::ShortcutJfs,
-    ];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            EngineKind::None => "none",
-            EngineKind::FineGrainedWal => "fine_grained_wal",
-            EngineKind::HybridLog => "hybrid_log",
-            EngineKind::Undo => "undo",
-            EngineKind::Shadow => "shadow",
-            EngineKind::PageCacheWal => "page_cache_wal",
-            EngineKind::ShortcutJfs => "shortcut_jfs",
-        }
-    }
-
-    /// The engine with this name.
-    pub fn named(name: &str) -> Option<EngineKind> {
-        Self::ALL.iter().copied().find(|kind| kind.name() == name)
-    }
-
-    /// The number that stands in a superblock.
-    fn number(self) -> u32 {
-        match self {
-            EngineKind::None => 0,
-            EngineKind::FineGrainedWal => 1,
-            EngineKind::HybridLog => 2,
-            EngineKind::Undo => 3,
-            EngineKind::Shadow => 4,
-            EngineKind::PageCacheWal => 5,
-            EngineKind::ShortcutJfs => 6,
-        }
-    }
-
-    /// The one that a new volume on such a medium gets, unless somebody chooses.
-    pub fn for_medium(medium: &Guarantees) -> EngineKind {
-        if medium.is_pmem() { EngineKind::HybridLog } else { EngineKind::PageCacheWal }
-    }
-
-    /// Its log on a new volume, given where it begins and how many blocks the volume has.
-    fn log(self) -> Option<fn(Lba, u64) -> LogArea> {
-        match self {
-            EngineKind::None => None,
-            EngineKind::Shadow => Some(|start, _| LogArea::of_roots(start)),
-            EngineKind::PageCacheWal => Some(Ring::area),
-            _ => Some(LogArea::for_volume),
-        }
-    }
-
-    fn of(superblock: &Superblock) -> Result<EngineKind> {
-        let kind = Self::ALL.iter().copied().find(|kind| kind.number() == superblock.engine);
-        kind.ok_or_else(|| Error::Unsupported(format!("the volume's engine has number {}", superblock.engine)))
-    }
-
-    /// Whether the superblock names what the engine has on the medium.
-    fn check_log(self, superblock: &Superblock) -> Result<()> {
-        let is_there = match self {
-            EngineKind::None => true,
-            EngineKind::FineGrainedWal
-            | EngineKind::Undo
-            | EngineKind::Shadow
-            | EngineKind::PageCacheWal
-            | EngineKind::ShortcutJfs => superblock.log.is_some(),
-            EngineKind::HybridLog => superblock.log.is_some() && superblock.heads.is_some(),
-        };
-        let fault = crate::format::Fault("the engine has no log");
-        if is_there { Ok(()) } else { Err(crate::engine::corrupt("superblock", fault)) }
-    }
-
-    fn check_medium(self, region: &dyn Region) -> Result<()> {
-        if matches!(self, EngineKind::None | EngineKind::PageCacheWal) || region.guarantees().is_pmem() {
-            return Ok(());
-        }
-        Err(Error::Unsupported(format!("the engine {} on a disk: it needs persistent memory", self.name())))
-    }
 }
 
 /// How a volume is made and opened.
@@ -361,15 +244,16 @@ impl Volume {
         options.engine.check_medium(region)?;
         let Timestamp { sec, nsec } = (options.clock)();
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let Description { number, log, zeroes_log, has_heads, .. } = *options.engine.description();
         let making = mount::Making {
             volume_id,
             label: options.label.as_bytes(),
             owner,
             now: Time { sec, nsec },
-            engine: options.engine.number(),
-            log: options.engine.log(),
-            zeroes_log: options.engine == EngineKind::PageCacheWal,
-            has_heads: options.engine == EngineKind::HybridLog,
+            engine: number,
+            log,
+            zeroes_log,
+            has_heads,
         };
         mount::format(region, &making)
     }
@@ -609,31 +493,16 @@ fn engine(region: &Arc<dyn Region>, cache_bytes: usize, options: &VolumeOptions)
     let superblock = mount::read_superblock(&**region)?;
     let kind = EngineKind::of(&superblock)?;
     kind.check_medium(&**region)?;
-    let (seed, incarnation) = (Seed::of(&superblock.volume_id), superblock.incarnation);
-    Ok(match (kind, superblock.log, superblock.heads) {
-        (EngineKind::None, ..) => Box::new(NoneEngine::new(region.clone(), cache_bytes)),
-        (EngineKind::FineGrainedWal, Some(log), _) => {
-            Box::new(FineGrainedWal::new(region.clone(), log, seed, incarnation))
-        }
-        (EngineKind::HybridLog, Some(log), Some(table)) => {
-            let how = (options.write_back, options.trial);
-            Box::new(HybridLog::new(region.clone(), (log, table), (seed, incarnation), how))
-        }
-        (EngineKind::ShortcutJfs, Some(log), _) => {
-            let wal = FineGrainedWal::new(region.clone(), log, seed, incarnation);
-            Box::new(wal.with_shortcuts(options.move_from))
-        }
-        (EngineKind::Undo, Some(log), _) => {
-            Box::new(UndoLog::new(region.clone(), log, (seed, incarnation), options.move_from))
-        }
-        (EngineKind::Shadow, Some(log), _) => Box::new(Shadow::new(region.clone(), log, seed, incarnation)),
-        (EngineKind::PageCacheWal, Some(log), _) => {
-            let (log, cache) = ((log, superblock.blocks), (cache_bytes, options.trial));
-            Box::new(PageCacheWal::new(region.clone(), log, (seed, incarnation), cache))
-        }
-        _ => {
-            return Err(crate::engine::corrupt("superblock", crate::format::Fault("the engine has no log")));
-        }
+    let VolumeOptions { write_back, move_from, trial, .. } = *options;
+    kind.open(Opening {
+        region: region.clone(),
+        log: superblock.log,
+        heads: superblock.heads,
+        blocks: superblock.blocks,
+        volume: Seed::of(&superblock.volume_id),
+        incarnation: superblock.incarnation,
+        cache_bytes,
+        tuning: Tuning { write_back, move_from, trial },
     })
 }
 
@@ -668,12 +537,6 @@ fn of_log(error: Error) -> Result<Finding> {
     }
 }
 
-/// What is wrong with content that waits to be written back, if it is damage.
-fn of_content(Damaged { head, error }: Damaged) -> Result<Finding> {
-    let Finding { place, fault } = of_log(error)?;
-    Ok(Finding { place: format!("block {} of inode {}", head.block, head.ino), fault: format!("{place}: {fault}") })
-}
-
 fn logged(region: &dyn Region, superblock: &Superblock) -> Result<Logged> {
     let mut logged = Logged::default();
     let kind = EngineKind::of(superblock)?;
@@ -681,54 +544,20 @@ fn logged(region: &dyn Region, superblock: &Superblock) -> Result<Logged> {
         logged.damage.push(of_log(error)?);
         return Ok(logged);
     }
-    let Superblock { is_clean: false, log: Some(log), heads, volume_id, incarnation, repair: None, .. } = superblock
+    let Superblock { is_clean: false, log: Some(area), heads, volume_id, incarnation, repair: None, .. } = superblock
     else {
         return Ok(logged);
     };
-    let volume = Seed::of(volume_id);
-    let seed = LogSeed::of(volume, *incarnation);
+    let logs = Logs { area, heads: heads.as_ref(), volume: Seed::of(volume_id), incarnation: *incarnation };
     // Which log it is the engine says, whatever else the superblock names.
-    if kind == EngineKind::None {
-        return Ok(logged);
-    }
-    if let (EngineKind::HybridLog, Some(heads)) = (kind, heads) {
-        let of_heads = HeadSeed::of(volume, *incarnation);
-        let logs = Logs { area: log, table: heads, log_seed: seed, head_seed: of_heads };
-        match hybrid_log::survey(region, logs) {
-            Ok(found) => {
-                logged.moved = found.moved();
-                let (patches, damaged) = found.patches(region, of_heads);
-                logged.patches = patches;
-                logged.content = damaged.into_iter().map(of_content).collect::<Result<_>>()?;
-            }
-            Err(error) => logged.damage.push(of_log(error)?),
-        }
-        return Ok(logged);
-    }
-    if kind == EngineKind::Shadow {
-        match inode_map(region, superblock) {
-            Ok(map) => logged.inode_map = map,
-            Err(error) => logged.damage.push(of_log(error)?),
-        }
-        return Ok(logged);
-    }
-    if kind == EngineKind::PageCacheWal {
-        match page_cache_wal::patches(region, log, seed) {
-            Ok(patches) => logged.patches = patches,
-            Err(error) => logged.damage.push(of_log(error)?),
-        }
-        return Ok(logged);
-    }
-    let of_lane = match kind {
-        EngineKind::Undo => undo::lane_patches,
-        _ => fine_grained_wal::lane_patches,
+    let Left { patches, moved, inode_map, damage, content } = (kind.description().left)(region, &logs);
+    let of_content = |((file, block), error): ((InoGen, u64), Error)| {
+        let Finding { place, fault } = of_log(error)?;
+        Ok(Finding { place: format!("block {block} of inode {}", file.ino), fault: format!("{place}: {fault}") })
     };
-    for lane in 0..log.lanes {
-        match of_lane(region, log, seed, lane) {
-            Ok(patches) => logged.patches.extend(patches),
-            Err(error) => logged.damage.push(of_log(error)?),
-        }
-    }
+    (logged.patches, logged.moved, logged.inode_map) = (patches, moved, inode_map);
+    logged.damage = damage.into_iter().map(of_log).collect::<Result<_>>()?;
+    logged.content = content.into_iter().map(of_content).collect::<Result<_>>()?;
     Ok(logged)
 }
 
@@ -828,17 +657,6 @@ fn recovered<T>(region: &dyn Region, look: impl FnOnce(&Overlay<'_>) -> Result<T
     };
     logged.unreadable = of_structures.map(finding).collect();
     Ok((looked, logged))
-}
-
-/// The map of the inode file that counts after a crash, if it is not the superblock's.
-fn inode_map(region: &dyn Region, superblock: &Superblock) -> Result<Option<InodeMap>> {
-    let Superblock { is_clean: false, log: Some(log), volume_id, incarnation, repair: None, .. } = superblock else {
-        return Ok(None);
-    };
-    match EngineKind::of(superblock) {
-        Ok(EngineKind::Shadow) => shadow::newest_root(region, log, LogSeed::of(Seed::of(volume_id), *incarnation)),
-        _ => Ok(None),
-    }
 }
 
 /// The superblock as it is with another map of the inode file.

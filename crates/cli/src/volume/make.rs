@@ -1,7 +1,7 @@
 //! Making volumes, and showing what they are.
 
 use super::{failure, medium, open, patiently};
-use crate::args::{MkfsArgs, TuneArgs, VolumeEngine};
+use crate::args::{MkfsArgs, TuneArgs};
 use crate::error::{Exit, Failure};
 use crate::output::{Name, Ui, size};
 use serde::Serialize;
@@ -50,15 +50,7 @@ pub fn mkfs(args: &MkfsArgs, ui: &Ui) -> Result<Exit, Failure> {
         force: args.force,
         ..VolumeOptions::default()
     };
-    let chosen = args.engine.map(|engine| match engine {
-        VolumeEngine::None => EngineKind::None,
-        VolumeEngine::FineGrainedWal => EngineKind::FineGrainedWal,
-        VolumeEngine::HybridLog => EngineKind::HybridLog,
-        VolumeEngine::Undo => EngineKind::Undo,
-        VolumeEngine::Shadow => EngineKind::Shadow,
-        VolumeEngine::PageCacheWal => EngineKind::PageCacheWal,
-        VolumeEngine::ShortcutJfs => EngineKind::ShortcutJfs,
-    });
+    let chosen = args.engine;
     let failed = |error| failure("mkfs", &args.volume, error);
     if args.size.is_none() && !args.volume.exists() {
         let why = "it does not exist, and no --size says how large it is to be";

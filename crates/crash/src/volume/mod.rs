@@ -49,20 +49,15 @@ pub const VOLUME_ID: [u8; 16] = *b"explored volume.";
 const OTHER_ID: [u8; 16] = *b"the other volume";
 
 /// The engines that promise something after a crash.
-pub const ENGINES: [EngineKind; 6] = [
-    EngineKind::FineGrainedWal,
-    EngineKind::HybridLog,
-    EngineKind::Undo,
-    EngineKind::Shadow,
-    EngineKind::PageCacheWal,
-    EngineKind::ShortcutJfs,
-];
+pub fn engines() -> impl Iterator<Item = EngineKind> {
+    EngineKind::ALL.iter().copied().filter(|engine| engine.promises_groups())
+}
 
 /// The worlds in which an engine is explored.
 pub fn worlds(engine: EngineKind) -> [&'static str; 3] {
-    match engine {
-        EngineKind::PageCacheWal => ["disk", "disk-torn", "pmem"],
-        _ => ["pmem", "pmem-x86", "pmem-eadr"],
+    match engine.takes_disks() {
+        true => ["disk", "disk-torn", "pmem"],
+        false => ["pmem", "pmem-x86", "pmem-eadr"],
     }
 }
 
@@ -100,27 +95,12 @@ pub fn setting(name: &str) -> Option<Setting> {
 
 /// The same, if the engine takes such a medium.
 pub fn setting_for(engine: EngineKind, name: &str) -> Option<Setting> {
-    setting(name).filter(|setting| setting.sim.log.is_pmem() || engine == EngineKind::PageCacheWal)
+    setting(name).filter(|setting| setting.sim.log.is_pmem() || engine.takes_disks())
 }
 
 /// The sites that a volume with such an engine passes.
 pub fn sites(engine: EngineKind) -> Vec<wholly_media::Site> {
-    let engines = [
-        (EngineKind::None, "none."),
-        (EngineKind::FineGrainedWal, "wal."),
-        (EngineKind::HybridLog, "hybrid."),
-        (EngineKind::Undo, "undo."),
-        (EngineKind::Shadow, "paging."),
-        (EngineKind::PageCacheWal, "pages."),
-        (EngineKind::ShortcutJfs, "shortcut."),
-    ];
-    // It stores where that one does, too.
-    let is_of = |other| other == engine || (other, engine) == (EngineKind::FineGrainedWal, EngineKind::ShortcutJfs);
-    let is_of_another =
-        |site: &wholly_media::Site| engines.iter().any(|(other, begin)| !is_of(*other) && site.0.starts_with(begin));
-    let mut sites = wholly_volume::sites();
-    sites.retain(|site| !is_of_another(site));
-    sites
+    [wholly_volume::core_sites(), engine.sites()].concat()
 }
 
 /// Where a program's volume comes from.

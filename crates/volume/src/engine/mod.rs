@@ -35,6 +35,7 @@
 pub mod draft;
 pub mod fine_grained_wal;
 pub mod hybrid_log;
+pub mod kind;
 mod lanes;
 mod logging;
 pub mod marks;

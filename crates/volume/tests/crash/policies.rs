@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use wholly::Policy;
 use wholly::vfs::{FallocateFlags, Ino, OFlags, Result};
-use wholly_crash::volume::{BYTES, ENGINES, OnVolume, Running, times_as_large};
+use wholly_crash::volume::{BYTES, OnVolume, Running, engines, times_as_large};
 use wholly_posix::Tree;
 use wholly_sim::{SimConfig, World};
 use wholly_volume::{EngineKind, PolicyVfs, Volume, VolumeOptions, VolumeVfs};
@@ -133,7 +133,7 @@ static ALL: [Policed; 2] = [
 
 pub fn all() -> Vec<OnVolume<Done>> {
     let on = |engine| ALL.iter().map(move |policed| OnVolume { engine, program: Done::Policed(policed) });
-    ENGINES.into_iter().flat_map(on).collect()
+    engines().flat_map(on).collect()
 }
 
 impl Policed {
@@ -172,7 +172,7 @@ fn what_a_policy_groups_is_there_wholly_or_not_at_all() {
 /// Pending content is committed before a call changes the name of its file.
 #[test]
 fn names_come_after_pending_content() {
-    for (engine, policed) in ENGINES.into_iter().flat_map(|engine| ALL.iter().map(move |policed| (engine, policed))) {
+    for (engine, policed) in engines().flat_map(|engine| ALL.iter().map(move |policed| (engine, policed))) {
         let log_len = BYTES * times_as_large(engine);
         let world = World::new(SimConfig { log_len, ..SimConfig::pmem() });
         let options = VolumeOptions { engine, ..VolumeOptions::default() };

@@ -136,7 +136,7 @@ use super::{
 use crate::format::log::{LogArea, lines_of, payload_lines};
 use crate::format::{BLOCK, Lba, Seed};
 
-pub use recover::{lane_patches, patches};
+use super::kind::{Description, Left, Opening};
 
 /// Where recovery stores.
 pub const RECOVERY: patch::Sites = patch::Sites { proof: RECOVER_COMMIT, patch: RECOVER, fence: RECOVER_FENCE };
@@ -160,7 +160,7 @@ const RECOVER: Site = Site("wal.recover");
 const RECOVER_FENCE: Site = Site("wal.recover.fence");
 
 /// Where this engine stores.
-pub const SITES: &[Site] = &[
+const SITES: &[Site] = &[
     FRESH,
     UNDO,
     HEAD,
@@ -185,7 +185,37 @@ const ENTRIES: Sites = Sites { undo: UNDO, head: HEAD, payload: PAYLOAD, link: L
 /// Where `shortcut_jfs` stores besides.
 const MOVED: Site = Site("shortcut.moved");
 /// All of that.
-pub const SHORTCUT_SITES: &[Site] = &[MOVED];
+const SHORTCUT_SITES: &[Site] = &[MOVED];
+
+/// What is to be known of the engine.
+pub const DESCRIPTION: Description = Description {
+    name: "fine_grained_wal",
+    number: 1,
+    about: "A log on persistent memory: each call survives a crash wholly or not at all",
+    promises: true,
+    takes_disks: false,
+    log: Some(LogArea::for_volume),
+    zeroes_log: false,
+    has_heads: false,
+    sites: &[SITES],
+    open: |Opening { region, log, volume, incarnation, .. }| {
+        Some(Box::new(FineGrainedWal::new(region, log?, volume, incarnation)))
+    },
+    left: |region, logs| Left::of_lanes(logs, |seed, lane| recover::lane_patches(region, logs.area, seed, lane)),
+};
+
+/// The same of `shortcut_jfs`.
+pub const SHORTCUT_DESCRIPTION: Description = Description {
+    name: "shortcut_jfs",
+    number: 6,
+    about: "`fine_grained_wal` that moves a block of which half is written over: for comparison with `undo`",
+    sites: &[SITES, SHORTCUT_SITES],
+    open: |Opening { region, log, volume, incarnation, tuning, .. }| {
+        let wal = FineGrainedWal::new(region, log?, volume, incarnation);
+        Some(Box::new(wal.with_shortcuts(tuning.move_from)))
+    },
+    ..DESCRIPTION
+};
 
 /// See the module.
 pub struct FineGrainedWal {

@@ -188,13 +188,14 @@ use wholly::vfs::GroupId;
 use wholly_media::{Region, Site};
 
 use super::draft::{Draft, Drafting};
+use super::kind::{Description, Opening, Tuning};
 use super::lanes::Sites;
 use super::logging::{Logging, ZEROS, commit_each};
 use super::marks::Marks;
 use super::patch;
 use super::{
     CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Mapped, Maps, Mistake, Operation, Part,
-    Placed, Reclaim, Replay, StorageView, Trial, View, Waiting,
+    Placed, Reclaim, Replay, StorageView, View, Waiting,
 };
 use crate::format::head::{HeadSeed, HeadTable};
 use crate::format::log::{LINE, LogArea};
@@ -203,7 +204,6 @@ use checkpoint::{Round, Stuck};
 
 pub use pending::Pended;
 use recover::Counted;
-pub use recover::{Damaged, Logs, survey};
 
 const FRESH: Site = Site("hybrid.fresh");
 const PENDING: Site = Site("hybrid.pending");
@@ -229,7 +229,7 @@ const KEEP: Site = Site("hybrid.keep");
 const KEEP_FENCE: Site = Site("hybrid.keep.fence");
 
 /// Where this engine stores.
-pub const SITES: &[Site] = &[
+const SITES: &[Site] = &[
     FRESH,
     PENDING,
     HEAD,
@@ -285,6 +285,23 @@ impl WriteBack {
     }
 }
 
+/// What is to be known of the engine.
+pub const DESCRIPTION: Description = Description {
+    name: "hybrid_log",
+    number: 2,
+    about: "The same promise; content that is written over other content is stored once, and copied home later",
+    promises: true,
+    takes_disks: false,
+    log: Some(LogArea::for_volume),
+    zeroes_log: false,
+    has_heads: true,
+    sites: &[SITES],
+    open: |Opening { region, log, heads, volume, incarnation, tuning, .. }| {
+        Some(Box::new(HybridLog::new(region, (log?, heads?), (volume, incarnation), tuning)))
+    },
+    left: recover::left,
+};
+
 /// The last group that was committed in a lane.
 #[derive(Clone, Debug)]
 struct Last {
@@ -333,7 +350,7 @@ impl HybridLog {
         region: Arc<dyn Region>,
         (area, table): (LogArea, HeadTable),
         (volume, incarnation): (Seed, u64),
-        (how, trial): (WriteBack, Trial),
+        Tuning { write_back: how, trial, .. }: Tuning,
     ) -> Self {
         let last = || Mutex::new(Last { sequence: 0, check: 0, is_settled: true, lines: Vec::new() });
         HybridLog {

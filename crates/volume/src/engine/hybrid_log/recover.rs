@@ -1,11 +1,12 @@
 //! What a crash has left. Recovery undoes what is not committed, and keeps the heads of what is; content goes home
 //! later (invariants 3, 4, 12 and 14).
 
+use wholly::Result;
 use wholly::sync::{AtomicU64, Mutex, Ordering, thread};
-use wholly::{Error, Result};
 use wholly_media::Region;
 
 use super::{HybridLog, KEEP, KEEP_FENCE, RECOVER, RECOVER_FENCE, RECOVERY};
+use crate::engine::kind::{self, Left};
 use crate::engine::marks::Marks;
 use crate::engine::patch::{self, Patch};
 use crate::engine::{InoGen, Moved, Waiting, check_within, corrupt, lanes, read_within};
@@ -22,7 +23,7 @@ const MAX_THREADS: usize = 8;
 
 /// Log and table of a volume, with their seeds.
 #[derive(Clone, Copy)]
-pub struct Logs<'l> {
+pub(super) struct Logs<'l> {
     pub area: &'l LogArea,
     pub table: &'l HeadTable,
     pub log_seed: LogSeed,
@@ -48,50 +49,6 @@ struct Found<T> {
     heads: Vec<Vec<T>>,
 }
 
-/// The same, for who repairs the volume.
-pub struct Survey {
-    proof: Vec<Patch>,
-    undo: Vec<(u64, Vec<u8>)>,
-    /// Heads of committed groups, in commit order, and their blocks.
-    redo: Vec<(Lba, PendingHead)>,
-}
-
-/// A head of a committed group whose lines are lost.
-pub struct Damaged {
-    pub head: PendingHead,
-    pub error: Error,
-}
-
-impl Survey {
-    /// The bytes that recovery stores, in this order, but for heads whose lines cannot be believed or read: the damage
-    /// of one is none of the others. Only reads.
-    pub fn patches(self, region: &dyn Region, seed: HeadSeed) -> (Vec<Patch>, Vec<Damaged>) {
-        let Survey { proof: mut patches, undo, redo } = self;
-        patches.extend(undo.into_iter().map(|(at, bytes)| Patch::old(at, bytes)));
-        let mut damaged = Vec::new();
-        for (pending, head) in redo {
-            if let Err(error) = check_lines(region, seed, pending, &head) {
-                damaged.push(Damaged { head, error });
-                continue;
-            }
-            patches.extend(runs(head.lines).map(|(from, to)| {
-                let (at, len) = ((from * LINE) as u64, ((to - from) * LINE) as u64);
-                Patch::copied(head.home.byte() + at, len, pending.byte() + at)
-            }));
-        }
-        (patches, damaged)
-    }
-
-    /// Blocks of files to which a pointer may lead that is not durable (invariant 12).
-    pub fn moved(&self) -> Vec<Moved> {
-        let of_head = |(at, head): &(Lba, PendingHead)| {
-            let file = InoGen { ino: head.ino, generation: head.generation };
-            Moved { block: (file, head.block), to: *at }
-        };
-        self.redo.iter().map(of_head).collect()
-    }
-}
-
 /// That a pending block has the lines which its head promises.
 pub(super) fn check_lines(region: &dyn Region, seed: HeadSeed, at: Lba, head: &PendingHead) -> Result<()> {
     check_within(region, head.home.byte(), BLOCK)?;
@@ -103,15 +60,37 @@ pub(super) fn check_lines(region: &dyn Region, seed: HeadSeed, at: Lba, head: &P
     }
 }
 
-/// Finds out what a repair has to do. Only reads.
-///
-/// # Errors
-/// If the log is damaged; the medium's.
-pub fn survey(region: &dyn Region, logs: Logs<'_>) -> Result<Survey> {
-    let Found { proof, undo, heads } = find(region, logs, &|at, read| (at, read.head))?;
+/// What a repair has to do. Heads whose lines cannot be believed or read are left out: the damage of one is none of the
+/// others. Only reads.
+pub(super) fn left(region: &dyn Region, logs: &kind::Logs<'_>) -> Left {
+    let mut left = Left::default();
+    let Some(table) = logs.heads else { return left };
+    let head_seed = HeadSeed::of(logs.volume, logs.incarnation);
+    let of_region = Logs { area: logs.area, table, log_seed: logs.seed(), head_seed };
+    let Found { proof, undo, heads } = match find(region, of_region, &|at, read| (at, read.head)) {
+        Ok(found) => found,
+        Err(error) => {
+            left.damage.push(error);
+            return left;
+        }
+    };
     let mut redo = heads.concat();
-    redo.sort_unstable_by_key(|(at, head)| (head.order, *at));
-    Ok(Survey { proof, undo, redo })
+    redo.sort_unstable_by_key(|(at, head): &(Lba, PendingHead)| (head.order, *at));
+    left.patches = proof;
+    left.patches.extend(undo.into_iter().map(|(at, bytes)| Patch::old(at, bytes)));
+    for (pending, head) in redo {
+        let block = (InoGen { ino: head.ino, generation: head.generation }, head.block);
+        left.moved.push(Moved { block, to: pending });
+        if let Err(error) = check_lines(region, head_seed, pending, &head) {
+            left.content.push((block, error));
+            continue;
+        }
+        left.patches.extend(runs(head.lines).map(|(from, to)| {
+            let (at, len) = ((from * LINE) as u64, ((to - from) * LINE) as u64);
+            Patch::copied(head.home.byte() + at, len, pending.byte() + at)
+        }));
+    }
+    left
 }
 
 /// Does what may be much by several threads.

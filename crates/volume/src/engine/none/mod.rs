@@ -19,6 +19,7 @@ use wholly::sync::{AtomicU64, Ordering};
 use wholly::vfs::GroupId;
 use wholly_media::{Kind as Medium, Region, Site};
 
+use super::kind::{Description, Left};
 use super::{
     Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Load, Operation, Part, Placed, Replay, StorageView,
     View, corrupt,
@@ -33,7 +34,22 @@ const FENCE: Site = Site("none.fence");
 const PAGE: Site = Site("none.page");
 
 /// Where this engine stores.
-pub const SITES: &[Site] = &[DATA, FRESH, ZERO, FENCE, PAGE];
+const SITES: &[Site] = &[DATA, FRESH, ZERO, FENCE, PAGE];
+
+/// What is to be known of the engine.
+pub const DESCRIPTION: Description = Description {
+    name: "none",
+    number: 0,
+    about: "Nothing but an unmount: after a crash, anything may be lost",
+    promises: false,
+    takes_disks: true,
+    log: None,
+    zeroes_log: false,
+    has_heads: false,
+    sites: &[SITES],
+    open: |opening| Some(Box::new(NoneEngine::new(opening.region, opening.cache_bytes))),
+    left: Left::nothing,
+};
 
 /// See the module.
 pub struct NoneEngine {

@@ -134,7 +134,7 @@ use commit::Queue;
 use log::Log;
 use pages::{Bytes, Pages};
 
-pub use recover::patches;
+use super::kind::{Description, Left, Opening};
 
 const FRESH: Site = Site("pages.fresh");
 const FRESH_FENCE: Site = Site("pages.fresh.fence");
@@ -151,7 +151,7 @@ const RECOVER: Site = Site("pages.recover");
 const RECOVER_FENCE: Site = Site("pages.recover.fence");
 
 /// Where this engine stores.
-pub const SITES: &[Site] = &[
+const SITES: &[Site] = &[
     FRESH,
     FRESH_FENCE,
     STEAL,
@@ -166,6 +166,24 @@ pub const SITES: &[Site] = &[
     RECOVER,
     RECOVER_FENCE,
 ];
+
+/// What is to be known of the engine.
+pub const DESCRIPTION: Description = Description {
+    name: "page_cache_wal",
+    number: 5,
+    about: "The same promise on any medium: a page cache, and a log of whole blocks",
+    promises: true,
+    takes_disks: true,
+    log: Some(Ring::area),
+    zeroes_log: true,
+    has_heads: false,
+    sites: &[SITES],
+    open: |Opening { region, log, blocks, volume, incarnation, cache_bytes, tuning, .. }| {
+        let (log, cache) = ((log?, blocks), (cache_bytes, tuning.trial));
+        Some(Box::new(PageCacheWal::new(region, log, (volume, incarnation), cache)))
+    },
+    left: |region, logs| Left::of(recover::patches(region, logs.area, logs.seed())),
+};
 
 /// Where recovery stores.
 const RECOVERY: patch::Sites = patch::Sites { proof: RECOVER_COMMIT, patch: RECOVER, fence: RECOVER_FENCE };

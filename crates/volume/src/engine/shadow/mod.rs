@@ -111,7 +111,8 @@ use crate::format::pointer::{FANOUT, MAX_DEPTH};
 use crate::format::{BLOCK, Fault, Lba, Seed};
 use view::Shadowing;
 
-pub use recover::newest_root;
+use super::kind::{Description, Left, Opening};
+use recover::newest_root;
 
 const FRESH: Site = Site("paging.fresh");
 const COPY: Site = Site("paging.copy");
@@ -123,7 +124,27 @@ const ROOT: Site = Site("paging.root");
 const COMMIT_FENCE: Site = Site("paging.commit.fence");
 
 /// Where this engine stores.
-pub const SITES: &[Site] = &[FRESH, COPY, NODE, INODES, CALL_FENCE, SHADOW_FENCE, ROOT, COMMIT_FENCE];
+const SITES: &[Site] = &[FRESH, COPY, NODE, INODES, CALL_FENCE, SHADOW_FENCE, ROOT, COMMIT_FENCE];
+
+/// What is to be known of the engine.
+pub const DESCRIPTION: Description = Description {
+    name: "shadow",
+    number: 4,
+    about: "The same promise; a copy of each block that changes and of all above it, one commit at a time",
+    promises: true,
+    takes_disks: false,
+    log: Some(|start, _| LogArea::of_roots(start)),
+    zeroes_log: false,
+    has_heads: false,
+    sites: &[SITES],
+    open: |Opening { region, log, volume, incarnation, .. }| {
+        Some(Box::new(Shadow::new(region, log?, volume, incarnation)))
+    },
+    left: |region, logs| match recover::newest_root(region, logs.area, logs.seed()) {
+        Ok(inode_map) => Left { inode_map, ..Left::default() },
+        Err(error) => Left { damage: vec![error], ..Left::default() },
+    },
+};
 
 /// Blocks of a range that a write does not cover, and of which a group may make a part zeros.
 const ENDS: u64 = 2;

@@ -141,6 +141,7 @@ use super::{
 use crate::format::log::{self, LINE, LogArea};
 use crate::format::{BLOCK, Lba, Seed};
 
+use super::kind::{Description, Left, Opening};
 pub use recover::lane_patches;
 
 const FRESH: Site = Site("undo.fresh");
@@ -159,7 +160,7 @@ const RECOVER: Site = Site("undo.recover");
 const RECOVER_FENCE: Site = Site("undo.recover.fence");
 
 /// Where this engine stores.
-pub const SITES: &[Site] = &[
+const SITES: &[Site] = &[
     FRESH,
     MOVED,
     DATA,
@@ -175,6 +176,23 @@ pub const SITES: &[Site] = &[
     RECOVER,
     RECOVER_FENCE,
 ];
+
+/// What is to be known of the engine.
+pub const DESCRIPTION: Description = Description {
+    name: "undo",
+    number: 3,
+    about: "The same promise; old content is logged, and a block that changes by half or more gets a new place",
+    promises: true,
+    takes_disks: false,
+    log: Some(LogArea::for_volume),
+    zeroes_log: false,
+    has_heads: false,
+    sites: &[SITES],
+    open: |Opening { region, log, volume, incarnation, tuning, .. }| {
+        Some(Box::new(UndoLog::new(region, log?, (volume, incarnation), tuning.move_from)))
+    },
+    left: |region, logs| Left::of_lanes(logs, |seed, lane| lane_patches(region, logs.area, seed, lane)),
+};
 
 /// Where recovery stores. It relies on nothing that may not be durable (invariant 8).
 const RECOVERY: patch::Sites = patch::Sites { proof: RECOVER, patch: RECOVER, fence: RECOVER_FENCE };

@@ -1,0 +1,228 @@
+//! Which engines there are, and what is to be known of one before a volume is open: its *description*. That is in its
+//! own module; here an engine has a line.
+
+use std::sync::Arc;
+
+use wholly::{Error, Result};
+use wholly_media::{Guarantees, Region, Site};
+
+use super::hybrid_log::WriteBack;
+use super::patch::Patch;
+use super::{Engine, InoGen, InodeMap, Moved, Trial, corrupt};
+use crate::format::head::HeadTable;
+use crate::format::log::{LogArea, LogSeed};
+use crate::format::superblock::Superblock;
+use crate::format::{Fault, Lba, Seed};
+
+/// What is to be known of an engine.
+pub struct Description {
+    /// Its name.
+    pub name: &'static str,
+    /// What stands in superblocks. It never changes.
+    pub number: u32,
+    /// What it is for, in a line of help.
+    pub about: &'static str,
+    /// Whether each call, and each group, is there wholly or not at all after a crash.
+    pub promises: bool,
+    /// Whether it takes disks, too, and not persistent memory alone.
+    pub takes_disks: bool,
+    /// Its log on a new volume, given where it begins and how many blocks the volume has.
+    pub log: Option<fn(Lba, u64) -> LogArea>,
+    /// Whether that is zeros on a new volume.
+    pub zeroes_log: bool,
+    /// Whether a new volume has a table of heads.
+    pub has_heads: bool,
+    /// Where it stores.
+    pub sites: &'static [&'static [Site]],
+    /// The engine of a volume that is being opened. `None`: its superblock does not name what it has on the medium.
+    pub open: fn(Opening) -> Option<Box<dyn Engine>>,
+    /// What the log of a volume that was not unmounted has to store yet. Only reads.
+    pub left: fn(&dyn Region, &Logs<'_>) -> Left,
+}
+
+/// A volume that is being opened.
+pub struct Opening {
+    pub region: Arc<dyn Region>,
+    pub log: Option<LogArea>,
+    pub heads: Option<HeadTable>,
+    /// Blocks of the volume.
+    pub blocks: u64,
+    pub volume: Seed,
+    pub incarnation: u64,
+    pub cache_bytes: usize,
+    pub tuning: Tuning,
+}
+
+/// What is varied for measurement and for tests.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tuning {
+    pub write_back: WriteBack,
+    pub move_from: Option<usize>,
+    pub trial: Trial,
+}
+
+/// The logs of a volume that is not open.
+pub struct Logs<'l> {
+    pub area: &'l LogArea,
+    pub heads: Option<&'l HeadTable>,
+    pub volume: Seed,
+    pub incarnation: u64,
+}
+
+impl Logs<'_> {
+    /// The seed of entries.
+    pub fn seed(&self) -> LogSeed {
+        LogSeed::of(self.volume, self.incarnation)
+    }
+}
+
+/// What a log has to store yet, but for what is damaged of it.
+#[derive(Default)]
+pub struct Left {
+    pub patches: Vec<Patch>,
+    /// Blocks of files that may have moved.
+    pub moved: Vec<Moved>,
+    /// The map of the inode file that counts, if it is not the superblock's.
+    pub inode_map: Option<InodeMap>,
+    /// Errors of parts of the log that do not depend on each other.
+    pub damage: Vec<Error>,
+    /// Content of single blocks of files that waits to be written back, and is damaged.
+    pub content: Vec<((InoGen, u64), Error)>,
+}
+
+impl Left {
+    /// Nothing: the engine has no log.
+    pub fn nothing(_: &dyn Region, _: &Logs<'_>) -> Left {
+        Left::default()
+    }
+
+    /// What these patches store.
+    pub fn of(patches: Result<Vec<Patch>>) -> Left {
+        let mut left = Left::default();
+        left.add(patches);
+        left
+    }
+
+    /// The same of each lane: lanes do not depend on each other.
+    pub fn of_lanes(logs: &Logs<'_>, of_lane: impl Fn(LogSeed, u32) -> Result<Vec<Patch>>) -> Left {
+        let mut left = Left::default();
+        (0..logs.area.lanes).for_each(|lane| left.add(of_lane(logs.seed(), lane)));
+        left
+    }
+
+    fn add(&mut self, patches: Result<Vec<Patch>>) {
+        match patches {
+            Ok(patches) => self.patches.extend(patches),
+            Err(error) => self.damage.push(error),
+        }
+    }
+}
+
+macro_rules! engines {
+    ($($(#[$about:meta])* $kind:ident => $description:path,)*) => {
+        /// What makes changes of a volume permanent.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+        #[non_exhaustive]
+        pub enum EngineKind {
+            $($(#[$about])* $kind,)*
+        }
+
+        impl EngineKind {
+            /// All of them.
+            pub const ALL: &'static [EngineKind] = &[$(EngineKind::$kind),*];
+
+            pub(crate) fn description(self) -> &'static Description {
+                match self {
+                    $(EngineKind::$kind => const { &$description },)*
+                }
+            }
+        }
+    };
+}
+
+engines! {
+    /// In place, at the call: nothing is promised after a crash.
+    #[default]
+    None => super::none::DESCRIPTION,
+    /// Undo of metadata by the byte, and a redo log of data, on persistent memory: after a crash, each group of changes
+    /// is there wholly or not at all, and was durable when its call returned.
+    FineGrainedWal => super::fine_grained_wal::DESCRIPTION,
+    /// Undo of metadata by the byte; content goes to other blocks by the cache line, and home later. On persistent
+    /// memory, with the same promise.
+    HybridLog => super::hybrid_log::DESCRIPTION,
+    /// Undo of metadata and content by the word, in place; a block of which half changes gets another place. On
+    /// persistent memory, with the same promise.
+    Undo => super::undo::DESCRIPTION,
+    /// A copy of each block that changes and of all nodes above it, up to one root; one group commits at a time. On
+    /// persistent memory, with the same promise.
+    Shadow => super::shadow::DESCRIPTION,
+    /// A page cache of bounded size, and a log of whole blocks. On any medium, with the same promise.
+    PageCacheWal => super::page_cache_wal::DESCRIPTION,
+    /// Like `FineGrainedWal`; a block of which half is written over gets another place. For comparison, on persistent
+    /// memory, with the same promise.
+    ShortcutJfs => super::fine_grained_wal::SHORTCUT_DESCRIPTION,
+}
+
+impl EngineKind {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        self.description().name
+    }
+
+    /// What it is for, in a line.
+    pub fn about(self) -> &'static str {
+        self.description().about
+    }
+
+    /// Whether each call, and each group, is there wholly or not at all after a crash.
+    pub fn promises_groups(self) -> bool {
+        self.description().promises
+    }
+
+    /// Whether it takes disks, too, and not persistent memory alone.
+    pub fn takes_disks(self) -> bool {
+        self.description().takes_disks
+    }
+
+    /// The places of it that change or order bytes on the medium.
+    pub fn sites(self) -> Vec<Site> {
+        self.description().sites.concat()
+    }
+
+    /// The engine with this name.
+    pub fn named(name: &str) -> Option<EngineKind> {
+        Self::ALL.iter().copied().find(|kind| kind.name() == name)
+    }
+
+    /// The one that a new volume on such a medium gets, unless somebody chooses.
+    pub fn for_medium(medium: &Guarantees) -> EngineKind {
+        if medium.is_pmem() { EngineKind::HybridLog } else { EngineKind::PageCacheWal }
+    }
+
+    pub(crate) fn of(superblock: &Superblock) -> Result<EngineKind> {
+        let kind = Self::ALL.iter().copied().find(|kind| kind.description().number == superblock.engine);
+        kind.ok_or_else(|| Error::Unsupported(format!("the volume's engine has number {}", superblock.engine)))
+    }
+
+    /// Whether the superblock names what the engine has on the medium.
+    pub(crate) fn check_log(self, superblock: &Superblock) -> Result<()> {
+        let Description { log, has_heads, .. } = self.description();
+        let is_there = (log.is_none() || superblock.log.is_some()) && (!has_heads || superblock.heads.is_some());
+        if is_there { Ok(()) } else { Err(Self::no_log()) }
+    }
+
+    fn no_log() -> Error {
+        corrupt("superblock", Fault("the engine has no log"))
+    }
+
+    pub(crate) fn check_medium(self, region: &dyn Region) -> Result<()> {
+        if self.takes_disks() || region.guarantees().is_pmem() {
+            return Ok(());
+        }
+        Err(Error::Unsupported(format!("the engine {} on a disk: it needs persistent memory", self.name())))
+    }
+
+    pub(crate) fn open(self, opening: Opening) -> Result<Box<dyn Engine>> {
+        (self.description().open)(opening).ok_or_else(Self::no_log)
+    }
+}
