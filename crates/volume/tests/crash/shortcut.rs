@@ -1,5 +1,5 @@
-//! The engine `shortcut_jfs`: the scripts and groups of the engine `undo`, which moves blocks by the same rule, mistakes
-//! that are planted, and what a write costs.
+//! The engine `shortcut_jfs`: the scripts and groups of the engine `undo`, which moves blocks by the same rule,
+//! mistakes that are planted, and what a write costs.
 
 use wholly_crash::coverage;
 use wholly_crash::volume::tick;
