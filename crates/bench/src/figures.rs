@@ -56,7 +56,7 @@ impl Claim {
     }
 }
 
-/// Writes figures and claims of a suite into a directory, which is made if it is not there. Gives the names of the files.
+/// Writes figures and claims of a suite into a directory, which is made if it is not there. Gives the names of files.
 ///
 /// # Errors
 /// Those of the file system.

@@ -196,9 +196,11 @@ impl LoopFs {
         file.set_len(bytes)?;
         let image = path_str(&image)?;
         match self {
-            // Everything is initialised now, so that nothing does it in the background of a measurement.
+            // Blocks as on a large device. Everything is initialised now, so that nothing does it in the background of
+            // a measurement.
             LoopFs::Ext4 => {
-                command("mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", image])?;
+                const LAZY: &str = "lazy_itable_init=0,lazy_journal_init=0";
+                command("mkfs.ext4", &["-q", "-F", "-b", "4096", "-E", LAZY, image])?;
             }
             LoopFs::Xfs => command("mkfs.xfs", &["-q", "-f", image])?,
         }

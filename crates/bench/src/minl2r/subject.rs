@@ -49,7 +49,8 @@ pub(super) fn all() -> [Subject; 5] {
     ]
 }
 
-/// Bytes to write, never zeros, other ones with each write: equal bytes would hide what is stored, zeros what is copied.
+/// Bytes to write, never zeros, other ones with each write: equal bytes would hide what is stored, zeros what is
+/// copied.
 pub(super) struct Bytes(Vec<u8>);
 
 impl Bytes {
@@ -58,9 +59,10 @@ impl Bytes {
         Bytes((0..DRAWN / 8).flat_map(|_| (random.draw() | 0x0101_0101_0101_0101).to_le_bytes()).collect())
     }
 
-    /// Those of a write.
+    /// Those of a write. Triangular numbers are all different up to the number of places, and do not grow evenly: a
+    /// later write so many lines further on would have the same bytes.
     pub fn of(&self, number: u64, len: usize) -> &[u8] {
-        &self.0[number as usize * 64 % SHIFT..][..len]
+        &self.0[(number * (number + 1) / 2) as usize * 64 % SHIFT..][..len]
     }
 }
 
