@@ -3,7 +3,7 @@
 use crate::harness::{self, Plan};
 use crate::place::{LoopFs, Medium};
 use crate::system::System;
-use crate::{Error, Report, Result, commands, fcfs, instructions, mounts, opening, suites, tasks, volume};
+use crate::{Error, Report, Result, commands, fcfs, instructions, minl2r, mounts, opening, suites, tasks, volume};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use wholly_media::pmem::Emulation;
 pub const USAGE: &str = "\
 usage: bench SUITE [OPTIONS]
 
-Suites: groups, open, store, run, mount, volume, fcfs
+Suites: groups, open, store, run, mount, volume, fcfs, minl2r
 
   --json             print the raw rows as one JSON object
   --case NAME        only this case; can be repeated
@@ -25,13 +25,13 @@ Suites: groups, open, store, run, mount, volume, fcfs
   --emulate WHAT     slow persistent memory down: none (default), bandwidth (4 GB/s for all threads together),
                      paper (150 ns after each line, 4 GB/s; default of fcfs), or paper:NS for another delay; peers
                      that cannot be slowed are skipped
-  --turns N          turns of each system (default 15; run 7; volume and fcfs 5)
+  --turns N          turns of each system (default 15; run 7; volume, fcfs and minl2r 5)
   --turn-ms N        aimed duration of a turn (default 200)
   --files N          at most N files in a case: less memory, smaller working set (fcfs: default 50)
   --seed N           seed of the random sequence (default 1)
-  --base NAME        the system that ratios refer to (default raw; fcfs: none); cases of the suites store, run, mount
+  --base NAME        the system that ratios refer to (default raw; fcfs and minl2r: none); cases of the suites store, run, mount
                      and volume have their own
-  --figures DIR      fcfs: write the paper's figures into DIR, as CSV and SVG, and its claims beside what was measured
+  --figures DIR      fcfs, minl2r: write the paper's figures into DIR, as CSV and SVG, and its claims beside what was measured
   --log-size BYTES   fcfs: the largest log that is recovered, with K, M or G (default 64M; the paper: 5G)
   --instructions     groups on persistent memory: how many instructions a group executes, in place of its time
                      (x86-64 only); the systems raw and store_deferred
@@ -126,8 +126,8 @@ impl Options {
         if options.wanted.instructions && options.suite != "groups" {
             return Err("--instructions is an option of the suite groups".into());
         }
-        if options.figures.is_some() && options.suite != "fcfs" {
-            return Err("--figures is an option of the suite fcfs".into());
+        if options.figures.is_some() && !matches!(&*options.suite, "fcfs" | "minl2r") {
+            return Err("--figures is an option of the suites fcfs and minl2r".into());
         }
         Ok(options)
     }
@@ -140,7 +140,7 @@ impl Options {
         let chosen = |names: &[String], name: &str| names.is_empty() || names.iter().any(|n| n == name);
         let mut cases: Vec<_> = suites::by_name(&self.suite).unwrap_or_default().to_vec();
         cases.retain(|case| chosen(&self.cases, case.name));
-        let of_paper = self.suite == "fcfs";
+        let of_paper = matches!(&*self.suite, "fcfs" | "minl2r");
         let files = self.files.unwrap_or(if of_paper { fcfs::FILES } else { u32::MAX });
         for case in &mut cases {
             case.files = case.files.min(files).max(case.updates as u32);
@@ -166,7 +166,7 @@ impl Options {
         let turns = match self.suite.as_str() {
             _ if self.tiny => 2,
             "run" => 7,
-            "volume" | "fcfs" => 5,
+            "volume" | "fcfs" | "minl2r" => 5,
             _ => 15,
         };
         Ok(Plan {
@@ -176,7 +176,7 @@ impl Options {
             turn: Duration::from_millis(self.turn_ms.unwrap_or(200)),
             seed: self.seed,
             base: self.base.clone().unwrap_or_else(|| if of_paper { "none" } else { "raw" }.into()),
-            emulation: self.emulation.unwrap_or(if of_paper { Emulation::PAPER } else { Emulation::None }),
+            emulation: self.emulation.unwrap_or(if self.suite == "fcfs" { Emulation::PAPER } else { Emulation::None }),
             log_bytes: self.log_bytes.unwrap_or(if self.tiny { 1 << 20 } else { 64 << 20 }),
             tiny: self.tiny,
         })
@@ -219,6 +219,12 @@ impl Options {
             let mut report = harness::empty_report(&plan);
             let figures = self.figures.as_deref();
             fcfs::run(&plan, &self.systems, systems, figures, &mut report, &mut |line| progress.show(line))?;
+            return Ok(report);
+        }
+        if self.suite == "minl2r" {
+            let mut report = harness::empty_report(&plan);
+            let figures = self.figures.as_deref();
+            minl2r::run(&plan, &self.systems, figures, &mut report, &mut |line| progress.show(line))?;
             return Ok(report);
         }
         if self.suite == "volume" {

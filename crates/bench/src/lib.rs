@@ -39,8 +39,10 @@
 pub mod cli;
 pub mod commands;
 pub mod fcfs;
+mod figures;
 pub mod harness;
 pub mod instructions;
+pub mod minl2r;
 pub mod mounts;
 pub mod opening;
 pub mod place;

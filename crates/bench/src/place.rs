@@ -97,7 +97,7 @@ impl Medium {
             Medium::Loop(fs, scratch) => {
                 need_root()?;
                 need_space(bytes - (1344 << 20), space_available(scratch)?, "space for a loop device")?;
-                let mounted = fs.mount(scratch, bytes)?;
+                let mounted = fs.mount(scratch, bytes, "")?;
                 (mounted.dir.clone(), Cleanup::Mount(mounted))
             }
             Medium::PmemDir(parent) | Medium::DiskDir(parent) => {
@@ -127,6 +127,18 @@ pub struct Place {
 }
 
 impl Place {
+    /// An ext4 of so many bytes on a loop device over a file in `scratch`, with the journal mode `data`.
+    ///
+    /// # Errors
+    /// In words what is missing.
+    pub fn ext4(scratch: &Path, bytes: u64, data: &str) -> Result<Place> {
+        need_root()?;
+        let mounted = LoopFs::Ext4.mount(scratch, bytes, &format!(",data={data}"))?;
+        let medium = Medium::Loop(LoopFs::Ext4, scratch.to_owned());
+        let dir = mounted.dir.clone();
+        Ok(Place { medium, dir, emulator: None, clock: coarse_clock, _cleanup: Arc::new(Cleanup::Mount(mounted)) })
+    }
+
     /// An empty directory `name` in this place.
     pub fn child(&self, name: &str) -> Result<Place> {
         let dir = self.dir.join(name);
@@ -175,21 +187,25 @@ impl LoopFs {
         }
     }
 
-    /// Makes the file system on `bytes` bytes of a sparse file in `scratch` and mounts it.
-    fn mount(self, scratch: &Path, bytes: u64) -> Result<Mounted> {
+    /// Makes the file system on `bytes` bytes of a sparse file in `scratch` and mounts it, with further options
+    /// if there are any.
+    fn mount(self, scratch: &Path, bytes: u64, options: &str) -> Result<Mounted> {
         let image = scratch.join(unique_name());
         let file = std::fs::File::create_new(&image).map_err(|e| format!("create {}: {e}", image.display()))?;
         let unlink = Unlink(image.clone());
         file.set_len(bytes)?;
         let image = path_str(&image)?;
         match self {
-            // Everything is initialised now, so that nothing does it in the background of a measurement.
+            // Blocks as on a large device. Everything is initialised now, so that nothing does it in the background of
+            // a measurement.
             LoopFs::Ext4 => {
-                command("mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", image])?;
+                const LAZY: &str = "lazy_itable_init=0,lazy_journal_init=0";
+                command("mkfs.ext4", &["-q", "-F", "-b", "4096", "-E", LAZY, image])?;
             }
             LoopFs::Xfs => command("mkfs.xfs", &["-q", "-f", image])?,
         }
-        let mounted = Mounted::new(&["-t", self.name(), "-o", "loop", image])?;
+        let options = format!("loop{options}");
+        let mounted = Mounted::new(&["-t", self.name(), "-o", &options, image])?;
         // From here on the mount holds the only reference to the image.
         drop(unlink);
         Ok(mounted)

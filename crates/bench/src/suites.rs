@@ -94,8 +94,9 @@ pub const MOUNT: [Case; 5] = [
 /// - `create`, `unlink`: files in a directory of 100,000, in process.
 /// - `tar_10k`, `git_clone`: as in the suite `run`, on a mount; `rm_rf`: the tree of `tar_10k` is removed.
 /// - `read_4k_uncached`, `write_4k`: as in the suite `mount`.
+/// - `group_8k`, `fsync_4k`: durable writes of `page_cache_wal` on a disk, in process and on a mount.
 /// - `open_1m`: 10^6 files of 8 KiB on average.
-pub const VOLUME: [Case; 10] = [
+pub const VOLUME: [Case; 12] = [
     in_process("read", 1, 1 << 30),
     in_process("overwrite", 1, 1 << 30),
     in_process("create", 100_000, 0),
@@ -105,6 +106,8 @@ pub const VOLUME: [Case; 10] = [
     on_volume("rm_rf", 10_000, 1 << 10),
     on_volume("read_4k_uncached", 1, 64 << 20),
     on_volume("write_4k", 1, 64 << 20),
+    on_volume("group_8k", 1, 16 << 20),
+    on_volume("fsync_4k", 1, 64 << 20),
     in_process("open_1m", 1_000_000, 8 << 10),
 ];
 
@@ -122,6 +125,19 @@ pub const FCFS: [Case; 7] = [
     of_paper("size_16k", Size::Aligned(16 << 10)),
     of_paper("recovery", Size::Uniform(1, 16 << 10)),
 ];
+
+/// The benchmarks of MinL2R: see [`minl2r`](crate::minl2r). Each case has several sizes.
+///
+/// - `fio`: random overwrites of 1 to 32 KiB in a file of 16 MiB.
+/// - `iozone`: overwrites of 1 to 512 KiB in order, at random, and through a buffer of 4 KiB.
+/// - `threshold`: overwrites inside of a block by different thresholds.
+/// - `backup`: bytes that are logged or copied by overwrites of 1 to 512 KiB.
+pub const MINL2R: [Case; 4] = [of_minl2r("fio"), of_minl2r("iozone"), of_minl2r("threshold"), of_minl2r("backup")];
+
+const fn of_minl2r(name: &'static str) -> Case {
+    let size = Size::Aligned(4 << 10);
+    Case { suite: "minl2r", name, files: 1, file_bytes: 16 << 20, updates: 1, size, on_disk: false }
+}
 
 const fn case(name: &'static str, files: u32, file_bytes: u64, updates: usize, size: Size, on_disk: bool) -> Case {
     Case { suite: "groups", name, files, file_bytes, updates, size, on_disk }
@@ -156,7 +172,7 @@ const fn on_volume(name: &'static str, files: u32, file_bytes: u64) -> Case {
 }
 
 /// Names of all suites.
-pub const NAMES: [&str; 7] = ["groups", "open", "store", "run", "mount", "volume", "fcfs"];
+pub const NAMES: [&str; 8] = ["groups", "open", "store", "run", "mount", "volume", "fcfs", "minl2r"];
 
 /// The cases of the suite `name`.
 pub fn by_name(name: &str) -> Option<&'static [Case]> {
@@ -168,6 +184,7 @@ pub fn by_name(name: &str) -> Option<&'static [Case]> {
         "mount" => Some(&MOUNT),
         "volume" => Some(&VOLUME),
         "fcfs" => Some(&FCFS),
+        "minl2r" => Some(&MINL2R),
         _ => None,
     }
 }

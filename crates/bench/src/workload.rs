@@ -74,6 +74,11 @@ pub struct Update {
 }
 
 impl Update {
+    /// An overwrite whose bytes are not those of a [`Payload`].
+    pub(crate) fn at(file: u32, offset: u64, len: u32) -> Update {
+        Update { offset, file, len, source: 0 }
+    }
+
     /// The next update of a case.
     fn draw(random: &mut Random, case: &Case) -> Update {
         let file = random.below(u64::from(case.files)) as u32;

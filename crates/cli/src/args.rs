@@ -935,7 +935,8 @@ Examples:
   wholly bench groups                         needs root: makes its own tmpfs, ext4 and xfs
   wholly bench groups --pmem /dev/shm --disk /var/tmp --files 100
   wholly bench groups --peers --json          beside SQLite, libpmemobj and rename
-  wholly bench fcfs --pmem /dev/shm           FCFS's figures: counts, model time and wall time";
+  wholly bench fcfs --pmem /dev/shm           FCFS's figures: counts, model time and wall time
+  wholly bench minl2r --figures figures       MinL2R's figures 5 to 8, beside a real ext4";
 
 /// `wholly bench`.
 #[derive(Args, Debug)]

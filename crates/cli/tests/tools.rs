@@ -132,6 +132,19 @@ fn bench_counts_the_groups_of_fcfs_without_root() {
     assert!(bound("two_files")["why"].as_str().unwrap().contains("was not counted"));
 }
 
+/// As the pages show it, with figures.
+#[test]
+fn bench_counts_the_records_of_minl2r() {
+    let place = Place::on_memory();
+    let (dir, figures) = (place.dir.to_str().unwrap(), place.dir.join("figures"));
+    let arguments = ["bench", "minl2r", "--json", "--tiny", "--case", "fio", "--system", "undo", "--pmem", dir];
+    let report = wholly(&[&arguments[..], &["--figures", figures.to_str().unwrap()]].concat()).json_of_version(1);
+    let counts = report["counts"].as_array().unwrap();
+    let of_4k = counts.iter().find(|row| row["system"] == "undo" && row["case"] == "fio_4k").unwrap();
+    assert_eq!((&of_4k["formula"], &of_4k["phases"]["call"]["lines"]), (&"equal to the line".into(), &70.0.into()));
+    assert!(std::fs::read_to_string(figures.join("minl2r-6.csv")).unwrap().contains("undo,2,"));
+}
+
 /// The program that links the peers is looked for beside this one; a copy of this one has nothing beside it.
 #[test]
 fn bench_says_which_program_is_missing() {

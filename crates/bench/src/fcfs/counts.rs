@@ -40,7 +40,7 @@ const EQUAL: &str = "equal to the line";
 const FILLS: [u64; 2] = [1, 3];
 
 /// A clock that goes on by a second at each reading.
-fn ticking() -> Timestamp {
+pub(crate) fn ticking() -> Timestamp {
     /// Not a time that the files had before.
     static NOW: AtomicI64 = AtomicI64::new(4_000_000_000);
     Timestamp { sec: NOW.fetch_add(1, Ordering::Relaxed), nsec: 0 }

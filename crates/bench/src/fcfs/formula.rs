@@ -40,7 +40,7 @@ const BYTES_OF_TIMES: u64 = 56;
 
 /// What a group stores, by phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Cost {
+pub(crate) struct Cost {
     pub call: Count,
     pub commit: Count,
     pub checkpoint: Count,
@@ -54,7 +54,7 @@ struct Piece {
 }
 
 /// The formula of an engine, on one volume.
-pub(super) struct Formula {
+pub(crate) struct Formula {
     engine: EngineKind,
     /// By file: first block of the file, block of the volume, and how many.
     extents: Vec<Vec<(u64, u64, u64)>>,
@@ -62,6 +62,13 @@ pub(super) struct Formula {
     inodes: Vec<(u64, u8)>,
     /// The depth of the inode file's map.
     inode_depth: u8,
+}
+
+impl Cost {
+    /// All of it.
+    pub fn lines(&self) -> u64 {
+        self.call.lines + self.commit.lines + self.checkpoint.lines
+    }
 }
 
 impl Formula {

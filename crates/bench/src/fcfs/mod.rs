@@ -42,11 +42,11 @@
 //! Then the systems take turns, as in the suite `groups`, with one, two and six threads, each on files of its own. The
 //! clock is the volume's usual one. `hybrid_log_deferred` writes everything back between turns, by an unmount.
 
-mod counts;
+pub(crate) mod counts;
 mod figures;
-mod formula;
+pub(crate) mod formula;
 mod recovery;
-mod subject;
+pub(crate) mod subject;
 mod wall;
 
 use crate::harness::Plan;
@@ -119,11 +119,11 @@ pub fn run(
     Ok(())
 }
 
-fn is_chosen(chosen: &[String], name: &str, base: &str) -> bool {
+pub(crate) fn is_chosen(chosen: &[String], name: &str, base: &str) -> bool {
     chosen.is_empty() || name == base || chosen.iter().any(|chosen| chosen == name)
 }
 
-fn skip(case: &str, medium: &str, system: Option<&str>, reason: String) -> Skipped {
+pub(crate) fn skip(case: &str, medium: &str, system: Option<&str>, reason: String) -> Skipped {
     Skipped { case: case.into(), medium: medium.into(), system: system.map(Into::into), reason }
 }
 
@@ -135,12 +135,12 @@ pub(crate) struct Model {
 
 impl Model {
     /// That of an emulator; of the paper's where there is none, or one without delays.
-    fn of(emulation: Emulation) -> Model {
+    pub(crate) fn of(emulation: Emulation) -> Model {
         let Emulation::Paper { latency_ns, .. } = emulation else { return Model::of(Emulation::PAPER) };
         Model { delay_ns: latency_ns as f64 }
     }
 
-    fn ns(&self, lines: f64, fences: f64) -> f64 {
+    pub(crate) fn ns(&self, lines: f64, fences: f64) -> f64 {
         lines * self.delay_ns + fences * FENCE_NS
     }
 }

@@ -14,7 +14,7 @@ use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs, WriteBack};
 
 /// A system of the suite.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Subject {
+pub(crate) struct Subject {
     pub name: &'static str,
     pub engine: EngineKind,
     /// How content is written back. Variants are measured in the case `two_files` only.
@@ -24,7 +24,7 @@ pub(super) struct Subject {
 }
 
 /// All of them: one for each engine, and the variants of `hybrid_log` that the paper measures.
-pub(super) fn all() -> impl Iterator<Item = Subject> {
+pub(crate) fn all() -> impl Iterator<Item = Subject> {
     let engines = EngineKind::ALL.iter().map(|engine| Subject {
         name: engine.name(),
         engine: *engine,
@@ -36,9 +36,9 @@ pub(super) fn all() -> impl Iterator<Item = Subject> {
 }
 
 /// The variant with strict commit order.
-pub(super) const SOC: &str = "hybrid_log:soc";
+pub(crate) const SOC: &str = "hybrid_log:soc";
 /// The variant that writes back at once.
-pub(super) const SYNC: &str = "hybrid_log:sync";
+pub(crate) const SYNC: &str = "hybrid_log:sync";
 
 /// All volumes have the same: places of entries depend on it, so that runs can be compared.
 const VOLUME_ID: [u8; 16] = *b"wholly-bench-fcf";
@@ -100,16 +100,16 @@ impl Subject {
     }
 }
 
-pub(super) fn name(file: u32) -> String {
+pub(crate) fn name(file: u32) -> String {
     file.to_string()
 }
 
-pub(super) fn failed(error: wholly::Error) -> Error {
+pub(crate) fn failed(error: wholly::Error) -> Error {
     error.to_string().into()
 }
 
 /// An open volume.
-pub(super) struct Open {
+pub(crate) struct Open {
     // Before the volume: it keeps it open.
     vfs: VolumeVfs,
     files: Vec<Handle>,

@@ -1,11 +1,13 @@
 //! The suite `volume`: a volume in process beside bounds, and its mount beside a file system that passes a directory
-//! through. Its engine is `none`: no figure of it is one of a volume that survives crashes.
+//! through. Its engine is `none`, but where it is said: no figure of it is one of a volume that survives crashes.
 //!
 //! | cases | base | the other |
 //! |---|---|---|
 //! | `read`, `overwrite` of 4 KiB at random | `raw`: a copy from or to the same persistent memory, and a fence | `volume`: calls of the trait, in process |
 //! | `create`, `unlink` in a directory of 100,000 | `tmpfs`: system calls | the same |
 //! | `tar_10k`, `git_clone`, `rm_rf`, `read_4k_uncached`, `write_4k` | `passthrough`: the same FUSE crate, the same options, over a directory of the host: `passthrough.rs` | `volume`: `wholly mount` of a volume, in a file on the same file system |
+//! | `group_8k`: 4 KiB at random in each of two files, one group | `raw`: one synchronous direct write of 4 KiB to a file of the same file system; `raw_16k`: of 16 KiB | `volume`, by `page_cache_wal`, in process |
+//! | `fsync_4k`: 4 KiB at random and an `fsync` | `ext4_journal`: ext4 with `data=journal` on a loop device over a file of the same file system | `volume`: a mount of a volume, by `page_cache_wal` |
 //! | `open_1m` | `clean`: `wholly mount` of a volume with 10^6 files and 8 GiB in use, that was unmounted | `crashed`: the same after the death of its server |
 //!
 //! # What is inside the clock
@@ -20,15 +22,16 @@
 //! - `cpu_ns_per_group` is the processor time of this process, of the commands and of the server; that of others than
 //!   this process in the kernel's ticks of ten milliseconds.
 //!
-//! The cases in process and `open_1m` run on persistent memory only.
+//! The other cases in process and `open_1m` run on persistent memory only, `group_8k` and `fsync_4k` on disks only.
 
 mod calls;
 mod mounted;
 mod opening;
 mod passthrough;
+mod synced;
 
 use crate::harness::Plan;
-use crate::place::Place;
+use crate::place::{Medium, Place};
 use crate::report::{Report, Skipped};
 use crate::tasks::{Figures, rows};
 use crate::workload::Case;
@@ -72,6 +75,8 @@ pub fn run(
         let (base, other, mounts, run): (_, _, bool, Run) = match case.name {
             "read" | "overwrite" => ("raw", VOLUME, false, calls::data),
             "create" | "unlink" => ("tmpfs", VOLUME, false, calls::names),
+            "group_8k" => (synced::RAW, VOLUME, false, synced::groups),
+            "fsync_4k" => (synced::EXT4, VOLUME, true, synced::mounted),
             "open_1m" => (opening::CLEAN, opening::CRASHED, true, opening::run),
             _ => (PASSTHROUGH, VOLUME, true, mounted::run),
         };
@@ -79,8 +84,13 @@ pub fn run(
         let copies = if case.name == "open_1m" { 1 } else { 3 };
         let missing = if mounts { mounted::missing(case.name, program) } else { None };
         let is_wanted = chosen.is_empty() || chosen.iter().any(|name| name == other);
-        let systems: Vec<&'static str> = [base].into_iter().chain(is_wanted.then_some(other)).collect();
-        for medium in plan.media.iter().filter(|medium| medium.is_pmem() || case.on_disk) {
+        let mut systems: Vec<&'static str> = [base].into_iter().chain(is_wanted.then_some(other)).collect();
+        let is_synced = matches!(case.name, "group_8k" | "fsync_4k");
+        if case.name == "group_8k" {
+            systems.push(synced::RAW_16K);
+        }
+        let is_run = |medium: &&Medium| if medium.is_pmem() { !is_synced } else { case.on_disk };
+        for medium in plan.media.iter().filter(is_run) {
             let label = format!("{}/{} on {}", case.suite, case.name, medium.name());
             progress(&label);
             let place = match missing.clone().map_or_else(|| medium.make(case, copies), |why| Err(why.into())) {

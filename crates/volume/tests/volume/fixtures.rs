@@ -1,7 +1,8 @@
 //! Volumes of this version of the format, and damaged twins, as they were made once: bytes on media mean what they
-//! meant. Each is an image, compressed by gzip. Those with a log were not unmounted: in that of `fine_grained_wal` is a
-//! group that is committed and not settled; with `hybrid_log`, content waits to be written back; in that of `undo` is a
-//! group that is in place and not committed.
+//! meant. Each is an image, compressed by gzip. Those with a log were not unmounted: in those of `fine_grained_wal` and
+//! `shortcut_jfs` is a group that is committed and not settled; with `hybrid_log` and `page_cache_wal`, content waits
+//! to be written back; in that of `undo` is a group that is in place and not committed; with `shadow`, the root record
+//! of the log leads to what the superblock does not.
 //!
 //! A new version of the format adds images (`cargo test -p wholly-volume --test volume fixtures::make -- --ignored`),
 //! and keeps these as long as it reads them.
@@ -37,7 +38,7 @@ struct Fixture {
     repaired: Option<u8>,
 }
 
-const FIXTURES: [Fixture; 4] = [
+const FIXTURES: [Fixture; 7] = [
     Fixture {
         engine: EngineKind::None,
         image: include_bytes!("fixtures/volume-1-none.img.gz"),
@@ -74,6 +75,33 @@ const FIXTURES: [Fixture; 4] = [
             "inode 17: line 0 of an inode has a wrong check",
             "directory 1: \"file\" names inode 17, which is not in use",
         ],
+        repaired: None,
+    },
+    Fixture {
+        engine: EngineKind::Shadow,
+        image: include_bytes!("fixtures/volume-1-shadow.img.gz"),
+        twin: include_bytes!("fixtures/volume-1-shadow-damaged.img.gz"),
+        byte: 9,
+        wrong: &[
+            "inode 17: line 0 of an inode has a wrong check",
+            "directory 1: \"file\" names inode 17, which is not in use",
+        ],
+        repaired: None,
+    },
+    Fixture {
+        engine: EngineKind::PageCacheWal,
+        image: include_bytes!("fixtures/volume-1-page_cache_wal.img.gz"),
+        twin: include_bytes!("fixtures/volume-1-page_cache_wal-damaged.img.gz"),
+        byte: 9,
+        wrong: &["extended attributes of inode 17: they have a wrong checksum"],
+        repaired: None,
+    },
+    Fixture {
+        engine: EngineKind::ShortcutJfs,
+        image: include_bytes!("fixtures/volume-1-shortcut_jfs.img.gz"),
+        twin: include_bytes!("fixtures/volume-1-shortcut_jfs-damaged.img.gz"),
+        byte: 9,
+        wrong: &["the log: a committed group is damaged"],
         repaired: None,
     },
 ];
@@ -153,7 +181,14 @@ fn volumes_of_this_version_are_opened_and_their_twins_refused() {
                 assert_eq!(refused, Errno::UCLEAN);
                 assert_eq!(volume.close().is_ok(), engine == EngineKind::None, "{name}");
             }
-            (EngineKind::FineGrainedWal | EngineKind::Undo, Err(wholly::Error::Corrupt { .. })) => {}
+            (EngineKind::PageCacheWal, Ok(volume)) => {
+                let vfs = VolumeVfs::new(&volume);
+                let refused = Tree::new(&vfs, Ino::ROOT).xattr("file", "user.name").expect_err("it is damaged");
+                assert_eq!(refused, Errno::UCLEAN);
+                volume.close().expect("close it");
+            }
+            (EngineKind::None | EngineKind::HybridLog, opened) => panic!("{name}: {opened:?}"),
+            (_, Err(wholly::Error::Corrupt { .. })) => {}
             (_, opened) => panic!("{name}: {opened:?}"),
         }
         let how = (Repair::All, false);
@@ -226,16 +261,26 @@ fn make() {
         world.log().read(0, &mut image).expect("read");
         save(format!("volume-1-{}.img.gz", engine.name()), &image);
         match engine {
-            EngineKind::None | EngineKind::Undo => {
+            EngineKind::None | EngineKind::Undo | EngineKind::Shadow => {
                 // Line 0 of the file.
                 let dumped = Volume::dump_region(&*world.log(), Some(wholly_volume::Object::Path(b"file")));
                 let (block, offset) = dumped.expect("dump it").inode.and_then(|it| it.at).expect("a record");
                 image[block as usize * BLOCK + offset + 4] ^= 1;
             }
+            EngineKind::PageCacheWal => {
+                // Damage of the only group in the log would be a crash in its commit: an attribute, at home.
+                let value = (0..image.len()).rfind(|at| image[*at..].starts_with(b"value"));
+                image[value.expect("it is stored")] ^= 1;
+            }
             _ => {
                 // What the group has written, in the log or where it waits.
-                let payload = (2 * BLOCK..image.len()).find(|at| image[*at..].starts_with(&[9; 64]));
-                image[payload.expect("it is logged") + 5] ^= 1;
+                let logged = |from: usize| (from..image.len()).find(|at| image[*at..].starts_with(&[9; 64]));
+                let mut payload = logged(2 * BLOCK).expect("it is logged");
+                if engine == EngineKind::ShortcutJfs {
+                    // That of the second write: the first one is settled.
+                    payload = logged((payload / BLOCK + 1) * BLOCK).expect("it is logged");
+                }
+                image[payload + 5] ^= 1;
             }
         }
         save(format!("volume-1-{}-damaged.img.gz", engine.name()), &image);
@@ -248,22 +293,29 @@ fn in_flight(world: &Arc<World>, engine: EngineKind) -> Arc<World> {
     // engine that undoes moves one of the two blocks that are written to, and logs the old content of the other.
     let (site, len) = match engine {
         EngineKind::FineGrainedWal => (Some("wal.home"), 3000),
+        EngineKind::ShortcutJfs => (Some("wal.home"), 1500),
         EngineKind::Undo => (Some("undo.commit"), 4700),
         _ => (None, 3000),
     };
-    let fails = |site| Mutation::new(Site(site), MutationKind::Fail(rustix::io::Errno::IO));
+    // Of the one that moves blocks, two writes of less than half of a block, the second of which fails.
+    let nth = (engine == EngineKind::ShortcutJfs).then_some(1);
+    let fails = |site| Mutation { site: Site(site), kind: MutationKind::Fail(rustix::io::Errno::IO), nth };
     let world = World::from_image(&world.latest(), config(site.map(fails).into_iter().collect()));
     let volume = Volume::open_region(world.log(), &options(engine)).expect("open it");
     let vfs = VolumeVfs::new(&volume);
     let tree = Tree::new(&vfs, Ino::ROOT);
-    let written = tree.open("file", OFlags::RDWR).expect("open").write(1000, &vec![9; len]);
+    let file = tree.open("file", OFlags::RDWR).expect("open");
+    let mut written = file.write(1000, &vec![9; len]);
+    if nth.is_some() {
+        written = written.and_then(|_| file.write(2500, &vec![9; len]));
+    }
     assert_eq!(written.is_err(), site.is_some(), "{written:?}");
     if engine == EngineKind::HybridLog {
         // Of the last group of a lane, damage counts as a crash in its commit: there are others after this one.
         let sparse = tree.open("dir/sparse", OFlags::RDWR).expect("open");
         (0..40).for_each(|_| sparse.write_all(0, &[6; 100]).expect("write"));
     }
-    drop(tree);
+    drop((file, tree));
     std::mem::forget((vfs, volume));
     world
 }

@@ -1,7 +1,8 @@
 //! Images that are damaged at random, by bytes, by blocks, and behind the checksums: whatever is in them, to check, to
 //! mount, to read and change, and to repair them ends, without a panic, and what a repair calls sound is.
 //!
-//! `WHOLLY_FUZZ=1000-2000` tries the images with these seeds. `scripts/volume-soak fuzz` goes on for long.
+//! `WHOLLY_FUZZ=1000-2000` tries the images with these seeds, `WHOLLY_FUZZ_ENGINE=shadow` those of an engine.
+//! `scripts/volume-soak fuzz` goes on for long.
 
 use std::ops::{ControlFlow, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -533,14 +534,20 @@ fn damaged_images_are_told_from_sound_ones_and_repaired() {
         Base::new(EngineKind::HybridLog, false),
         Base::new(EngineKind::HybridLog, true),
     ];
+    // Those of one engine, if that is wanted.
+    let chosen = std::env::var("WHOLLY_FUZZ_ENGINE").ok().map(|name| {
+        let engine = EngineKind::named(&name).unwrap_or_else(|| panic!("no engine {name}"));
+        [false, true].map(|dies| Base::new(engine, dies))
+    });
     let undone = [false, true].map(|dies| Base::new(EngineKind::Undo, dies));
     let mut outcomes = Outcomes::default();
     let seeds = seeds();
     for seed in seeds.clone().chain(FOUND) {
         // What a seed has found stays what it was.
-        let base = match seed / bases.len() as u64 % 4 {
-            3 => &undone[seed as usize % undone.len()],
-            _ => &bases[seed as usize % bases.len()],
+        let base = match (&chosen, seed / bases.len() as u64 % 4) {
+            (Some(chosen), _) => &chosen[seed as usize % chosen.len()],
+            (None, 3) => &undone[seed as usize % undone.len()],
+            (None, _) => &bases[seed as usize % bases.len()],
         };
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut image = base.image.clone();

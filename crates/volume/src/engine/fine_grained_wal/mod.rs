@@ -102,10 +102,11 @@
 //! # The engine `shortcut_jfs`
 //!
 //! Shortcut-JFS, with which MinL2R compares itself (sections 2.2 and 4), is this engine with one rule more, and the
-//! same log and recovery. Its *differential logging* is the data entry: new bytes of a block go to the log, and home in
-//! the commit. Its *in-place checkpoint* is the pointer: a write over half of a block or more stores the whole block in
-//! a block that the group takes, where nobody reads it before the pointer leads there (2), and records the pointer like
-//! all metadata. So nothing of it is logged or copied home; the former home is free when the commit has returned.
+//! same log and recovery. Its *differential logging* is the data entry: new bytes of a block go to the log, and home
+//! after the commit. Its *in-place checkpoint* is the pointer: a write over half of a block or more stores the whole
+//! block in a block that the group takes, where nobody reads it before the pointer leads there (2), and records the
+//! pointer like all metadata. So nothing of it is logged or copied home; the former home is free when the commit has
+//! returned.
 //!
 //! What counts is the size of the write, also where several writes of a group are to the same block. What the group had
 //! logged of a block that it moves goes home all the same: nobody else has the former home before the group is settled.

@@ -1,0 +1,168 @@
+//! Durable writes on a disk, by the engine `page_cache_wal`: a group in process beside one synchronous direct write of
+//! the same host file system, and writes with `fsync` on a mount beside ext4 with `data=journal`, on a loop device over
+//! a file of the same host file system.
+
+use super::{IMAGE, Setting, VOLUME, failed};
+use crate::Result;
+use crate::harness::{Plan, cpu_ns};
+use crate::mounts::Server;
+use crate::place::Place;
+use crate::tasks::{Figures, Sample, add, sync_file_system};
+use rustix::fs::{Mode, OFlags};
+use std::fs::File;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use wholly::vfs::{Context, Ino, Vfs};
+use wholly_sim::Random;
+use wholly_volume::{EngineKind, Medium, Volume, VolumeOptions, VolumeVfs};
+
+/// The bases, and the synchronous write of as many bytes as the volume's log gets for a group.
+pub(super) const RAW: &str = "raw";
+pub(super) const RAW_16K: &str = "raw_16k";
+pub(super) const EXT4: &str = "ext4_journal";
+
+const BLOCK: usize = 4096;
+const VOLUME_BYTES: u64 = 256 << 20;
+/// Bytes that are drawn, from which writes take theirs.
+const DRAWN: usize = 1 << 20;
+const TINY_CALLS: u64 = 8;
+
+fn options() -> VolumeOptions {
+    VolumeOptions { engine: EngineKind::PageCacheWal, medium: Medium::Disk, ..VolumeOptions::default() }
+}
+
+/// Bytes of which each write gets others than the write before it, aligned for direct calls.
+struct Bytes(Vec<u8>, usize);
+
+impl Bytes {
+    fn new(seed: u64) -> Bytes {
+        let mut random = Random(seed);
+        let drawn: Vec<u8> = (0..(DRAWN + BLOCK) / 8).flat_map(|_| random.draw().to_le_bytes()).collect();
+        let aligned = drawn.as_ptr().align_offset(BLOCK);
+        Bytes(drawn, aligned)
+    }
+
+    fn of(&self, number: u64, len: usize) -> &[u8] {
+        &self.0[self.1 + number as usize * BLOCK % (DRAWN - 4 * BLOCK)..][..len]
+    }
+}
+
+/// Writes a file of so many bytes.
+fn fill(path: &Path, bytes: u64, drawn: &Bytes) -> Result<()> {
+    let file = File::create_new(path)?;
+    (0..bytes).step_by(BLOCK).try_for_each(|at| file.write_all_at(drawn.of(at / 4096, BLOCK), at))?;
+    Ok(file.sync_all()?)
+}
+
+/// A system, and what it does with the number of a call.
+type Entrant<'a> = (&'static str, Box<dyn FnMut(u64) -> Result<()> + 'a>);
+
+/// Lets them take turns of about the same length.
+fn take_turns(plan: &Plan, place: &Place, entrants: &mut [Entrant<'_>], figures: &mut [Figures]) -> Result<()> {
+    let mut number = 0;
+    let mut run = |entrant: &mut Entrant<'_>, calls: u64| -> Result<(Duration, u64)> {
+        let start = Instant::now();
+        (number..number + calls).try_for_each(|number| entrant.1(number))?;
+        number += calls;
+        Ok((start.elapsed(), calls))
+    };
+    let mut counts = Vec::new();
+    for entrant in entrants.iter_mut() {
+        let (elapsed, calls) = run(entrant, TINY_CALLS)?;
+        let wanted = calls as f64 * plan.turn.as_secs_f64() / elapsed.as_secs_f64();
+        counts.push(if plan.tiny { TINY_CALLS } else { wanted as u64 + 1 });
+    }
+    for turn in 0..plan.turns {
+        for i in 0..entrants.len() {
+            let at = (turn + i) % entrants.len();
+            let (cpu, device) = (cpu_ns(), place.device_bytes_written());
+            let (elapsed, groups) = run(&mut entrants[at], counts[at])?;
+            let device_bytes = place.device_bytes_written().zip(device).map(|(now, then)| now - then);
+            let (ns, cpu_ns) = (elapsed.as_nanos() as f64, (cpu_ns() - cpu) as f64);
+            add(figures, entrants[at].0, Sample { ns, cpu_ns, device_bytes, groups, ..Sample::default() });
+        }
+    }
+    Ok(())
+}
+
+/// `group_8k`: 4 KiB at random in each of two files, as one group.
+pub(super) fn groups(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<()> {
+    let Setting { plan, case, place, .. } = setting;
+    let (bytes, blocks) = (Bytes::new(plan.seed), case.file_bytes / BLOCK as u64);
+    let (image, raw) = (place.dir.join(IMAGE), place.dir.join(RAW));
+    fill(&raw, case.file_bytes, &bytes)?;
+    let how = (OFlags::DIRECT | OFlags::DSYNC).bits() as i32;
+    let raw = File::options().write(true).custom_flags(how).open(raw)?;
+    Volume::format(&image, VOLUME_BYTES, &options()).map_err(failed)?;
+    let volume = Volume::open(&image, &options()).map_err(failed)?;
+    let (vfs, ctx) = (VolumeVfs::new(&volume), Context::superuser());
+    let mut files = Vec::new();
+    for name in [b"a", b"b"] {
+        let (made, file) = vfs.create(&ctx, Ino::ROOT, name, OFlags::RDWR, Mode::RUSR | Mode::WUSR)?;
+        for at in (0..case.file_bytes).step_by(BLOCK) {
+            vfs.write(&ctx, file, at, bytes.of(at, BLOCK))?;
+        }
+        vfs.forget(made.ino, 1);
+        files.push(file);
+    }
+    vfs.sync(&ctx)?;
+    sync_file_system(&place.dir)?;
+    let at = |number: u64, blocks: u64| Random(Random(number).draw()).below(blocks) * BLOCK as u64;
+    let write = |len: usize| {
+        let (raw, bytes) = (&raw, &bytes);
+        // At a multiple of its length, inside of the file.
+        let pieces = blocks * BLOCK as u64 / len as u64;
+        move |number: u64| -> Result<()> {
+            let at = at(number, pieces) / BLOCK as u64 * len as u64;
+            Ok(raw.write_all_at(bytes.of(number, len), at)?)
+        }
+    };
+    let group = |number: u64| -> Result<()> {
+        let id = vfs.begin_group()?;
+        let ctx = Context { group: Some(id), ..Context::superuser() };
+        for (file, shift) in files.iter().zip([0, 1 << 32]) {
+            vfs.add_to_group(id, *file)?;
+            vfs.write(&ctx, *file, at(number + shift, blocks), bytes.of(number + shift, BLOCK))?;
+        }
+        Ok(vfs.commit_group(id)?)
+    };
+    let mut entrants: Vec<Entrant<'_>> =
+        vec![(RAW, Box::new(write(BLOCK))), (RAW_16K, Box::new(write(4 * BLOCK))), (VOLUME, Box::new(group))];
+    take_turns(plan, place, &mut entrants, figures)?;
+    drop(entrants);
+    files.into_iter().try_for_each(|file| vfs.release(&ctx, file))?;
+    drop(vfs);
+    volume.close().map_err(failed)
+}
+
+/// `fsync_4k`: 4 KiB at random and an `fsync`, on a mount.
+pub(super) fn mounted(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<()> {
+    let Setting { plan, case, place, program } = setting;
+    let bytes = Bytes::new(plan.seed);
+    let (own, point) = (place.child(VOLUME)?, place.child("point")?.dir);
+    Volume::format(&own.dir.join(IMAGE), VOLUME_BYTES, &options()).map_err(failed)?;
+    let server = Server::start(program, VOLUME, &own.dir, &point)?;
+    let ext4 = Place::ext4(&place.dir, VOLUME_BYTES, "journal")?;
+    let open = |dir: &Path| -> Result<File> {
+        fill(&dir.join("file"), case.file_bytes, &bytes)?;
+        Ok(File::options().write(true).open(dir.join("file"))?)
+    };
+    let files = [(EXT4, open(&ext4.dir)?), (VOLUME, open(&point)?)];
+    sync_file_system(&place.dir)?;
+    let blocks = case.file_bytes / BLOCK as u64;
+    let (files, bytes) = (&files, &bytes);
+    let mut entrants: Vec<Entrant<'_>> = Vec::new();
+    for (name, file) in files {
+        let call = move |number: u64| -> Result<()> {
+            let at = Random(Random(number).draw()).below(blocks) * BLOCK as u64;
+            file.write_all_at(bytes.of(number, BLOCK), at)?;
+            Ok(file.sync_all()?)
+        };
+        entrants.push((name, Box::new(call)));
+    }
+    take_turns(plan, place, &mut entrants, figures)?;
+    drop(entrants);
+    drop(server);
+    Ok(())
+}
