@@ -8,7 +8,7 @@ use wholly_media::Region;
 use super::RECOVERY;
 use crate::engine::patch::{self, Patch};
 use crate::engine::{check_within, corrupt, read_within};
-use crate::format::log::{LogArea, LogSeed};
+use crate::format::log::{LINE, LogArea, LogSeed};
 use crate::format::ring::{Entry, Record, Ring, Tail, decode_head, decode_header, head_blocks, head_len, image_sum};
 use crate::format::{BLOCK, Fault};
 
@@ -36,10 +36,8 @@ pub fn patches(region: &dyn Region, area: &LogArea, seed: LogSeed) -> Result<Vec
         tail = Tail { sequence: record.sequence + 1, at: end };
         let is_own = |block: u64| (ring.block(at).0..ring.block(end).0).contains(&block);
         if !has_images(region, seed, &record, &is_own)? {
-            // The last one may be torn. A record after it says that it was whole.
-            if next(region, &ring, seed, tail)?.is_some() {
-                return Err(damaged());
-            }
+            // The last one may be torn.
+            tail.sequence = record.sequence;
             break;
         }
         if !has_images(region, seed, &record, &|block| !is_own(block))? {
@@ -59,6 +57,7 @@ pub fn patches(region: &dyn Region, area: &LogArea, seed: LogSeed) -> Result<Vec
         }
         last = Some(Patch::there(ring.block(at).byte(), record.blocks * BLOCK as u64));
     }
+    check_end(region, &ring, seed, tail.sequence)?;
     let copied =
         |(home, at): (u64, crate::format::Lba)| Patch::copied(crate::format::Lba(home).byte(), BLOCK as u64, at.byte());
     let patches: Vec<Patch> = last.into_iter().chain(images.into_iter().map(copied)).collect();
@@ -69,22 +68,43 @@ pub fn patches(region: &dyn Region, area: &LogArea, seed: LogSeed) -> Result<Vec
 /// The record with this sequence: where it begins in the ring, and its head.
 fn next(region: &dyn Region, ring: &Ring, seed: LogSeed, Tail { sequence, at }: Tail) -> Result<Option<(u64, Record)>> {
     for at in [at, 0] {
-        let mut bytes = vec![0; BLOCK];
-        if at >= ring.blocks {
-            continue;
-        }
-        read_within(region, ring.block(at).byte(), &mut bytes)?;
-        let Some(len) = head_len(ring, &bytes).filter(|len| at + len <= ring.blocks) else { continue };
-        bytes.resize(len as usize * BLOCK, 0);
-        read_within(region, ring.block(at).byte(), &mut bytes)?;
-        let Some(record) = decode_head(seed, ring.block(at), &bytes) else { continue };
-        let is_whole = record.blocks >= head_blocks(record.entries.len() as u64)
-            && at.checked_add(record.blocks).is_some_and(|end| end <= ring.blocks);
-        if record.sequence == sequence && is_whole {
+        let record = record_at(region, ring, seed, at)?;
+        if let Some(record) = record.filter(|record| record.sequence == sequence) {
             return Ok(Some((at, record)));
         }
     }
     Ok(None)
+}
+
+/// The record whose head stands in a block of the ring.
+fn record_at(region: &dyn Region, ring: &Ring, seed: LogSeed, at: u64) -> Result<Option<Record>> {
+    let mut bytes = vec![0; LINE];
+    if at >= ring.blocks {
+        return Ok(None);
+    }
+    read_within(region, ring.block(at).byte(), &mut bytes)?;
+    let Some(len) = head_len(ring, &bytes).filter(|len| at + len <= ring.blocks) else { return Ok(None) };
+    bytes.resize(len as usize * BLOCK, 0);
+    read_within(region, ring.block(at).byte(), &mut bytes)?;
+    let is_whole = |record: &Record| {
+        record.blocks >= head_blocks(record.entries.len() as u64)
+            && at.checked_add(record.blocks).is_some_and(|end| end <= ring.blocks)
+    };
+    Ok(decode_head(seed, ring.block(at), &bytes).filter(is_whole))
+}
+
+/// That no record comes after the one that is not there, or is torn: it would say that this was there, and whole. Where
+/// it stands the head of this one knew.
+///
+/// # Errors
+/// If the log is damaged; the medium's.
+fn check_end(region: &dyn Region, ring: &Ring, seed: LogSeed, missing: u64) -> Result<()> {
+    for at in 0..ring.blocks {
+        if record_at(region, ring, seed, at)?.is_some_and(|record| record.sequence > missing) {
+            return Err(damaged());
+        }
+    }
+    Ok(())
 }
 
 /// Whether the images of a record that stand in some blocks are as its head says.
