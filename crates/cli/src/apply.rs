@@ -1,15 +1,16 @@
 //! `wholly apply`: commits a parked group and writes it back; or one of each of several stores, together.
 
-use crate::args::ApplyArgs;
+use crate::args::{ApplyArgs, UndoBound};
 use crate::error::{Exit, Failure};
 use crate::list;
 use crate::opening;
 use crate::output::{Name, Ui, name};
 use crate::parts;
 use crate::recover;
+use crate::undo::KEPT_FOR;
 use serde::Serialize;
 use std::path::{Component, Path, PathBuf};
-use wholly::{Error, ParkedId, Store};
+use wholly::{Error, KeepUndo, ParkedId, Store, UndoFate};
 
 #[derive(Serialize)]
 struct Applied {
@@ -19,6 +20,20 @@ struct Applied {
     mismatches: Vec<Mismatch>,
     /// Whether a part stays parked.
     is_left: bool,
+    /// Which side has won where something is not.
+    winner: Option<Side>,
+    /// The id by which `wholly undo` takes it back, if that is kept.
+    undo: Option<String>,
+}
+
+/// Who wins where others have changed something meanwhile.
+#[derive(Serialize, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Side {
+    /// The directory.
+    Ours,
+    /// What was parked.
+    Theirs,
 }
 
 #[derive(Serialize)]
@@ -37,7 +52,7 @@ struct Mismatch {
 /// Applies parked groups.
 pub fn run(args: &ApplyArgs, ui: &Ui) -> Result<Exit, Failure> {
     let mut groups = groups(args)?;
-    if args.ours || !args.paths.is_empty() {
+    if args.ours || args.theirs || !args.paths.is_empty() {
         let (dir, id) = groups.swap_remove(0);
         return some(args, ui, &dir, id);
     }
@@ -65,8 +80,7 @@ pub fn run(args: &ApplyArgs, ui: &Ui) -> Result<Exit, Failure> {
             return Err(Failure::of_decision("apply", of, error));
         }
     };
-    let (mut applied, mut failure) =
-        (Applied { applied: is_applied, groups: Vec::new(), mismatches: Vec::new(), is_left: false }, None);
+    let (mut applied, mut failure) = (Applied::new(is_applied), None);
     for (store, (dir, id)) in stores.into_iter().zip(groups) {
         let done = if is_applied {
             recover::write_back(&store, ui).and_then(|()| opening::close(store).map(drop))
@@ -92,24 +106,60 @@ pub fn run(args: &ApplyArgs, ui: &Ui) -> Result<Exit, Failure> {
     Ok(if applied.applied { Exit::DONE } else { Exit::REFUSED })
 }
 
-/// Applies a part of a parked group: what is at some paths, or what nothing is in the way of.
+impl Applied {
+    fn new(applied: bool) -> Applied {
+        Applied { applied, groups: Vec::new(), mismatches: Vec::new(), is_left: false, winner: None, undo: None }
+    }
+}
+
+/// Applies a part of a parked group, what nothing is in the way of, or over what is in its way.
 fn some(args: &ApplyArgs, ui: &Ui, dir: &Path, id: ParkedId) -> Result<Exit, Failure> {
     parts::warn("apply", dir, id);
     let store = recover::open_at_once("apply", dir, ui)?;
-    let done = match args.ours {
-        true => store.apply_free(id).map(|mismatches| (true, mismatches, false)),
-        false => store.apply_part(id, &within(dir, &args.paths)).map(|is_left| (true, Vec::new(), is_left)),
+    let winner = if args.theirs { Some(Side::Theirs) } else { args.ours.then_some(Side::Ours) };
+    let paths = within(dir, &args.paths);
+    let done = match winner {
+        Some(Side::Theirs) => store.apply_over(id, &paths, keep(args, &store, id).as_ref()),
+        Some(Side::Ours) => store.apply_free(id).map(|mismatches| (false, mismatches)),
+        None => store.apply_part(id, &paths).map(|is_left| (is_left, Vec::new())),
     };
-    let (applied, mismatches, is_left) = match done {
-        Err(Error::ChangedMeanwhile(_, mismatches)) => (false, mismatches.to_vec(), true),
-        done => done.map_err(|error| Failure::of_decision("apply", dir, error))?,
+    let mut applied =
+        Applied { winner, groups: vec![Group { dir: dir.into(), id: id.to_string() }], ..Applied::new(true) };
+    let mismatches = match done {
+        Err(Error::ChangedMeanwhile(_, mismatches)) => {
+            (applied.applied, applied.is_left) = (false, true);
+            mismatches.to_vec()
+        }
+        done => {
+            let (is_left, mismatches) = done.map_err(|error| Failure::of_decision("apply", dir, error))?;
+            applied.is_left = is_left;
+            mismatches
+        }
     };
     let told = |it: wholly::Mismatch| Mismatch { dir: dir.into(), path: Name::from(&*it.path), what: it.what };
-    let groups = vec![Group { dir: dir.into(), id: id.to_string() }];
-    let applied = Applied { applied, groups, mismatches: mismatches.into_iter().map(told).collect(), is_left };
+    applied.mismatches = mismatches.into_iter().map(told).collect();
+    match store.undo_fate().filter(|_| applied.applied) {
+        Some(UndoFate::Kept(id)) => applied.undo = Some(id.to_string()),
+        Some(UndoFate::NotKept(why)) => {
+            eprintln!(
+                "wholly: apply: applied in {}, but its undo is not kept: {}",
+                dir.display(),
+                name(why.as_bytes())
+            );
+        }
+        None => {}
+    }
     opening::close(store).map_err(|error| Failure::of_store("apply", dir, error))?;
     ui.emit("apply", &applied, text)?;
     Ok(if applied.applied { Exit::DONE } else { Exit::REFUSED })
+}
+
+/// How the undo is kept of what replaces something, under the note with which that was parked.
+fn keep(args: &ApplyArgs, store: &Store, id: ParkedId) -> Option<KeepUndo> {
+    let UndoBound::Bytes(most_bytes) = args.keep_undo else { return None };
+    let all = store.parked().unwrap_or_default();
+    let note = all.into_iter().find(|parked| parked.id == id).map_or_else(String::new, |parked| parked.note);
+    Some(KeepUndo { note, expires: KEPT_FOR, most_bytes })
 }
 
 /// Paths as they are in a directory, however they were typed.
@@ -141,24 +191,38 @@ fn groups(args: &ApplyArgs) -> Result<Vec<(PathBuf, ParkedId)>, Failure> {
 fn text(applied: &Applied) -> String {
     let groups: Vec<_> = applied.groups.iter().map(|group| group.id.as_str()).collect();
     let ids = groups.join(", ");
-    if applied.applied && applied.is_left {
-        return format!("{ids}: applied in part, and all files are current; the rest stays parked\n");
-    }
+    let end = match (applied.is_left, &applied.undo) {
+        (true, _) => "; the rest stays parked\n",
+        (false, Some(_)) => "; `wholly undo` brings back what was replaced\n",
+        (false, None) => "\n",
+    };
     if applied.applied && applied.mismatches.is_empty() {
-        return format!("{ids}: applied, and all files are current\n");
+        let in_part = if applied.is_left { " in part" } else { "" };
+        return format!("{ids}: applied{in_part}, and all files are current{end}");
     }
-    let mut text = match applied.applied {
-        true => format!("{ids}: applied but for what was changed since it was parked:\n"),
-        false => format!("{ids}: not applied, nothing was changed. Changed since it was parked:\n"),
+    let mut text = match (applied.applied, applied.winner) {
+        (true, Some(Side::Theirs)) => format!("{ids}: applied over what was changed since it was parked:\n"),
+        (true, _) => format!("{ids}: applied but for what was changed since it was parked:\n"),
+        (false, Some(Side::Theirs)) => format!("{ids}: not applied, nothing was changed. What cannot be replaced:\n"),
+        (false, _) => format!("{ids}: not applied, nothing was changed. Changed since it was parked:\n"),
     };
     for Mismatch { dir, path, what } in &applied.mismatches {
         // One store is known by what was asked.
         let path = if applied.groups.len() > 1 { &dir.join(path) } else { path };
         text += &format!("  {path}: {}\n", name(what.as_bytes()));
     }
-    if applied.applied {
-        return text;
+    match (applied.applied, applied.winner) {
+        (true, Some(Side::Theirs)) => text + &format!("All files are current{end}"),
+        (true, _) => text,
+        (false, Some(Side::Theirs)) => {
+            text + "It stays parked. Restore the listed files or move them away, and retry; apply other paths \
+                    (`wholly apply --theirs DIR ID -- PATH`); keep the listed files and apply the rest (`wholly apply \
+                    --ours`); or discard (`wholly discard`).\n"
+        }
+        (false, _) => {
+            text + "It stays parked. Restore the listed files and retry; keep them and apply the rest (`wholly apply \
+                    --ours`); replace them by what was parked (`wholly apply --theirs`); or discard (`wholly \
+                    discard`).\n"
+        }
     }
-    text + "It stays parked. Restore the listed files and retry; keep them and apply the rest (`wholly apply --ours`); \
-            or discard (`wholly discard`).\n"
 }

@@ -475,8 +475,13 @@ group stays parked. On return all files are current. Groups of several stores ar
 none. So are groups that one run over several directories has parked, whichever of them is named.
 
 With paths (after `--`) only the changes there are applied, with those that they need, such as a new directory for a \
-file in it; the rest stays parked. With --ours the group is applied but for what is otherwise: there the directory \
-keeps what it has, and the group is gone.
+file in it; the rest stays parked.
+
+If something has changed meanwhile, one side can win there. --ours: what the directory has now stays; the rest of the \
+group is applied, and the group is gone. --theirs: what was parked wins, and replaces what the directory has now. \
+`wholly undo` brings that back. What the group does not hold is refused, with nothing changed: a file of which it has \
+a part only, if the file's length has changed or it is gone; anything in a directory that is gone; the name of a \
+directory that is not empty.
 
 Exit code: 0: applied; 4: damaged; 8: in use, no store, no such group; 120: the write of the commit failed, run \
 `wholly recover` for the outcome; 123: something has changed meanwhile, the group stays parked; 124: committed, but \
@@ -489,6 +494,8 @@ Examples:
   wholly apply --only /srv/data 5-18
   wholly apply /srv/data 5-18 -- made
   wholly apply --ours /srv/data 5-18
+  wholly apply --theirs /srv/data 5-18
+  wholly apply --theirs /srv/data 5-18 -- made
   wholly apply --json /srv/data 5-18 | jq '.mismatches'";
 
 const DISCARD_EXAMPLES: &str = "\
@@ -517,9 +524,15 @@ pub struct ApplyArgs {
     /// Apply only the named groups, even if one run has parked them together with others
     #[arg(long)]
     pub only: bool,
-    /// Keep what other programs have changed meanwhile, and apply the rest
+    /// What other programs have changed meanwhile stays as it is in the directory; apply the rest
     #[arg(long, conflicts_with_all = ["others", "paths"])]
     pub ours: bool,
+    /// What was parked replaces what other programs have changed meanwhile
+    #[arg(long, conflicts_with_all = ["others", "ours"])]
+    pub theirs: bool,
+    /// With --theirs: keep for 7 days what `wholly undo` needs, if that takes at most SIZE of disk space
+    #[arg(long, default_value = "1G", env = "WHOLLY_KEEP_UNDO", value_name = "SIZE|no", value_hint = ValueHint::Other)]
+    pub keep_undo: UndoBound,
     /// Apply only the changes at these paths in the store, and of what is in them
     #[arg(last = true, value_name = "PATH", conflicts_with = "others")]
     pub paths: Vec<PathBuf>,

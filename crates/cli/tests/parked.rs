@@ -125,6 +125,64 @@ fn what_is_otherwise_is_listed_and_exit_codes_say_so() {
     }
 }
 
+/// What others have changed meanwhile stays, or what was parked replaces it; the undo brings that back.
+#[test]
+fn one_side_wins_where_others_have_changed_something() {
+    for place in stores() {
+        let dir = place.dir.to_str().expect("UTF-8");
+        let id = park(&place.open());
+        let text = place.dir.join("text");
+        std::fs::write(&text, "one\nchanged, and longer\n").expect("write");
+        let refused = on(&place, &["apply"], id);
+        refused.exits(123);
+        assert!(refused.out.contains("`wholly apply --ours`") && refused.out.contains("`wholly apply --theirs`"));
+
+        // It has the end of the text only, and others have changed more than that.
+        let refused = on(&place, &["apply", "--theirs", "--keep-undo", "1G"], id);
+        refused.exits(123);
+        assert!(refused.out.contains("cannot be replaced:\n  text: its content has been changed"), "{}", refused.out);
+        assert!(refused.out.contains("the group holds a part of it only") && refused.out.contains("--ours"));
+        std::fs::write(&text, "one\nother\nTHREE").expect("write");
+        let words = ["apply", "--json", "--theirs", "--keep-undo", "no", dir, &id.to_string(), "--", "new"];
+        let part = common::wholly(&words).json();
+        assert_eq!(
+            (&part["is_left"], &part["undo"], part["winner"].as_str()),
+            (&true.into(), &().into(), Some("theirs"))
+        );
+        assert!(place.dir.join("new").is_dir() && place.dir.join("b").exists());
+
+        std::fs::write(&text, "one\ntwo\nthree\nfour, by another program\n").expect("write");
+        let applied = on(&place, &["apply", "--theirs", "--keep-undo", "1G"], id);
+        applied.exits(0);
+        assert!(applied.out.contains(&format!("{id}: applied over what was changed since it was parked:\n  text: ")));
+        assert!(applied.out.ends_with("`wholly undo` brings back what was replaced\n"), "{}", applied.out);
+        assert_eq!(std::fs::read_to_string(&text).expect("read"), "one\nzwei\ndrei\n");
+        place.run(&["undo"]).exits(0);
+        assert_eq!(std::fs::read_to_string(&text).expect("read"), "one\ntwo\nthree\nfour, by another program\n");
+        assert!(place.dir.join("b").exists() && place.dir.join("new").exists());
+        common::wholly(&["apply", "--ours", "--theirs", dir]).exits(16);
+    }
+}
+
+/// The side of the directory wins.
+#[test]
+fn what_others_have_changed_stays() {
+    for place in stores() {
+        let id = park(&place.open());
+        std::fs::write(place.dir.join("text"), "one\n").expect("write");
+        let applied = on(&place, &["apply", "--ours"], id);
+        applied.exits(0);
+        assert!(
+            applied.out.contains("applied but for what was changed since it was parked:\n  text: "),
+            "{}",
+            applied.out
+        );
+        assert_eq!(std::fs::read_to_string(place.dir.join("text")).expect("read"), "one\n");
+        assert!(place.dir.join("moved").exists() && place.dir.join("new").exists());
+        on(&place, &["diff"], id).exits(8);
+    }
+}
+
 fn park_one(place: &Place) -> ParkedId {
     let store = place.open();
     let mut group = store.begin();

@@ -4,10 +4,11 @@ mod common;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::small;
 use rustix::io::Errno;
-use wholly::{Error, Options, Rename, Store, site};
+use wholly::{Error, KeepUndo, Options, Rename, Store, site};
 use wholly_host::HostFs;
 use wholly_media::Site;
 use wholly_sim::{ExploreLimits, Explorer, Mutation, MutationKind, SimConfig, World};
@@ -154,5 +155,66 @@ fn a_sync_of_a_directory_commits_the_shared_group() {
             assert_eq!((file.read_at(0, &mut content).unwrap(), &content[..7]), (7, &b"content"[..]), "{choice}");
             ControlFlow::Continue(())
         });
+    }
+}
+
+/// A quota shows only when the host refuses something. Undo that is kept goes before a call or a commit is refused.
+#[test]
+fn undo_is_dropped_before_a_quota_refuses_anything() {
+    for config in media() {
+        for site in [site::STAGE_WRITE, site::SHADOW_WRITE, site::PARK_WRITE] {
+            check_undo_goes(&config, site, 1);
+            // One for each undo that can be dropped, and one more.
+            check_undo_goes(&config, site, 3);
+        }
+        check_undo_goes(&config, site::CHECKPOINT_DATA, 1);
+    }
+}
+
+/// The host refuses the first calls at a site, to a store that keeps two undos.
+fn check_undo_goes(config: &SimConfig, site: Site, refused: u64) {
+    let keep = KeepUndo { note: String::new(), expires: Duration::from_secs(1 << 30), most_bytes: u64::MAX };
+    let options = || Options { at_once: true, stage_bytes: 4000, ..small() };
+    let world = World::new(SimConfig { log_len: 0, ..config.clone() });
+    ["a", "b", "c"].iter().for_each(|name| world.add_file(name, &[1; 9000]));
+    Store::format_on(&*world.log(), &small(), [7; 16]).unwrap();
+    let store = open(&world, options());
+    for name in ["b", "c"] {
+        let mut group = store.begin();
+        group.unlink(name).unwrap();
+        group.keep_undo(&keep).unwrap();
+        group.commit().unwrap();
+    }
+    let kept = store.undos().unwrap();
+    assert_eq!(kept.len(), 2, "{site:?}");
+    store.close().unwrap();
+    let refuse = |nth| Mutation { nth: Some(nth), ..Mutation::new(site, MutationKind::Fail(Errno::DQUOT)) };
+    let mutations = (0..refused).map(refuse).collect();
+    let world = World::from_image(&world.latest(), SimConfig { mutations, ..config.clone() });
+    let store = open(&world, options());
+    let before = tree(&*world.host(), b"");
+    let write = || {
+        let mut group = store.begin();
+        let a = group.open_file("a")?;
+        match site {
+            site::STAGE_WRITE => {
+                let new = group.create("new", 0o600)?;
+                group.append(&new, &[2; 5000])?;
+            }
+            site::SHADOW_WRITE => group.write_at(&a, 0, &[2; 8000])?,
+            _ => group.write_at(&a, 100, &[2; 200])?,
+        }
+        group.commit()
+    };
+    let done = write();
+    let left = store.undos().unwrap();
+    if refused == 1 {
+        done.unwrap_or_else(|error| panic!("{site:?}: {error}"));
+        assert_eq!(left, kept[1..], "{site:?}: the oldest goes first");
+        assert_ne!(tree(&*world.host(), b""), before, "{site:?}");
+    } else {
+        assert!(matches!(done, Err(Error::NoSpace(_))), "{site:?}: {done:?}");
+        assert!(left.is_empty(), "{site:?}: {left:?}");
+        assert_eq!(tree(&*world.host(), b""), before, "{site:?}");
     }
 }

@@ -351,6 +351,24 @@ pub(crate) const PARKED: &[(&str, &str, &str)] = &[
         "bare,fade.append-A/foo,append-A/foo,fade.create-foo,kill,park.unlink-A/foo,kill,apply.3,home",
     ),
     (
+        "over-what-is-there",
+        "a parked group replaces a file that was changed, makes one where something is, and removes another; by another process",
+        "bare,create-bar+append-bar,home,park.create-baz+fill-baz+rename-baz-A/foo+create-foo+append-foo+unlink-bar,append-A/foo,\
+         create-foo+fill-foo,fill-bar,kill,clash.1,theirs.1,kill,append-foo,home",
+    ),
+    (
+        "over-the-end-of-a-file",
+        "a parked group appends to a file, and sets attributes; others have done both, and nothing of that is home",
+        "bare,fill-A/foo,park.append-A/foo+chmod-A/foo+tag-A/foo+create-foo+append-foo,append-A/foo+shut-A/foo,clash.1,theirs.1,\
+         kill,append-A/foo,home",
+    ),
+    (
+        "over-what-is-gone",
+        "a parked group writes all of a file, replaces one, and removes one; all are gone, and one has another kind",
+        "bare,create-foo+fill-foo+create-bar,home,park.fill-foo+create-baz+append-baz+rename-baz-A/foo+unlink-bar,unlink-foo+\
+         unlink-A/foo+mkdir-A/foo+unlink-bar,clash.1,theirs.1,kill,write-foo,home",
+    ),
+    (
         "parked-side-by-side",
         "three parked groups that have nothing to do with each other",
         "dirs,park.create-foo+append-foo,park.rename-A/foo-B/foo,park.rmdir-A/C,kill,apply.3,apply.1,home,apply.2,home,unlink-foo",

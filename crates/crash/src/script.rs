@@ -17,6 +17,7 @@
 //! | `park.OP+OP` | a group that is parked, under the next number from 1 on |
 //! | `fade.OP+OP` | the same, which expires at once |
 //! | `apply.N`, `clash.N`, `discard.N` | the parked group N is applied, cannot be applied, is discarded |
+//! | `theirs.N` | it is applied over what is otherwise |
 //! | `keep` | a guest becomes a store for good |
 //! | `home` | a checkpoint |
 //! | `kill`, `close` | the process ends, without a checkpoint or with one, and the next one opens the store |
@@ -160,11 +161,12 @@ fn step(text: &str) -> Option<Step> {
             return Some(Step::Park { ops: ops(text)?, stays });
         }
     }
-    if let Some(("apply" | "clash" | "discard", number)) = text.split_once('.') {
+    if let Some((word @ ("apply" | "clash" | "theirs" | "discard"), number)) = text.split_once('.') {
         let number = number.parse().ok()?;
-        return Some(match text.as_bytes()[0] {
-            b'd' => Step::Discard { number },
-            first => Step::Apply { number, clash: first == b'c' },
+        return Some(match word {
+            "discard" => Step::Discard { number },
+            "theirs" => Step::ApplyOver { number },
+            word => Step::Apply { number, clash: word == "clash" },
         });
     }
     match text.split_once('%') {
@@ -214,7 +216,7 @@ mod tests {
     #[test]
     fn a_script_says_what_is_done() {
         let script = "dirs,link-A/foo-foo+unlink-A/foo,abort.rmdir-B,home,write-@A/foo%mkdir-B/C,call.fifo-bar,kill,\
-                      park.unlink-A/foo,fade.unlink-A/foo,apply.1,clash.1,discard.2";
+                      park.unlink-A/foo,fade.unlink-A/foo,apply.1,clash.1,theirs.1,discard.2";
         let workload = workload(script).expect("it makes sense");
         assert_eq!((workload.start, &*workload.name), (Start::Dirs, script));
         let link = Op::Link { from: "A/foo", to: "foo" };
@@ -234,6 +236,7 @@ mod tests {
                 Step::Park { ops: vec![Op::Unlink("A/foo")], stays: false },
                 Step::Apply { number: 1, clash: false },
                 Step::Apply { number: 1, clash: true },
+                Step::ApplyOver { number: 1 },
                 Step::Discard { number: 2 },
             ]
         );

@@ -434,6 +434,11 @@ mod tests {
                     }
                 }
                 Step::Apply { .. } => {}
+                Step::ApplyOver { number } => {
+                    if let Err(what) = state.apply_over(*number) {
+                        refused.borrow_mut().push(format!("apply of {number} over what is there: {what}"));
+                    }
+                }
                 Step::Discard { number } => state.discard(*number),
                 Step::Keep => state.set_temporary(false),
                 Step::Call(op) => group(&mut state, std::slice::from_ref(op)),

@@ -224,6 +224,11 @@ pub enum Step {
         /// Whether that is refused, because something is otherwise.
         clash: bool,
     },
+    /// A parked group is applied over what is otherwise.
+    ApplyOver {
+        /// Its number.
+        number: u32,
+    },
     /// A parked group is discarded.
     Discard {
         /// Its number.

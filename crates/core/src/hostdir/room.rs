@@ -12,7 +12,8 @@
 //! 1. All promises together are at most what was free when the host was last asked. (If other programs use the space
 //!    meanwhile, the log keeps its groups until there is space again.)
 //! 2. Before a call is refused, a checkpoint runs: removed files free their space. So does undo that is kept, which is
-//!    dropped then, the oldest first.
+//!    dropped then, the oldest first. How much a quota leaves the host does not say: where it refuses something, undo
+//!    is dropped before that is tried again.
 
 use rustix::io::Errno;
 use wholly_host::HostFs;
@@ -214,6 +215,27 @@ impl StoreInner {
             }
         }
         Err(Error::NoSpace(String::from_utf8_lossy(what).into_owned()))
+    }
+
+    /// Does something that takes space, and again where the host has none or a quota allows no more: once what has lost
+    /// its name is gone, then as long as the oldest kept undo can be dropped.
+    pub fn with_space<T>(&self, mut take: impl FnMut() -> Result<T>) -> Result<T> {
+        match take() {
+            Err(Error::NoSpace(_)) if self.clean_up_staged() => {}
+            Err(Error::NoSpace(_)) if self.drop_oldest()? => {}
+            done => return done,
+        }
+        self.with_space_of_undo(take)
+    }
+
+    /// The same, but only undo is dropped. A quota shows in no other way than that something is refused.
+    pub fn with_space_of_undo<T>(&self, mut take: impl FnMut() -> Result<T>) -> Result<T> {
+        loop {
+            match take() {
+                Err(Error::NoSpace(_)) if self.drop_oldest()? => {}
+                done => return done,
+            }
+        }
     }
 
     /// Whether the log may grow by so many bytes and still leave space for all promises.

@@ -11,6 +11,7 @@ mod identify;
 mod look;
 mod names;
 mod objects;
+mod over;
 mod overtaken;
 mod park;
 mod patience;

@@ -185,6 +185,7 @@ impl Runner<'_> {
             Step::Across { first, second } => self.across(i, first, second),
             Step::Park { ops, stays } => self.park(i, ops, *stays),
             Step::Apply { number, clash } => self.apply(i, *number, *clash),
+            Step::ApplyOver { number } => self.apply_over(i, *number),
             Step::Discard { number } => {
                 let (mut after, mut visible) = (self.state.clone(), self.visible.clone());
                 [&mut after, &mut visible].into_iter().for_each(|state| state.discard(*number));
@@ -361,6 +362,23 @@ impl Runner<'_> {
         match (done, clash) {
             (Ok(()), false) | (Err(Error::ChangedMeanwhile(..)), true) => Ok(()),
             (done, _) => Err(format!("apply {i}: {done:?}, and clash is {clash}")),
+        }
+    }
+
+    fn apply_over(&mut self, i: usize, number: u32) -> Result<(), Failed> {
+        let id = self.parked(number)?;
+        let (mut after, mut visible) = (self.state.clone(), self.visible.clone());
+        for state in [&mut after, &mut visible] {
+            state.apply_over(number).map_err(|what| format!("parked group {number} cannot be applied over: {what}"))?;
+        }
+        let all: [&str; 0] = [];
+        let done = self.operation(format!("apply {i}"), after, |runner| {
+            runner.store().apply_over(id, &all, None).map_err(failed("apply over what is there"))
+        })?;
+        self.visible = visible;
+        match done {
+            (false, replaced) if !replaced.is_empty() => Ok(()),
+            done => Err(format!("apply {i}: {done:?}, and something is in the way of all of it")),
         }
     }
 

@@ -102,16 +102,21 @@ impl Object {
     /// # Errors
     /// In words, where somebody else has changed some since.
     pub(super) fn merge_attributes(&mut self, before: &Object, after: &Object) -> Result<(), String> {
+        if after.sets(before) && self.sets(before) {
+            return Err("both have changed attributes of an object".into());
+        }
+        self.take_attributes(before, after);
+        Ok(())
+    }
+
+    /// The same, whoever else has changed some.
+    pub(super) fn take_attributes(&mut self, before: &Object, after: &Object) {
         if after.sets(before) {
-            if self.sets(before) {
-                return Err("both have changed attributes of an object".into());
-            }
             let Object { kind: _, mode, owner, atime, mtime: _, xattrs, exact: _ } = after.clone();
             (self.mode, self.owner, self.atime, self.xattrs) = (mode, owner, atime, xattrs);
         }
         if after.mtime != before.mtime {
             self.mtime = after.mtime;
         }
-        Ok(())
     }
 }

@@ -11,6 +11,18 @@ impl State {
     /// # Errors
     /// In words, where somebody has changed the same since `base`, or where the two do not go together.
     pub fn merge(&mut self, base: &State, theirs: &State) -> Result<(), String> {
+        self.merge_as(base, theirs, false)
+    }
+
+    /// The same over what somebody has changed of it since `base`: `theirs` wins.
+    ///
+    /// # Errors
+    /// In words, where the two do not go together.
+    pub fn merge_over(&mut self, base: &State, theirs: &State) -> Result<(), String> {
+        self.merge_as(base, theirs, true)
+    }
+
+    fn merge_as(&mut self, base: &State, theirs: &State, is_over: bool) -> Result<(), String> {
         // What they made gets other numbers here.
         let mut numbers: BTreeMap<Number, Number> = BTreeMap::new();
         for (&number, object) in theirs.objects.range(base.next..) {
@@ -46,14 +58,15 @@ impl State {
                         if !self.objects.contains_key(&dir) {
                             return Err(format!("a directory is gone that gets a name {name}"));
                         }
-                        if self.entry(dir, name).ok() != was.copied() {
+                        if self.entry(dir, name).ok() != was.copied() && !is_over {
                             return Err(format!("both have changed the name {name} of a directory"));
                         }
                         self.change(dir, name, is.map(here));
                     }
                 }
                 (Kind::File(content), Some(Kind::File(before))) if content != before => {
-                    if self.objects.get(number).is_none_or(|object| object.kind != Kind::File(before.clone())) {
+                    let now = self.objects.get(number);
+                    if now.is_none_or(|object| object.kind != Kind::File(before.clone()) && !is_over) {
                         return Err("both have changed the bytes of a file, or one has removed it".into());
                     }
                     self.set_content(*number, content.clone());
@@ -64,7 +77,10 @@ impl State {
         for (number, after) in &theirs.objects {
             match (base.objects.get(number), self.objects.get_mut(&here(number))) {
                 (Some(before), Some(object)) => {
-                    object.merge_attributes(before, after)?;
+                    match is_over {
+                        true => object.take_attributes(before, after),
+                        false => object.merge_attributes(before, after)?,
+                    }
                     // Neither waits for the other where one names something in a directory and one sets its times.
                     let both = others.get(number).filter(|_| before.is_dir() && after.is_changed(before));
                     if both.is_some_and(|other| (after.mtime, *other) != (Time::Clock, Time::Clock)) {

@@ -59,6 +59,17 @@ impl State {
         Ok(())
     }
 
+    /// The same over what somebody has changed since.
+    ///
+    /// # Errors
+    /// In words, where the two do not go together.
+    pub fn apply_over(&mut self, number: u32) -> Result<(), String> {
+        let group = self.parked.get(&number).cloned().flatten().ok_or("no such group is parked")?;
+        self.merge_over(&group.base, &group.private)?;
+        self.discard(number);
+        Ok(())
+    }
+
     /// Whether all is as it was when a group was parked.
     pub fn is_as_when_parked(&self, number: u32) -> bool {
         let now = State { parked: Default::default(), ..self.clone() };

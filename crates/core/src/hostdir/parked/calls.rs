@@ -125,6 +125,31 @@ impl Store {
         self.used(|inner| inner.apply_free(id))
     }
 
+    /// Commits a parked group over what others have changed meanwhile: what the group says wins. With paths it does so
+    /// with a [part](Self::apply_part). Gives whether a part stays parked, and what was in the way.
+    ///
+    /// Names that the group sets or removes are replaced, whatever has them by now, except a directory that is not
+    /// empty. Attributes that it sets are set. Objects that are gone are those of the same kind that have their places;
+    /// new directories of the group are those that are there. A file of which the group holds all bytes gets them, and
+    /// is made again if it is gone. Of another file the group's bytes are written if its length is as it was, or if
+    /// something was appended only, which is then gone.
+    ///
+    /// With `keep` the undo of this is kept, as by [`Group::keep_undo`], so that [`undo`](Self::undo) brings back what
+    /// was replaced; if the store is opened with [`at_once`](crate::Options::at_once).
+    ///
+    /// # Errors
+    /// Those of [`apply_part`](Self::apply_part). [`Error::ChangedMeanwhile`] has what cannot be replaced: nothing has
+    /// changed.
+    pub fn apply_over<P: AsRef<Path>>(
+        &self,
+        id: ParkedId,
+        paths: &[P],
+        keep: Option<&KeepUndo>,
+    ) -> Result<(bool, Vec<Mismatch>)> {
+        let paths: Vec<&[u8]> = paths.iter().map(|path| path.as_ref().as_os_str().as_bytes()).collect();
+        self.used(|inner| inner.apply_over(id, &paths, keep))
+    }
+
     /// Lists what has changed meanwhile of what a parked group relies on, as of now. The list is empty if the group
     /// could be applied.
     ///

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use wholly_host::{HostFs, Rename};
 
 use super::super::StoreInner;
+use super::super::kept::KeepUndo;
 use super::super::names::{Kind, Name, ROOT};
 use super::super::running::{Running, Sharing};
 use super::super::table::host_error;
@@ -26,6 +27,9 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::site;
+
+/// How often a group is amended before what is in its way is in its way.
+const TRIES: usize = 3;
 
 /// Changes of a group.
 #[derive(Default)]
@@ -156,26 +160,73 @@ fn lies_in(path: &[u8], above: &[u8]) -> bool {
 impl StoreInner {
     /// See [`Store::apply_part`](crate::Store::apply_part).
     pub(in crate::hostdir) fn apply_part(self: &Arc<Self>, id: ParkedId, paths: &[&[u8]]) -> Result<bool> {
+        let refuse = |_: &Summary, mismatches: Vec<Mismatch>| Err(Error::ChangedMeanwhile(id, mismatches.into()));
+        self.apply_some(id, paths, None, refuse)
+    }
+
+    /// See [`Store::apply_over`](crate::Store::apply_over).
+    pub(in crate::hostdir) fn apply_over(
+        self: &Arc<Self>,
+        id: ParkedId,
+        paths: &[&[u8]],
+        keep: Option<&KeepUndo>,
+    ) -> Result<(bool, Vec<Mismatch>)> {
+        let mut replaced: Vec<Mismatch> = Vec::new();
+        let mut tries = 0;
+        let amend = |summary: &Summary, mismatches: Vec<Mismatch>| {
+            tries += 1;
+            let (amended, refused) = self.amend(summary)?;
+            // What differs from what was just looked at either cannot be amended, or changes again and again.
+            let refused = if tries == TRIES { mismatches.clone() } else { refused };
+            replaced.extend(mismatches);
+            match refused.is_empty() {
+                true => Ok(amended),
+                false => Err(Error::ChangedMeanwhile(id, refused.into())),
+            }
+        };
+        let is_left = self.apply_some(id, paths, keep, amend)?;
+        replaced.sort();
+        replaced.dedup();
+        Ok((is_left, replaced))
+    }
+
+    /// Applies what is at some paths, or all where none are given. Where something is in the way, `amend` says what to
+    /// apply instead. Gives whether anything is left.
+    fn apply_some(
+        self: &Arc<Self>,
+        id: ParkedId,
+        paths: &[&[u8]],
+        keep: Option<&KeepUndo>,
+        mut amend: impl FnMut(&Summary, Vec<Mismatch>) -> Result<Summary>,
+    ) -> Result<bool> {
         self.check_usable()?;
         self.discard_expired()?;
         let _mine = self.work_on_parked(id)?;
         let _caller = self.names.caller();
         let mut parked = self.read_parked(id)?;
         let whole = std::mem::take(&mut parked.summary);
-        let chosen = Chosen::of(&whole, For::Applying, |path| paths.iter().any(|above| lies_in(path, above)));
+        let is_wanted = |path: &[u8]| paths.is_empty() || paths.iter().any(|above| lies_in(path, above));
+        let chosen = Chosen::of(&whole, For::Applying, is_wanted);
         if chosen.is_empty() {
             return Err(Error::NotFound(format!("a change of parked group {id} at these paths")));
         }
         let (part, mut rest) = chosen.split(&whole);
         parked.summary = part;
-        let mut running = Running::new(self.clone(), Sharing::Own);
         let is_all = rest.is_empty();
-        let mismatches = match is_all {
-            true => running.apply(&parked, &mut Finder::new(self.clone()))?,
-            false => running.apply_changes(&parked, &mut Finder::new(self.clone()))?,
+        let mut running = loop {
+            let mut running = Running::new(self.clone(), Sharing::Own);
+            let mismatches = match is_all {
+                true => running.apply(&parked, &mut Finder::new(self.clone()))?,
+                false => running.apply_changes(&parked, &mut Finder::new(self.clone()))?,
+            };
+            if mismatches.is_empty() {
+                break running;
+            }
+            drop(running);
+            parked.summary = amend(&parked.summary, mismatches)?;
         };
-        if !mismatches.is_empty() {
-            return Err(Error::ChangedMeanwhile(id, mismatches.into()));
+        if let Some(keep) = keep {
+            running.keep_undo(keep)?;
         }
         running.commit()?;
         if is_all {

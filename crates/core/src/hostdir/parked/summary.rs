@@ -141,6 +141,20 @@ impl Summary {
         self.names.is_empty() && self.contents.is_empty() && self.sets.is_empty()
     }
 
+    /// All of it but the names that are otherwise.
+    pub fn without_names(&self) -> Summary {
+        Summary {
+            objects: self.objects.clone(),
+            names: BTreeMap::new(),
+            moves: BTreeMap::new(),
+            contents: self.contents.clone(),
+            sets: self.sets.clone(),
+            coordinator: self.coordinator.clone(),
+            applies: self.applies,
+            parts: self.parts.clone(),
+        }
+    }
+
     pub fn settled(&self, id: u64) -> Option<&Settled> {
         match self.objects.get(&id) {
             Some(Known::Settled(settled)) => Some(settled),

@@ -504,6 +504,12 @@ impl crate::hostdir::StoreInner {
             Err(error) if error.errno() == Errno::ACCESS.raw_os_error() => return self.home_of(file),
             opened => opened?,
         };
+        self.sum_of(file, size).map(Base::Sum)
+    }
+
+    /// The checksum of the first `size` committed bytes of a file, as if there were no others.
+    pub(super) fn sum_of(&self, file: &Inner, size: u64) -> Result<u64> {
+        self.home_to_read(file)?;
         let mut buffer = vec![0; BUFFER.min(size as usize)];
         let (mut sum, mut at) = (0, 0);
         while at < size {
@@ -512,7 +518,7 @@ impl crate::hostdir::StoreInner {
             sum = checksum(sum, &buffer[..length]);
             at += length as u64;
         }
-        Ok(Base::Sum(checksum(sum, &size.to_le_bytes())))
+        Ok(checksum(sum, &size.to_le_bytes()))
     }
 
     /// How a file lies at home.

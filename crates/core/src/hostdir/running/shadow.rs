@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use rustix::io::Errno;
 use wholly_host::HostFile;
 
 use super::{Joined, Running};
@@ -160,13 +159,9 @@ impl Running {
         let store = self.store.clone();
         let length = piece.len() as u64;
         let Some(Room { first, file, from }) = self.room_in_shadow(i, offset, length)? else { return Ok(false) };
-        let write = || file.write_at(site::SHADOW_WRITE, from, piece);
-        let written = match write() {
-            Err(error) if matches!(error.errno, Errno::NOSPC | Errno::DQUOT) && store.clean_up_staged() => write(),
-            written => written,
-        };
+        let failed = |error| host_error(error, &self.seat().files[i].inner.path);
         // Nothing speaks of what a failed write may have left.
-        written.map_err(|error| host_error(error, &self.seat().files[i].inner.path))?;
+        store.with_space(|| file.write_at(site::SHADOW_WRITE, from, piece).map_err(failed))?;
         let shadows = self.shadows.as_mut().expect("there is room in one");
         shadows.bytes += length;
         shadows.end = from + length;

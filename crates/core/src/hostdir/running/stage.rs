@@ -16,7 +16,6 @@
 
 use std::sync::Arc;
 
-use rustix::io::Errno;
 use wholly_host::{Fallocate, HostFile, Stat};
 
 use super::space::OWN;
@@ -93,15 +92,11 @@ impl Running {
     pub(super) fn write_staged(&mut self, i: usize, offset: u64, data: &[u8]) -> Result<()> {
         let home = self.stage(i)?;
         let size = self.seat().files[i].size;
-        let write = || home.write_at(site::STAGE_WRITE, offset, data);
-        let written = write();
-        let is_full = |error: &wholly_media::Error| matches!(error.errno, Errno::NOSPC | Errno::DQUOT);
-        let again = written.as_ref().err().is_some_and(is_full) && self.store.clean_up_staged();
-        if let Err(error) = if again { write() } else { written } {
+        let write = || home.write_at(site::STAGE_WRITE, offset, data).map_err(|error| self.staging_failed(i, error));
+        if let Err(error) = self.store.with_space(write) {
             // Behind the end nothing of what failed may stay, where the file may grow over it; within it nobody knows
             // what is there.
             let is_undone = offset >= size && home.set_len(site::STAGE_SIZE, size).is_ok();
-            let error = self.staging_failed(i, error);
             return Err(if is_undone { error } else { self.break_off(error) });
         }
         self.is_changed(i, size.max(offset + data.len() as u64));
@@ -195,10 +190,8 @@ impl Running {
     /// The host file of a file that is staged from now on, and stays open while not many others are.
     fn stage(&mut self, i: usize) -> Result<Arc<dyn HostFile>> {
         if self.seat().files[i].staged.is_none() {
-            match self.move_to_stage(i) {
-                Err(Error::NoSpace(_)) if self.store.clean_up_staged() => self.move_to_stage(i)?,
-                moved => moved?,
-            }
+            let store = self.store.clone();
+            store.with_space(|| self.move_to_stage(i))?;
         }
         let home = self.staged_home(i)?;
         let seat = self.seat_mut();
@@ -384,7 +377,7 @@ impl StoreInner {
     }
 
     /// Takes home what there is, where groups have staged files: some may have no name by now. Whether there were any.
-    pub(super) fn clean_up_staged(&self) -> bool {
+    pub(in crate::hostdir) fn clean_up_staged(&self) -> bool {
         self.checkpointer.has_staged() && self.checkpoint().is_ok()
     }
 }

@@ -64,7 +64,7 @@ impl Running {
     /// Why it was refused: nothing has changed. [`Error::Poisoned`] where it could not be undone either: the next open
     /// does that.
     pub(super) fn commit_at_once(&mut self) -> Result<()> {
-        match self.write_undo()? {
+        match self.write_undo_with_space()? {
             Some(lost) => self.commit_provisionally(&lost, false),
             None => {
                 self.commit_to_log()?;
@@ -76,7 +76,7 @@ impl Running {
     /// The same for the part of a joint commit that is the prepared group `id`. When this returns it is in the
     /// directory, and waits for the decision: for [`StoreInner::finish_joint`] or [`StoreInner::take_back`].
     pub(in crate::hostdir) fn commit_prepared_at_once(&mut self, id: u64) -> Result<()> {
-        let lost = self.write_undo()?.expect("what was prepared changes something");
+        let lost = self.write_undo_with_space()?.expect("what was prepared changes something");
         let (store, own) = (self.store.clone(), self.id);
         self.is_applied(id).or_else(|error| store.remove_undo(own).and(Err(error)))?;
         self.commit_provisionally(&lost, true)
@@ -92,7 +92,7 @@ impl Running {
         let done = match committed {
             Err(error @ Error::Poisoned(_)) => Err(error),
             Err(error) => store.remove_undo(id).and(Err(error)),
-            Ok(()) => match store.checkpoint() {
+            Ok(()) => match store.with_space_of_undo(|| store.checkpoint()) {
                 Ok(_) => Ok(()),
                 Err(error @ Error::Poisoned(_)) => Err(error),
                 Err(error) => Err(store.take_back(id, error)),
@@ -103,6 +103,11 @@ impl Running {
             store.names.with(|state| state.kept = Ids::default());
         }
         done
+    }
+
+    /// The same once more where there is no space, as long as there is older undo to drop.
+    fn write_undo_with_space(&mut self) -> Result<Option<Ids>> {
+        self.store.clone().with_space_of_undo(|| self.write_undo())
     }
 
     /// Writes the group's undo, a part at a time. It survives when this returns. Gives what the group takes all names
