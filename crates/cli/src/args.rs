@@ -479,9 +479,8 @@ file in it; the rest stays parked.
 
 If something has changed meanwhile, one side can win there. --ours: what the directory has now stays; the rest of the \
 group is applied, and the group is gone. --theirs: what was parked wins, and replaces what the directory has now. \
-`wholly undo` brings that back. What the group does not hold is refused, with nothing changed: a file of which it has \
-a part only, if the file's length has changed or it is gone; anything in a directory that is gone; the name of a \
-directory that is not empty.
+`wholly undo` brings that back. Refused, with nothing changed, are: a file that is gone; one of which the group has a \
+part only, if its length has changed; anything in a directory that is gone; the name of a directory that is not empty.
 
 Exit code: 0: applied; 4: damaged; 8: in use, no store, no such group; 120: the write of the commit failed, run \
 `wholly recover` for the outcome; 123: something has changed meanwhile, the group stays parked; 124: committed, but \

@@ -87,8 +87,8 @@ const CASES: &[Case] = &[
         name: "a file that is rewritten is gone",
         group: |group| rewrite(group, "d/b", b"theirs"),
         others: |dir| fs::remove_file(dir.join("d/b")).unwrap(),
-        then: &[("d/b", "theirs")],
-        refused: &[],
+        then: &[],
+        refused: &["d/b: it is gone"],
     },
     Case {
         name: "a file that is rewritten is a link by now",
@@ -97,8 +97,8 @@ const CASES: &[Case] = &[
             fs::remove_file(dir.join("a")).unwrap();
             symlink("d/b", dir.join("a")).unwrap();
         },
-        then: &[("a", "theirs"), ("d/b", "inner text")],
-        refused: &[],
+        then: &[],
+        refused: &["a: it is gone"],
     },
     Case {
         name: "a file that is replaced was changed, replaced, or is gone",

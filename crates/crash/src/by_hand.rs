@@ -364,8 +364,8 @@ pub(crate) const PARKED: &[(&str, &str, &str)] = &[
     ),
     (
         "over-what-is-gone",
-        "a parked group writes all of a file, replaces one, and removes one; all are gone, and one has another kind",
-        "bare,create-foo+fill-foo+create-bar,home,park.fill-foo+create-baz+append-baz+rename-baz-A/foo+unlink-bar,unlink-foo+\
+        "a parked group writes all of a file, replaces one, and removes one; these two are gone, and one has another kind",
+        "bare,create-foo+fill-foo+create-bar,home,park.fill-foo+create-baz+append-baz+rename-baz-A/foo+unlink-bar,\
          unlink-A/foo+mkdir-A/foo+unlink-bar,clash.1,theirs.1,kill,write-foo,home",
     ),
     (

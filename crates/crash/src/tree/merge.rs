@@ -66,18 +66,10 @@ impl State {
                 }
                 (Kind::File(content), Some(Kind::File(before))) if content != before => {
                     let now = self.objects.get(number);
-                    if !is_over && now.is_none_or(|object| object.kind != Kind::File(before.clone())) {
+                    if now.is_none_or(|object| object.kind != Kind::File(before.clone()) && !is_over) {
                         return Err("both have changed the bytes of a file, or one has removed it".into());
                     }
-                    match theirs.paths().into_iter().find(|(_, of)| of == number) {
-                        // It is made again where it was; who has the old one open keeps that.
-                        Some((path, _)) if is_over && self.names_of(*number) == 0 => {
-                            let again = self.add(Object::file(content.clone(), object.mode));
-                            let (dir, name) = self.parent(&path).map_err(|_| "its directory is gone")?;
-                            self.change(dir, name, Some(again));
-                        }
-                        _ => self.set_content(*number, content.clone()),
-                    }
+                    self.set_content(*number, content.clone());
                 }
                 _ => {}
             }

@@ -130,9 +130,9 @@ impl Store {
     ///
     /// Names that the group sets or removes are replaced, whatever has them by now, except a directory that is not
     /// empty. Attributes that it sets are set. Objects that are gone are those of the same kind that have their places;
-    /// new directories of the group are those that are there. A file of which the group holds all bytes gets them, and
-    /// is made again if it is gone. Of another file the group's bytes are written if its length is as it was, or if
-    /// something was appended only, which is then gone.
+    /// new directories of the group are those that are there. A file of which the group holds all bytes gets them. Of
+    /// another file the group's bytes are written if its length is as it was, or if something was appended only, which
+    /// is then gone.
     ///
     /// With `keep` the undo of this is kept, as by [`Group::keep_undo`], so that [`undo`](Self::undo) brings back what
     /// was replaced; if the store is opened with [`at_once`](crate::Options::at_once).

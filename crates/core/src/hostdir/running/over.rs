@@ -19,8 +19,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use wholly_host::Stat;
-
 use super::apply::{Applying, content_changed};
 use super::names::At;
 use super::{Inner, Running};
@@ -28,7 +26,6 @@ use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::names::{Found, Kind, Name, ROOT, xattr_checksum};
 use crate::hostdir::parked::{Base, Content, Finder, Known, LARGEST_SUM, Mismatch, Settled, Summary};
-use crate::hostdir::records::Birth;
 use crate::rules::PERMISSIONS;
 use crate::sync::Ordering;
 
@@ -214,23 +211,11 @@ impl Amending<'_> {
 
     fn amend_contents(&mut self) -> Result<()> {
         let summary = self.applying.summary;
-        let mut made = Vec::new();
         for (&id, content) in &summary.contents {
-            let (Some(then), None) = (summary.settled(id), self.now(id)) else { continue };
-            let is_moved = summary.moved().get(&id).is_some_and(|moves| !moves.gained.is_empty());
-            if !is_whole(content) {
-                self.applying.wrong(self.applying.path(id), "it is gone, and the group holds a part of it only");
-                continue;
-            }
-            let Stat { mode, uid, gid, mtime_ns, .. } = then.stat;
-            let birth =
-                Birth { mode, uid, gid, rdev: 0, btime_ns: 0, atime_ns: mtime_ns, mtime_ns, target: Vec::new() };
-            self.amended.objects.insert(id, Known::Born(Arc::new(birth)));
-            self.amended.contents.entry(id).and_modify(|content| content.limit = 0);
-            made.extend((!is_moved).then(|| (then.place.clone(), id)));
-        }
-        for (place, id) in made {
-            self.amend_name(&place, 0, id)?;
+            let (Some(_), None) = (summary.settled(id), self.now(id)) else { continue };
+            let what =
+                if is_whole(content) { "it is gone" } else { "it is gone, and the group holds a part of it only" };
+            self.applying.wrong(self.applying.path(id), what);
         }
         for &id in summary.objects.keys() {
             self.amend_base(id)?;
