@@ -279,7 +279,7 @@ const CASES: &[Case] = &[
             fs::write(dir.join("a/mine"), "mine").unwrap();
         },
         then: &[],
-        refused: &["a: a directory that is not empty has its name", "x: a directory that is not empty has its name"],
+        refused: &["a: it is gone", "x: a directory that is not empty has its name"],
     },
     Case {
         name: "something was put into a directory that is removed",
