@@ -26,7 +26,7 @@ struct Applied {
     undo: Option<String>,
 }
 
-/// Who wins where others have changed something meanwhile.
+/// Whose version stays of what others have changed meanwhile.
 #[derive(Serialize, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 enum Side {

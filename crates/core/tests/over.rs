@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{Dir, quiet};
-use wholly::{Error, Group, KeepUndo, Options, Rename, Store};
+use wholly::{Error, Group, KeepUndo, Options, ParkedId, Rename, Store};
 use wholly_host::{HostMedium, HostOptions};
 
 /// What there is at each path: permission bits, and content or target.
@@ -101,9 +101,9 @@ const CASES: &[Case] = &[
         refused: &["a: it is gone"],
     },
     Case {
-        name: "a file that is replaced was changed, replaced, or is gone",
+        name: "a file that is replaced was changed, or replaced",
         group: |group| {
-            for path in ["a", "d/b", "f"] {
+            for path in ["a", "d/b"] {
                 new_file(group, "new", path.as_bytes());
                 group.rename("new", path, Rename::Replace).unwrap();
             }
@@ -111,10 +111,19 @@ const CASES: &[Case] = &[
         others: |dir| {
             fs::write(dir.join("a"), "changed").unwrap();
             replace(&dir.join("d/b"), "another one");
-            fs::remove_file(dir.join("f")).unwrap();
         },
-        then: &[("a", "a"), ("d/b", "d/b"), ("f", "f"), ("new", "-")],
+        then: &[("a", "a"), ("d/b", "d/b"), ("new", "-")],
         refused: &[],
+    },
+    Case {
+        name: "a file that is replaced is gone",
+        group: |group| {
+            new_file(group, "new", b"theirs");
+            group.rename("new", "f", Rename::Replace).unwrap();
+        },
+        others: |dir| fs::remove_file(dir.join("f")).unwrap(),
+        then: &[],
+        refused: &["f: it is gone"],
     },
     Case {
         name: "a file that is removed was changed, replaced, or is gone",
@@ -257,11 +266,7 @@ const CASES: &[Case] = &[
             fs::remove_file(dir.join("f")).unwrap();
         },
         then: &[],
-        refused: &[
-            "a: it is gone, and the group holds a part of it only",
-            "d/x: its directory is gone",
-            "f: it is gone",
-        ],
+        refused: &["a: it is gone", "d/x: its directory is gone", "f: it is gone"],
     },
     Case {
         name: "directories with something in them are in the way",
@@ -392,16 +397,22 @@ fn check(case: &Case, dir: &Path, medium: HostMedium, at_once: bool) {
     store.close().unwrap();
 }
 
-/// With paths what is there wins, and the rest waits for its own decision.
+/// A parked group that rewrites two files; others have changed one of them.
+fn two_rewritten(dir: &Path, medium: HostMedium) -> (Store, ParkedId) {
+    let store = open(dir, medium, true);
+    let mut group = store.begin();
+    rewrite(&mut group, "a", b"theirs");
+    rewrite(&mut group, "f", b"theirs");
+    let id = group.park("", None).unwrap();
+    fs::write(dir.join("a"), "mine, changed").unwrap();
+    (store, id)
+}
+
+/// With paths what was parked wins there; the rest waits for its own decision.
 #[test]
 fn a_part_is_applied_over_what_is_there() {
     for (dir, medium) in stores("over-part") {
-        let store = open(&dir, medium, true);
-        let mut group = store.begin();
-        rewrite(&mut group, "a", b"theirs");
-        rewrite(&mut group, "f", b"theirs");
-        let id = group.park("", None).unwrap();
-        fs::write(dir.join("a"), "mine, changed").unwrap();
+        let (store, id) = two_rewritten(&dir, medium);
         fs::write(dir.join("f"), "mine, changed").unwrap();
         let (is_left, replaced) = store.apply_over(id, &["a"], None).unwrap();
         assert!(is_left && replaced.len() == 1 && replaced[0].path == Path::new("a"), "{replaced:?}");
@@ -414,16 +425,11 @@ fn a_part_is_applied_over_what_is_there() {
     }
 }
 
-/// The other way round: what others have changed stays, and so does what the group holds besides go.
+/// The other way round: what others have changed stays, and the rest of the group is applied.
 #[test]
 fn what_is_free_is_applied_and_what_others_have_stays() {
     for (dir, medium) in stores("over-free") {
-        let store = open(&dir, medium, true);
-        let mut group = store.begin();
-        rewrite(&mut group, "a", b"theirs");
-        rewrite(&mut group, "f", b"theirs");
-        let id = group.park("", None).unwrap();
-        fs::write(dir.join("a"), "mine, changed").unwrap();
+        let (store, id) = two_rewritten(&dir, medium);
         let left_out = store.apply_free(id).unwrap();
         assert!(left_out.len() == 1 && left_out[0].path == Path::new("a"), "{left_out:?}");
         assert_eq!(fs::read(dir.join("a")).unwrap(), b"mine, changed");

@@ -32,7 +32,7 @@ fn options() -> VolumeOptions {
     VolumeOptions { engine: EngineKind::PageCacheWal, medium: Medium::Disk, ..VolumeOptions::default() }
 }
 
-/// Bytes of which each write gets others than the write before it, aligned for direct calls.
+/// Bytes to write, aligned for direct calls. Each write gets others than the one before.
 struct Bytes(Vec<u8>, usize);
 
 impl Bytes {

@@ -109,7 +109,7 @@ impl Object {
         Ok(())
     }
 
-    /// The same, whoever else has changed some.
+    /// The same; what somebody else has changed meanwhile is overridden.
     pub(super) fn take_attributes(&mut self, before: &Object, after: &Object) {
         if after.sets(before) {
             let Object { kind: _, mode, owner, atime, mtime: _, xattrs, exact: _ } = after.clone();

@@ -107,7 +107,7 @@ impl Lanes {
         Ok(Cursor { lane, half, entries })
     }
 
-    /// The lanes below this one are all that any group has had before it was committed of which the caller knows.
+    /// Lanes from this one on have had no group whose commit the caller knows of.
     pub fn used(&self) -> u32 {
         self.used.load(Ordering::Relaxed)
     }

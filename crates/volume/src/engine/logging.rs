@@ -18,7 +18,7 @@ const FEW: u64 = 64;
 
 pub static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
-/// A home of which so many bytes change is moved, by engines that move some (MinL2R, section 4.2): half of a block.
+/// From so many changed bytes on a block is moved, by engines that move blocks: half of one (MinL2R, section 4.2).
 pub const MOVE_FROM: usize = BLOCK / 2;
 
 /// Blocks, at most, to which so many bytes are moved that are written over others.

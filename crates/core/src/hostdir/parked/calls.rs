@@ -128,11 +128,13 @@ impl Store {
     /// Commits a parked group over what others have changed meanwhile: what the group says wins. With paths it does so
     /// with a [part](Self::apply_part). Gives whether a part stays parked, and what was in the way.
     ///
-    /// Names that the group sets or removes are replaced, whatever has them by now, except a directory that is not
-    /// empty. Attributes that it sets are set. Objects that are gone are those of the same kind that have their places;
-    /// new directories of the group are those that are there. A file of which the group holds all bytes gets them. Of
-    /// another file the group's bytes are written if its length is as it was, or if something was appended only, which
-    /// is then gone.
+    /// - Names: whatever has one by now is replaced, except a directory that is not empty.
+    /// - Attributes that the group sets are set.
+    /// - A file of which the group holds all bytes gets them. Another one gets the group's bytes if its length is as it
+    ///   was, or if others have only appended to it; what they have appended is gone then.
+    /// - What was replaced since by something of the same kind: that gets the changes. So does a directory that the
+    ///   group makes, if there is one of that name by now.
+    /// - A file that is gone is refused.
     ///
     /// With `keep` the undo of this is kept, as by [`Group::keep_undo`], so that [`undo`](Self::undo) brings back what
     /// was replaced; if the store is opened with [`at_once`](crate::Options::at_once).

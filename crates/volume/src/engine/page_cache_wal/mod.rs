@@ -94,8 +94,8 @@
 //!     it has written home before anybody relies on it.
 //!
 //! Not covered: a record that was never read again and rots is found by the next recovery only, and then as damage, or,
-//! if it is the last one, as a group that was not committed. Recovery looks for later records in all of the ring: where
-//! the next one stands a damaged head does not tell.
+//! if it is the last one, as a group that was not committed. Recovery looks for later records in all of the ring: a
+//! damaged head does not tell where the next one stands.
 //!
 //! | file | idea |
 //! |---|---|
@@ -767,8 +767,8 @@ mod tests {
         assert_eq!((home[0], engine.pages.dirty(), engine.log.used()), (2, 0, 0));
     }
 
-    /// Of three records, each byte of the heads and of the images is damaged in turn: only where that was the last
-    /// record, it seems not to be there.
+    /// Of three records, bytes of the heads and of the images are damaged in turn. Damage is found, but for that of the
+    /// last record, which seems not to be there.
     #[test]
     fn damage_of_records_before_the_last_is_found() {
         let world = world(Vec::new(), BLOCKS);

@@ -93,8 +93,8 @@ fn record_at(region: &dyn Region, ring: &Ring, seed: LogSeed, at: u64) -> Result
     Ok(decode_head(seed, ring.block(at), &bytes).filter(is_whole))
 }
 
-/// That no record comes after the one that is not there, or is torn: it would say that this was there, and whole. Where
-/// it stands the head of this one knew.
+/// That no record comes after the one that is not there, or is torn: it would prove that this one was there, and whole.
+/// It may stand anywhere: only the head of this one knew where.
 ///
 /// # Errors
 /// If the log is damaged; the medium's.
