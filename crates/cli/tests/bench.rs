@@ -62,11 +62,11 @@ fn mounts_are_measured() {
     }
 }
 
-/// Five cases are in process or about opening, on one medium.
+/// Five cases are in process or about opening, on persistent memory; two are of durable writes, on a disk.
 #[test]
 fn volumes_are_measured() {
     if may_mount() {
-        let systems = ["raw", "tmpfs", "passthrough", "volume", "clean", "crashed"];
-        tiny("volume", 5 * 2 + 5 * 2 * 2, &systems);
+        let systems = ["raw", "raw_16k", "tmpfs", "passthrough", "ext4_journal", "volume", "clean", "crashed"];
+        tiny("volume", 5 * 2 + 5 * 2 * 2 + 3 + 2, &systems);
     }
 }
