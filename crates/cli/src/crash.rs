@@ -201,7 +201,8 @@ fn tasks_on_volume(args: &CrashArgs, engine: EngineKind) -> Result<Vec<Task>, Fa
     let (limits, of_many) = match args.effort {
         Effort::Hunt => (Limits::hunt(), Limits::sweep()),
         Effort::Quick => (Limits::quick(), Limits::glance()),
-        Effort::Thorough => (Limits::thorough(), Limits::hunt()),
+        // Draws inside of recoveries find the most states for their time. Of so many, fewer live on.
+        Effort::Thorough => (Limits::thorough(), Limits { nested_samples: 12, go_on_one_in: 8, ..Limits::hunt() }),
     };
     let asked = args.workloads.iter().map(|name| &**name);
     let names: Vec<&str> = if args.workloads.is_empty() { ON_VOLUME.to_vec() } else { asked.collect() };

@@ -372,7 +372,11 @@ impl Worker<'_> {
         image: &Image,
     ) -> ControlFlow<()> {
         let whole = matches!(choice.pick, Pick::All | Pick::None | Pick::Kill);
-        let hash = mix(image.hash() ^ case.owes ^ prepared.rules);
+        // What is lived inside of a recovery is not crashed again. So what a dead process had pending is as good as
+        // durable there, unless the next one can tell.
+        let is_last = case.depth > 0 && !case.job.setting.sim.shows_what_is_durable();
+        let image_hash = if is_last { image.hash_as_seen() } else { image.hash() };
+        let hash = mix(image_hash ^ case.owes ^ prepared.rules);
         // Whatever comes first, the same is done: more is done to some, and less inside of recoveries.
         if !self.seen.image(hash ^ mix(u64::from(case.depth > 0) * 2 + u64::from(whole))) {
             self.outcome.duplicates += 1;

@@ -163,6 +163,11 @@ impl SimConfig {
         SimConfig { log: Medium::DISK, home: Medium::DISK, ..Self::default() }
     }
 
+    /// Whether a process can read what is durable rather than what it sees: around the page cache of a disk.
+    pub fn shows_what_is_durable(&self) -> bool {
+        !(self.log.is_pmem() && self.home.is_pmem())
+    }
+
     pub(super) fn log_guarantees(&self) -> Guarantees {
         guarantees(self.log, "log", None)
     }

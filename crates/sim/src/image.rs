@@ -71,6 +71,11 @@ impl Image {
         self.state.hash().wrapping_add(pending)
     }
 
+    /// The same hash of what the next process sees, whether or not it is durable.
+    pub fn hash_as_seen(&self) -> u64 {
+        if self.pending.is_none() { self.state.hash() } else { self.seen().hash() }
+    }
+
     /// Whether some of it may still be lost, because the process died and the power has not failed yet.
     pub fn is_pending(&self) -> bool {
         self.pending.is_some()

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 pub(super) const PAGE: usize = 4096;
 
 /// Pages in one node of an object's page table.
-const CHUNK: usize = 64;
+const CHUNK: usize = 16;
 
 /// Index of an object: the log, a directory or a file. No two objects of a world ever have the same.
 pub(super) type ObjId = u32;

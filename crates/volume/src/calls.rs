@@ -45,10 +45,12 @@ impl std::fmt::Debug for VolumeFile {
     }
 }
 
-/// The user of the calling process, in no group.
+/// The user of the calling process, in no group. Of the superuser no call asks for further groups.
 fn me() -> Context {
-    let groups = getgroups().unwrap_or_default().iter().map(|group| group.as_raw()).collect();
-    Context { groups, umask: Mode::empty(), ..Context::of(geteuid().as_raw(), getegid().as_raw()) }
+    let user = geteuid();
+    let groups = if user.is_root() { Vec::new() } else { getgroups().unwrap_or_default() };
+    let groups = groups.iter().map(|group| group.as_raw()).collect();
+    Context { groups, umask: Mode::empty(), ..Context::of(user.as_raw(), getegid().as_raw()) }
 }
 
 fn named(path: &[u8], errno: Errno) -> Error {
