@@ -13,7 +13,16 @@ use wholly_crash::volume::{setting_for, several};
 use wholly_volume::EngineKind;
 
 /// Engines, and the worlds in which each of their sites is broken.
-const HUNTS: &[(EngineKind, &str)] = &[(EngineKind::FineGrainedWal, "pmem"), (EngineKind::FineGrainedWal, "pmem-x86")];
+const HUNTS: &[(EngineKind, &str)] = &[
+    (EngineKind::FineGrainedWal, "pmem"),
+    (EngineKind::FineGrainedWal, "pmem-x86"),
+    (EngineKind::HybridLog, "pmem"),
+    (EngineKind::HybridLog, "pmem-x86"),
+    (EngineKind::Undo, "pmem"),
+    (EngineKind::ShortcutJfs, "pmem"),
+    (EngineKind::Shadow, "pmem"),
+    (EngineKind::PageCacheWal, "disk"),
+];
 
 /// Which piece, of how many.
 fn piece() -> (usize, usize) {

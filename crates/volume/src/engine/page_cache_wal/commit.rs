@@ -180,21 +180,23 @@ impl PageCacheWal {
         let head = head_blocks((images.len() + void.len()) as u64);
         let blocks = head + images.len() as u64;
         let at = self.place(blocks)?;
-        let mut bytes = AlignedBuf::zeroed(blocks as usize * BLOCK);
-        let seed = self.log.seed();
-        let mut entries = Vec::new();
-        let places = bytes[head as usize * BLOCK..].chunks_exact_mut(BLOCK).zip(head..);
-        for ((home, image), (to, i)) in images.iter().zip(places) {
-            to.copy_from_slice(&image[..]);
-            let (home, at) = (Lba(*home), self.log.ring.block(at + i));
-            entries.push(Entry::Image { home, at, sum: image_sum(seed, home, &image[..]) });
-        }
-        let sequence = self.store_head(entries, void, (at, blocks), &mut bytes);
-        if self.mistake == Some(Mistake::HomeBeforeLog) {
-            self.publish_home(&images, sequence)?;
-        }
-        self.region.write_through(COMMIT, self.log.ring.block(at).byte(), &bytes)?;
-        drop(bytes);
+        let write = |bytes: &mut [u8]| -> Result<u64> {
+            let (to_head, to_images) = bytes.split_at_mut(head as usize * BLOCK);
+            to_head.fill(0);
+            let (seed, mut entries) = (self.log.seed(), Vec::new());
+            for ((home, image), (to, i)) in images.iter().zip(to_images.chunks_exact_mut(BLOCK).zip(head..)) {
+                to.copy_from_slice(&image[..]);
+                let (home, at) = (Lba(*home), self.log.ring.block(at + i));
+                entries.push(Entry::Image { home, at, sum: image_sum(seed, home, &image[..]) });
+            }
+            let sequence = self.store_head(entries, void, (at, blocks), bytes);
+            if self.mistake == Some(Mistake::HomeBeforeLog) {
+                self.publish_home(&images, sequence)?;
+            }
+            self.region.write_through(COMMIT, self.log.ring.block(at).byte(), bytes)?;
+            Ok(sequence)
+        };
+        let sequence = self.record.with(blocks as usize * BLOCK, write)?;
         let homes: Vec<u64> = images.keys().copied().collect();
         images.into_iter().for_each(|(block, image)| self.pages.publish(block, image, sequence));
         self.log.append(at, blocks, homes.into_iter());

@@ -133,7 +133,7 @@ use crate::format::superblock::copies;
 use crate::format::{BLOCK, Lba, Run, Seed};
 use commit::Queue;
 use log::Log;
-use pages::{Bytes, Pages};
+use pages::{Bytes, Pages, Spare};
 
 use super::kind::{Description, Left, Opening};
 
@@ -244,6 +244,8 @@ pub struct PageCacheWal {
     volume: Seed,
     groups: AtomicU64,
     queue: Mutex<Queue>,
+    /// The record that is being written.
+    record: Spare,
     /// A leader has finished.
     turn: Condvar,
     /// Held while dirty pages are written back.
@@ -276,6 +278,7 @@ impl PageCacheWal {
             volume,
             groups: AtomicU64::new(1),
             queue: Mutex::default(),
+            record: Spare::default(),
             turn: Condvar::new(),
             writing_back: Mutex::default(),
             failed: AtomicBool::new(false),

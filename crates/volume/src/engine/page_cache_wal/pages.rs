@@ -90,6 +90,23 @@ pub struct Pages {
     dirty: AtomicU64,
     /// Blocks with copies of the superblock.
     roots: [Lba; 3],
+    /// What pages are copied to while they are written.
+    spare: Spare,
+}
+
+/// A buffer for who writes next: memory that is new is slow.
+#[derive(Default)]
+pub struct Spare(Mutex<Option<AlignedBuf>>);
+
+impl Spare {
+    /// Gives `work` at least so many bytes, whatever they are.
+    pub fn with<T>(&self, len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
+        let spare = self.0.lock().unwrap().take().filter(|spare| spare.len() >= len);
+        let mut bytes = spare.unwrap_or_else(|| AlignedBuf::zeroed(len));
+        let done = work(&mut bytes[..len]);
+        *self.0.lock().unwrap() = Some(bytes);
+        done
+    }
 }
 
 /// What became of a page that is to be written.
@@ -106,7 +123,7 @@ impl Pages {
         let shards = (pages / FEWEST).clamp(1, SHARDS);
         let most = (pages / shards).max(FEWEST);
         let shards = (0..shards).map(|_| Shard::default()).collect();
-        Pages { region, shards, most, dirty: AtomicU64::new(0), roots }
+        Pages { region, shards, most, dirty: AtomicU64::new(0), roots, spare: Spare::default() }
     }
 
     /// How many pages there may be.
@@ -309,11 +326,21 @@ impl Pages {
     }
 
     fn write_selected(&self, site: Site, blocks: &[u64], select: impl Fn(&Page) -> bool) -> Result<()> {
-        let mut bytes = AlignedBuf::zeroed(blocks.len().min(AT_ONCE) * BLOCK);
+        self.spare.with(blocks.len().min(AT_ONCE) * BLOCK, |bytes| self.write_selected_by(site, blocks, select, bytes))
+    }
+
+    /// By a copy in `bytes`.
+    fn write_selected_by(
+        &self,
+        site: Site,
+        blocks: &[u64],
+        select: impl Fn(&Page) -> bool,
+        bytes: &mut [u8],
+    ) -> Result<()> {
         let mut run: Vec<(u64, u64)> = Vec::new();
         for &block in blocks {
             if run.last().is_some_and(|(last, _)| last + 1 != block) || run.len() == AT_ONCE {
-                self.write_run(site, &mut run, &bytes)?;
+                self.write_run(site, &mut run, bytes)?;
             }
             loop {
                 let to = run.len() * BLOCK..(run.len() + 1) * BLOCK;
@@ -322,14 +349,14 @@ impl Pages {
                     Marked::Yes(version) => run.push((block, version)),
                     Marked::No => {}
                     Marked::Busy => {
-                        self.write_run(site, &mut run, &bytes)?;
+                        self.write_run(site, &mut run, bytes)?;
                         continue;
                     }
                 }
                 break;
             }
         }
-        self.write_run(site, &mut run, &bytes)
+        self.write_run(site, &mut run, bytes)
     }
 
     fn mark(&self, block: u64, select: &impl Fn(&Page) -> bool, to: &mut [u8], waits: bool) -> Marked {
