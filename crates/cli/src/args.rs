@@ -573,8 +573,7 @@ pub struct CrashArgs {
     /// Workloads: names, random-SEED, random-FROM..TO [default: all written by hand, and some on names]
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
-    /// What to explore: `store`, or `volume:ENGINE` with an engine that promises something (`fine_grained_wal`,
-    /// `hybrid_log`, `undo`, `shadow`, `page_cache_wal`, `shortcut_jfs`)
+    /// What to explore: `store`, or `volume:ENGINE` with an engine of `wholly mkfs` that promises something
     #[arg(long, value_name = "SUBJECT", default_value = "store", value_parser = parse_subject)]
     pub subject: SubjectArg,
     /// World: medium and host file system; repeatable [default: pmem and disk for a store; for a volume, the first two
@@ -587,7 +586,7 @@ pub struct CrashArgs {
     /// Explore only piece K of N
     #[arg(long, value_name = "K/N", value_parser = parse_piece, conflicts_with_all = ["list", "replay"])]
     pub piece: Option<Piece>,
-    /// List the workloads and worlds
+    /// List the workloads and worlds: of the subject, if it is a volume, else all
     #[arg(long)]
     pub list: bool,
     /// Rebuild the state that a violation names, and show what led to it
@@ -612,7 +611,10 @@ fn parse_subject(text: &str) -> Result<SubjectArg, String> {
     match text.strip_prefix("volume:").map(|name| engines.find(|engine| engine.name() == name)) {
         Some(Some(engine)) => Ok(SubjectArg::Volume(engine)),
         None if text == "store" => Ok(SubjectArg::Store),
-        _ => Err("a subject is store or volume:ENGINE, such as volume:hybrid_log".into()),
+        _ => {
+            let names: Vec<&str> = wholly_crash::volume::engines().map(EngineKind::name).collect();
+            Err(format!("a subject is store, or volume:ENGINE with one of {}", names.join(", ")))
+        }
     }
 }
 
@@ -835,8 +837,8 @@ pub struct MountArgs {
 
 const MKFS_EXAMPLES: &str = "\
 On persistent memory (a file in memory or on DAX) the engine is `hybrid_log`, on a disk `page_cache_wal`, unless another
-one is chosen. Every engine but `none` keeps each call wholly or not at all. `hybrid_log`, `fine_grained_wal`, `undo`,
-`shadow` and `shortcut_jfs` need persistent memory. `none` gives no consistency: after a crash, anything may be lost.
+one is chosen. Every engine but `none` keeps each call wholly or not at all; those two and no others take disks. `none`
+gives no consistency: after a crash, anything may be lost.
 
 Examples:
   wholly mkfs v.img --size 1G        in a file, which is made

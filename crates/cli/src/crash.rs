@@ -91,7 +91,7 @@ struct Crash {
 /// Explores, lists or replays.
 pub fn run(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
     if args.list {
-        return list(ui);
+        return list(args.subject, ui);
     }
     if args.html.is_some() && args.replay.is_none() {
         return Err(Failure::new("crash --html", "--html needs a state, which --replay names")
@@ -141,18 +141,28 @@ pub fn names(option: Option<&str>) -> Vec<(String, String)> {
     named.into_iter().map(|Named { name, about }| (name, about)).collect()
 }
 
-fn list(ui: &Ui) -> Result<Exit, Failure> {
+fn list(subject: SubjectArg, ui: &Ui) -> Result<Exit, Failure> {
     let named = |(name, about): (&str, &str)| Named { name: name.into(), about: about.into() };
     let on_volumes = volume::BY_HAND.iter().map(|(name, about, _)| named((name, about))).collect();
-    let listed = Listed { workloads: workloads(), workloads_on_volumes: on_volumes, worlds: worlds() };
+    let mut listed = Listed { workloads: workloads(), workloads_on_volumes: on_volumes, worlds: worlds() };
+    if let SubjectArg::Volume(engine) = subject {
+        listed.workloads.clear();
+        listed.worlds.retain(|world| volume::worlds(engine).contains(&&*world.name));
+    }
     ui.emit("crash", &listed, |listed| {
         let lines =
             |named: &[Named]| -> String { named.iter().map(|n| format!("  {:<18} {}\n", n.name, n.about)).collect() };
+        let of_stores = match listed.workloads.is_empty() {
+            true => String::new(),
+            false => format!(
+                "workloads (also random-SEED and names-SEED; ones, pairs and some-pairs of all calls on names; \
+                 parked, staged-pairs; and scripts):\n{}\n",
+                lines(&listed.workloads)
+            ),
+        };
         format!(
-            "workloads (also random-SEED and names-SEED; ones, pairs and some-pairs of all calls on names; parked, \
-             staged-pairs; and scripts):\n{}\nworkloads on volumes (also ones, pairs and some-pairs of all calls; and \
-             scripts):\n{}\nworlds (for volumes, those of media that the engine takes):\n{}",
-            lines(&listed.workloads),
+            "{of_stores}workloads on volumes (also ones, pairs and some-pairs of all calls; and scripts):\n{}\nworlds \
+             (for volumes, those of media that the engine takes):\n{}",
             lines(&listed.workloads_on_volumes),
             lines(&listed.worlds)
         )

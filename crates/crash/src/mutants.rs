@@ -123,7 +123,9 @@ type EquivalentOfVolume = (&'static [EngineKind], &'static str, &'static str, &'
 pub const EQUIVALENT_OF_VOLUMES: &[EquivalentOfVolume] = &[
     (&[], "volume.save", "drop-write", "", SAVED),
     (&[], "volume.save", "delay-write", "", SAVED),
-    (&[], "volume.inode.block", "delay-write", "pmem", MAKING),
+    (&[EngineKind::PageCacheWal], "volume.inode.block", "delay-write", "disk", MAKING),
+    (&[EngineKind::PageCacheWal], "volume.inode.born", "delay-write", "disk", MAKING),
+    (&[EngineKind::PageCacheWal], "volume.map.node", "delay-write", "disk", MAKING),
     (
         &[EngineKind::FineGrainedWal, EngineKind::ShortcutJfs, EngineKind::Undo],
         "volume.leaf",
@@ -133,14 +135,16 @@ pub const EQUIVALENT_OF_VOLUMES: &[EquivalentOfVolume] = &[
     ),
     (&[], "wal.recover", "delay-write", "", RECOVERED),
     (&[], "undo.recover", "delay-write", "", RECOVERED),
+    (&[], "pages.recover", "delay-write", "", RECOVERED),
     (&[], "undo.recover.fence", "drop-order", "", RECOVERED),
 ];
 
 const SAVED: &str = "the superblock has the checksum of the saved allocators; where they are not as it says, the next mount finds out from the maps \
                      what is free, as after a crash.";
 
-const MAKING: &str = "until two fences later, the volume is being made, and has no saved allocators: its first mount reads all inodes, and refuses \
-                      blocks that have others. Blocks by which the inode file grows later are fresh ones of a group: see the tests of `volume`.";
+const MAKING: &str = "calls store to the page cache, so only the making of a volume comes by. Until two fences later the volume is being made, and \
+                      has no saved allocators: its first mount reads all inodes, and refuses blocks that have others. What a process leaves that \
+                      dies meanwhile, the first fence of that mount makes durable: on a disk it covers what others have written.";
 
 const STRUCTURE: &str = "a change of structure is a group of its own, by one thread, which has two fences before its commit entry. In a directory that \
                          an explicit group has made, the name for which there was no room comes in the same call, and that has a fence of its own.";

@@ -38,36 +38,18 @@ fn run(region: Arc<dyn Region>, engine: EngineKind) {
 
 #[test]
 fn on_persistent_memory() {
-    run(Arc::new(PmemRegion::open(file(256 << 20), PmemOptions::default()).expect("a region")), EngineKind::None);
-}
-
-#[test]
-fn with_a_log() {
-    let region = PmemRegion::open(file(256 << 20), PmemOptions::default()).expect("a region");
-    run(Arc::new(region), EngineKind::FineGrainedWal);
-}
-
-#[test]
-fn with_pending_blocks() {
-    let region = PmemRegion::open(file(256 << 20), PmemOptions::default()).expect("a region");
-    run(Arc::new(region), EngineKind::HybridLog);
-}
-
-#[test]
-fn with_undo() {
-    let region = PmemRegion::open(file(256 << 20), PmemOptions::default()).expect("a region");
-    run(Arc::new(region), EngineKind::Undo);
-}
-
-#[test]
-fn with_shadows() {
-    let region = PmemRegion::open(file(256 << 20), PmemOptions::default()).expect("a region");
-    run(Arc::new(region), EngineKind::Shadow);
+    for engine in EngineKind::ALL {
+        println!("{}", engine.name());
+        run(Arc::new(PmemRegion::open(file(256 << 20), PmemOptions::default()).expect("a region")), *engine);
+    }
 }
 
 #[test]
 fn on_a_disk() {
-    run(Arc::new(DiskRegion::open(file(256 << 20), "disk").expect("a region")), EngineKind::None);
+    for engine in EngineKind::ALL.iter().filter(|engine| engine.takes_disks()) {
+        println!("{}", engine.name());
+        run(Arc::new(DiskRegion::open(file(256 << 20), "disk").expect("a region")), *engine);
+    }
 }
 
 fn on_pmem(engine: EngineKind) -> Arc<dyn Region> {
@@ -78,8 +60,9 @@ fn on_pmem(engine: EngineKind) -> Arc<dyn Region> {
 }
 
 /// Those that have groups.
-const ENGINES: [EngineKind; 4] =
-    [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo, EngineKind::ShortcutJfs];
+fn engines() -> impl Iterator<Item = EngineKind> {
+    EngineKind::ALL.iter().copied().filter(|engine| engine.promises_groups())
+}
 
 fn expect_sound(region: &dyn Region) {
     let checked = Volume::check_region(region).expect("check it");
@@ -90,7 +73,7 @@ fn expect_sound(region: &dyn Region) {
 /// leaves in use are room for inodes and for names in the root directory: the next group has it.
 #[test]
 fn in_one_group() {
-    for engine in ENGINES {
+    for engine in engines() {
         let region = on_pmem(engine);
         let volume = Volume::open_region(region.clone(), &VolumeOptions::default()).expect("open it");
         let vfs = VolumeVfs::new(&volume);
@@ -135,7 +118,7 @@ fn in_one_group() {
 
 /// Calls outside of explicit groups, grouped by a policy.
 fn by_policy(policy: Policy) {
-    for engine in ENGINES {
+    for engine in engines() {
         let region = on_pmem(engine);
         let volume = Volume::open_region(region.clone(), &VolumeOptions::default()).expect("open it");
         let vfs = PolicyVfs::new(&volume, policy).expect("it has groups");

@@ -28,7 +28,8 @@ pub struct Description {
     pub takes_disks: bool,
     /// Its log on a new volume, given where it begins and how many blocks the volume has.
     pub log: Option<fn(Lba, u64) -> LogArea>,
-    /// Whether that is zeros on a new volume.
+    /// Whether that is zeros on a new volume. Entries prove themselves and need none; writing to space that a disk has
+    /// only allocated is slow.
     pub zeroes_log: bool,
     /// Whether a new volume has a table of heads.
     pub has_heads: bool,

@@ -23,7 +23,10 @@
 //! 6. Data of a block goes to its home, or elsewhere if the engine says so: then the core records the new pointer. The
 //!    engine decides for as many blocks at a time as go the same way; the core goes on with the rest.
 //! 7. The core tells at the begin how much a group is going to log ([`Logged`]), so that the blocks for that are
-//!    reserved like all others ([`Engine::log_blocks`]).
+//!    reserved like all others ([`Engine::log_blocks`]). An explicit group is asked about at each call, with its draft
+//!    as it is *before* the call: then it has the blocks of the call, [`Engine::blocks_for_call`] and
+//!    [`Engine::blocks_for_commit`] together. After the call, `blocks_for_commit` of the draft must find enough in what
+//!    the call has left; so `blocks_for_call` covers what the call adds to the draft.
 //! 8. The core keeps others from what a group changes, by its locks, until [`Engine::commit`] has returned: no two
 //!    running groups change the same line.
 //! 9. Calls of an explicit group may come from several threads, one at a time: each ends by [`Engine::end_call`]. What
@@ -327,7 +330,8 @@ pub struct Part<'p> {
 /// How much a group logs at most, besides the few entries of inodes and names that each may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Logged {
-    /// Pointers of maps that change.
+    /// Pointers of maps that change, as far as the core knows: where it expects content to stay in its blocks, those of
+    /// an engine that moves it are not among them. Such an engine adds a pointer for each block of `bytes`.
     pub pointers: u64,
     /// Bytes of data that are written over others.
     pub bytes: u64,

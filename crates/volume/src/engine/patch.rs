@@ -42,7 +42,7 @@ impl Patch {
         Patch { at, len, what: Bytes::Logged(from) }
     }
 
-    /// Zeros: a block of them at most.
+    /// Zeros.
     pub fn zeros(at: u64, len: u64) -> Patch {
         Patch { at, len, what: Bytes::Zeros }
     }
@@ -105,7 +105,10 @@ pub fn store(region: &dyn Region, sites: &Sites, patches: &[Patch]) -> Result<()
             Bytes::There => {}
             Bytes::Old(bytes) => region.write(sites.patch, patch.at, bytes)?,
             Bytes::Logged(from) => region.write_from(sites.patch, patch.at, region, *from, patch.len as usize)?,
-            Bytes::Zeros => region.write(sites.patch, patch.at, &ZEROS[..patch.len as usize])?,
+            Bytes::Zeros => (0..patch.len).step_by(BLOCK).try_for_each(|done| {
+                let len = (patch.len - done).min(BLOCK as u64) as usize;
+                region.write(sites.patch, patch.at + done, &ZEROS[..len])
+            })?,
         }
     }
     Ok(region.fence(sites.fence)?)

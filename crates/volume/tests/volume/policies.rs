@@ -16,7 +16,9 @@ use crate::place::{Place, is_long};
 /// The timer never ends a group here.
 const SHARED: Policy = Policy::Shared { interval: Duration::MAX };
 
-const ENGINES: [EngineKind; 3] = [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo];
+fn engines() -> impl Iterator<Item = EngineKind> {
+    EngineKind::ALL.iter().copied().filter(|engine| engine.promises_groups())
+}
 
 /// Writes all of it: where space ends, a call writes as much as fits.
 fn write(tree: &Tree<'_>, path: &str, at: u64, data: &[u8]) -> Result<()> {
@@ -42,7 +44,7 @@ fn content(volume: &Volume, path: &str) -> Vec<u8> {
 /// Under `shared` the epoch is committed once it has very many pieces. Under `per-sync` nothing but a sync commits.
 #[test]
 fn a_shared_epoch_takes_bounded_memory() {
-    for (engine, policy) in ENGINES.into_iter().flat_map(|engine| [(engine, SHARED), (engine, Policy::PerSync)]) {
+    for (engine, policy) in engines().flat_map(|engine| [(engine, SHARED), (engine, Policy::PerSync)]) {
         let place = Place::of_zeros(32 << 20, engine);
         let volume = place.open();
         let vfs = PolicyVfs::new(&volume, policy).expect("it has groups");
@@ -83,7 +85,7 @@ fn few_files_are_dirty_at_once() {
 /// What epochs have written over is free once they are committed: a call that has no space gets it then.
 #[test]
 fn a_call_without_space_has_epochs_committed() {
-    for (engine, policy) in ENGINES.into_iter().flat_map(|engine| [(engine, SHARED), (engine, Policy::PerSync)]) {
+    for (engine, policy) in engines().flat_map(|engine| [(engine, SHARED), (engine, Policy::PerSync)]) {
         let what = format!("{}, {policy:?}", engine.name());
         let place = Place::of_zeros(2 << 20, engine);
         let volume = place.open();
@@ -156,8 +158,7 @@ fn a_call_that_fails_leaves_its_file_to_others() {
 fn threads() {
     const THREADS: u64 = 4;
     let rounds = if is_long() { 4000 } else { 300 };
-    for (engine, policy) in ENGINES
-        .into_iter()
+    for (engine, policy) in engines()
         .flat_map(|engine| [(engine, Policy::PerSync), (engine, Policy::Shared { interval: Duration::from_millis(1) })])
     {
         let place = Place::of_zeros(32 << 20, engine);
@@ -248,8 +249,9 @@ fn calls_beside_a_policy_see_what_is_committed() {
 /// Without a policy, a write of up to 1 MiB is one group, wherever it begins.
 #[test]
 fn a_write_is_one_group() {
-    for (engine, site) in
-        ENGINES.into_iter().zip(["wal.commit.fence", "hybrid.commit.fence", "undo.commit.fence"].map(Site))
+    for (engine, site) in [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo]
+        .into_iter()
+        .zip(["wal.commit.fence", "hybrid.commit.fence", "undo.commit.fence"].map(Site))
     {
         let place = Place::of_zeros(16 << 20, engine);
         let region = CountingRegion::new(place.region.clone());

@@ -6,7 +6,6 @@ use wholly_media::Region;
 use super::RECOVERY;
 use crate::engine::patch::{self, Patch};
 use crate::engine::{check_within, lanes, read_within};
-use crate::format::BLOCK;
 use crate::format::log::{Entry, LINE, LogArea, LogSeed};
 
 /// All that recovery has to store of a lane, in this order. Lanes do not depend on each other. Only reads.
@@ -30,10 +29,7 @@ pub fn lane_patches(region: &dyn Region, area: &LogArea, seed: LogSeed, lane: u3
                 }
                 patches.push(Patch::copied(at, len, from));
             }
-            Entry::OldZeros { at, len } => {
-                let parts = (0..len).step_by(BLOCK);
-                patches.extend(parts.map(|done| Patch::zeros(at + done, (len - done).min(BLOCK as u64))));
-            }
+            Entry::OldZeros { at, len } => patches.push(Patch::zeros(at, len)),
             _ => {}
         }
         Ok(true)
