@@ -837,8 +837,8 @@ pub struct MountArgs {
 
 const MKFS_EXAMPLES: &str = "\
 On persistent memory (a file in memory or on DAX) the engine is `hybrid_log`, on a disk `page_cache_wal`, unless another
-one is chosen. Every engine but `none` keeps each call wholly or not at all; those two and no others take disks. `none`
-gives no consistency: after a crash, anything may be lost.
+one is chosen. Only `page_cache_wal` and `none` take disks. Every engine but `none` keeps each call wholly or not at all;
+with `none`, anything may be lost after a crash.
 
 Examples:
   wholly mkfs v.img --size 1G        in a file, which is made

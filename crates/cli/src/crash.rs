@@ -211,7 +211,7 @@ fn tasks_on_volume(args: &CrashArgs, engine: EngineKind) -> Result<Vec<Task>, Fa
     let (limits, of_many) = match args.effort {
         Effort::Hunt => (Limits::hunt(), Limits::sweep()),
         Effort::Quick => (Limits::quick(), Limits::glance()),
-        // Draws inside of recoveries find the most states for their time. Of so many, fewer live on.
+        // Random states inside of recoveries find the most for their time. As there are many, fewer live on.
         Effort::Thorough => (Limits::thorough(), Limits { nested_samples: 12, go_on_one_in: 8, ..Limits::hunt() }),
     };
     let asked = args.workloads.iter().map(|name| &**name);

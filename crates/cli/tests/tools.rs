@@ -16,6 +16,12 @@ fn crash_explores_and_counts() {
     let list = wholly(&["crash", "--list"]);
     list.exits(0);
     assert!(list.out.contains("two-files") && list.out.contains("pmem-eadr"), "{}", list.out);
+    let of_volume = wholly(&["crash", "--list", "--subject", "volume:undo"]).out;
+    for (name, is_there) in [("made-again", true), ("pmem-eadr", true), ("log-full", false), ("disk-ext4", false)] {
+        assert!(list.out.contains(name) && of_volume.contains(name) == is_there, "{name}: {of_volume}");
+    }
+    let unknown = wholly(&["crash", "--subject", "volume:nothing"]);
+    assert!(unknown.err.contains("page_cache_wal") && unknown.err.contains("shortcut_jfs"), "{}", unknown.err);
 }
 
 #[test]

@@ -372,8 +372,8 @@ impl Worker<'_> {
         image: &Image,
     ) -> ControlFlow<()> {
         let whole = matches!(choice.pick, Pick::All | Pick::None | Pick::Kill);
-        // What is lived inside of a recovery is not crashed again. So what a dead process had pending is as good as
-        // durable there, unless the next one can tell.
+        // A state inside of a recovery is not crashed again. So it does not matter there whether what a dead process
+        // wrote is durable, unless the next process can tell.
         let is_last = case.depth > 0 && !case.job.setting.sim.shows_what_is_durable();
         let image_hash = if is_last { image.hash_as_seen() } else { image.hash() };
         let hash = mix(image_hash ^ case.owes ^ prepared.rules);

@@ -142,9 +142,9 @@ pub const EQUIVALENT_OF_VOLUMES: &[EquivalentOfVolume] = &[
 const SAVED: &str = "the superblock has the checksum of the saved allocators; where they are not as it says, the next mount finds out from the maps \
                      what is free, as after a crash.";
 
-const MAKING: &str = "calls store to the page cache, so only the making of a volume comes by. Until two fences later the volume is being made, and \
-                      has no saved allocators: its first mount reads all inodes, and refuses blocks that have others. What a process leaves that \
-                      dies meanwhile, the first fence of that mount makes durable: on a disk it covers what others have written.";
+const MAKING: &str = "calls store to the page cache, so only the making of a volume passes here. Until two fences later the volume is being made, and \
+                      has no saved allocators: its first mount reads all inodes, and refuses blocks that have others. If the maker \
+                      dies, the first fence of that mount makes durable what it has written: on a disk a fence covers all.";
 
 const STRUCTURE: &str = "a change of structure is a group of its own, by one thread, which has two fences before its commit entry. In a directory that \
                          an explicit group has made, the name for which there was no room comes in the same call, and that has a fence of its own.";

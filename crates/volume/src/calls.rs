@@ -45,7 +45,7 @@ impl std::fmt::Debug for VolumeFile {
     }
 }
 
-/// The user of the calling process, in no group. Of the superuser no call asks for further groups.
+/// The user of the calling process, in no group. The superuser's further groups decide nothing.
 fn me() -> Context {
     let user = geteuid();
     let groups = if user.is_root() { Vec::new() } else { getgroups().unwrap_or_default() };

@@ -151,16 +151,16 @@ engines! {
     /// Undo of metadata by the byte; content goes to other blocks by the cache line, and home later. On persistent
     /// memory, with the same promise.
     HybridLog => super::hybrid_log::DESCRIPTION,
-    /// Undo of metadata and content by the word, in place; a block of which half changes gets another place. On
-    /// persistent memory, with the same promise.
+    /// Undo of metadata and content by the word, in place. A block is moved if half of it changes. On persistent
+    /// memory, with the same promise.
     Undo => super::undo::DESCRIPTION,
     /// A copy of each block that changes and of all nodes above it, up to one root; one group commits at a time. On
     /// persistent memory, with the same promise.
     Shadow => super::shadow::DESCRIPTION,
     /// A page cache of bounded size, and a log of whole blocks. On any medium, with the same promise.
     PageCacheWal => super::page_cache_wal::DESCRIPTION,
-    /// Like `FineGrainedWal`; a block of which half is written over gets another place. For comparison, on persistent
-    /// memory, with the same promise.
+    /// Like `FineGrainedWal`, but a block is moved if half of it is written over. For comparison, on persistent memory,
+    /// with the same promise.
     ShortcutJfs => super::fine_grained_wal::SHORTCUT_DESCRIPTION,
 }
 

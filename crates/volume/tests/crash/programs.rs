@@ -25,7 +25,7 @@ pub enum Done {
     Story(&'static Story),
     /// The same, while the clock stands still.
     StillStory(&'static Story),
-    /// A script, and a story, with an engine of which something is changed.
+    /// A script, and a story, with a changed engine.
     Trial(&'static Script, Trial),
     TrialStory(&'static Story, Trial),
     /// So is each call, or what a policy makes of several.

@@ -297,7 +297,7 @@ fn in_flight(world: &Arc<World>, engine: EngineKind) -> Arc<World> {
         EngineKind::Undo => (Some("undo.commit"), 4700),
         _ => (None, 3000),
     };
-    // Of the one that moves blocks, two writes of less than half of a block, the second of which fails.
+    // The engine that moves blocks makes two writes, each of less than half of a block. The second one fails.
     let nth = (engine == EngineKind::ShortcutJfs).then_some(1);
     let fails = |site| Mutation { site: Site(site), kind: MutationKind::Fail(rustix::io::Errno::IO), nth };
     let world = World::from_image(&world.latest(), config(site.map(fails).into_iter().collect()));

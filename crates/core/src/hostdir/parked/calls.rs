@@ -130,8 +130,8 @@ impl Store {
     ///
     /// - Names: whatever has one by now is replaced, except a directory that is not empty.
     /// - Attributes that the group sets are set.
-    /// - A file of which the group holds all bytes gets them. Another one gets the group's bytes if its length is as it
-    ///   was, or if others have only appended to it; what they have appended is gone then.
+    /// - If the group holds all bytes of a file, the file gets them. If it holds some, the file gets these, as long as
+    ///   its length is as it was, or others have only appended to it. What they have appended is gone then.
     /// - What was replaced since by something of the same kind: that gets the changes. So does a directory that the
     ///   group makes, if there is one of that name by now.
     /// - A file that is gone is refused.

@@ -209,7 +209,7 @@ pub const DESCRIPTION: Description = Description {
 pub const SHORTCUT_DESCRIPTION: Description = Description {
     name: "shortcut_jfs",
     number: 6,
-    about: "`fine_grained_wal` that moves a block of which half is written over: for comparison with `undo`",
+    about: "`fine_grained_wal` that moves a block if half of it is written over: for comparison with `undo`",
     sites: &[SITES, SHORTCUT_SITES],
     open: |Opening { region, log, volume, incarnation, tuning, .. }| {
         let wal = FineGrainedWal::new(region, log?, volume, incarnation);

@@ -94,12 +94,12 @@ pub struct Pages {
     spare: Spare,
 }
 
-/// A buffer for who writes next: memory that is new is slow.
+/// A buffer that is kept for the next write: new memory is slow.
 #[derive(Default)]
 pub struct Spare(Mutex<Option<AlignedBuf>>);
 
 impl Spare {
-    /// Gives `work` at least so many bytes, whatever they are.
+    /// Calls `work` with so many bytes. What they hold is of an earlier write.
     pub fn with<T>(&self, len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
         let spare = self.0.lock().unwrap().take().filter(|spare| spare.len() >= len);
         let mut bytes = spare.unwrap_or_else(|| AlignedBuf::zeroed(len));
@@ -329,7 +329,7 @@ impl Pages {
         self.spare.with(blocks.len().min(AT_ONCE) * BLOCK, |bytes| self.write_selected_by(site, blocks, select, bytes))
     }
 
-    /// By a copy in `bytes`.
+    /// The same. Pages are copied to `bytes` first.
     fn write_selected_by(
         &self,
         site: Site,

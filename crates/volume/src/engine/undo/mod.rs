@@ -219,7 +219,7 @@ fn changed(draft: &Draft, home: Lba) -> Result<usize> {
 /// See the module.
 pub struct UndoLog {
     base: Logging,
-    /// A home of which so many bytes change is moved.
+    /// A block is moved if at least so many of its bytes change.
     move_from: usize,
 }
 
