@@ -6,12 +6,13 @@ mod common;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use common::{Dir, open_on, stores_of_files};
 use rustix::io::Errno;
 use wholly::vfs::{Context, Ino, Vfs};
-use wholly::{Error, LAYER, Mismatch, Rename, Store, StoreVfs};
-use wholly_host::HostMedium;
+use wholly::{Error, KeepUndo, LAYER, Mismatch, Rename, Store, StoreVfs};
+use wholly_host::{HostMedium, HostOptions};
 
 /// Where something lies in the layer.
 fn layer(name: &str) -> PathBuf {
@@ -104,6 +105,37 @@ fn it_comes_as_it_is() {
         assert!(!dir.join(LAYER).exists() && fs::read_dir(dir.join(".wholly/blank")).unwrap().next().is_none());
         assert_eq!((fs::read(dir.join("alone")).unwrap(), tree(&dir.join("d/new"))), (b"alone".to_vec(), made));
         assert!(wholly::check(&*dir).unwrap().is_sound());
+    }
+}
+
+/// A file system may give finer times than the kernel's ticks to what is looked at and changed again: what a directory
+/// has that was adopted as a whole still counts as the group's own.
+#[test]
+fn what_was_changed_within_a_tick_can_be_taken_back() {
+    let options = wholly::Options { at_once: true, ..common::quiet() };
+    let keep = KeepUndo { note: "undo".into(), expires: Duration::from_secs(3600), most_bytes: u64::MAX };
+    for (dir, medium) in stores("adopt-tick") {
+        let store =
+            Store::open_with(&*dir, options.clone(), HostOptions { medium, ..HostOptions::default() }).unwrap();
+        for _ in 0..20 {
+            fill(&dir, &store);
+            for name in ["tree/file", "tree/deep", "tree/deep/deeper/file"] {
+                let at = dir.join(layer(name));
+                for mode in [0o700, 0o711, 0o701] {
+                    fs::metadata(&at).unwrap();
+                    fs::set_permissions(&at, PermissionsExt::from_mode(mode)).unwrap();
+                }
+            }
+            let mut group = store.begin();
+            group.import(layer("tree"), "new").unwrap();
+            group.keep_undo(&keep).unwrap();
+            group.commit().unwrap();
+            let kept = store.undos().unwrap();
+            let newest = kept.last().expect("it is kept").id;
+            assert!(store.undo(newest, &keep, |_| true).unwrap());
+            assert!(!dir.join("new").exists());
+        }
+        store.close().unwrap();
     }
 }
 

@@ -266,6 +266,13 @@ impl Writing {
         self.head.home_below = home_below;
     }
 
+    /// Its time is that which the file system has given to the new file. No change before that has a later one, while
+    /// the clock of the kernel's ticks may be behind: Linux 6.13 gives finer times to what is looked at meanwhile.
+    pub fn is_as_old_as_its_file(&mut self) -> Result<()> {
+        self.head.parked_ns = self.file.stat().map_err(|error| host_error(error, &self.path))?.ctime_ns;
+        Ok(())
+    }
+
     /// Adds what a group would change, or a part of that: the first part has all but names, and names come in order. Of
     /// what several parts speak of, the first one counts.
     pub fn add(&mut self, part: &Summary) -> Result<()> {

@@ -132,6 +132,7 @@ impl Running {
         let adopted: Ids = private.flat_map(|names| names.adopted.iter().chain(names.whole.iter().copied())).collect();
         let write = || {
             let mut writing = Writing::new(&*store.host, &unfinished, head, times)?;
+            writing.is_as_old_as_its_file()?;
             let mut buffer = Vec::new();
             for part in std::iter::once(Ok(first)).chain(&mut parts) {
                 let mut part = part?;
