@@ -115,8 +115,7 @@ fn what_was_changed_within_a_tick_can_be_taken_back() {
     let options = wholly::Options { at_once: true, ..common::quiet() };
     let keep = KeepUndo { note: "undo".into(), expires: Duration::from_secs(3600), most_bytes: u64::MAX };
     for (dir, medium) in stores("adopt-tick") {
-        let store =
-            Store::open_with(&*dir, options.clone(), HostOptions { medium, ..HostOptions::default() }).unwrap();
+        let store = Store::open_with(&*dir, options.clone(), HostOptions { medium, ..HostOptions::default() }).unwrap();
         for _ in 0..20 {
             fill(&dir, &store);
             for name in ["tree/file", "tree/deep", "tree/deep/deeper/file"] {
