@@ -98,6 +98,14 @@ mod own {
         PARK_WRITE = "park.write";
         /// Such a file is whole before it gets its name.
         PARK_SYNC = "park.sync";
+        /// A staged file gets a name beside the parked group, as a content file of that.
+        PARK_LINK = "park.link";
+        /// A content file is whole before the group is parked.
+        PARK_CONTENT_SYNC = "park.content-sync";
+        /// So are the names of content files.
+        PARK_CONTENT_SYNC_DIR = "park.content-sync-dir";
+        /// A content file is removed: no parked group names it.
+        PARK_CONTENT_REMOVE = "park.content-remove";
         /// A parked group gets its name.
         PARK_RENAME = "park.rename";
         /// A group is parked.

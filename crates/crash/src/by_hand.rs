@@ -448,6 +448,18 @@ pub(crate) const STAGED: &[(&str, &str, &str)] = &[
         "bare.staged,park.create-foo+fill-foo+tag-foo,park.create-bar+append-bar+append-bar+grow-bar,apply.1,kill,apply.2,home",
     ),
     (
+        "staged-and-discarded",
+        "parked groups that have staged files are discarded, or expire, also after their process died",
+        "bare.staged,park.create-foo+fill-foo+create-bar+more-bar,discard.1,fade.create-foo+fill-foo,append-A/foo,kill,\
+         park.create-foo+fill-foo,kill,discard.3,create-foo+fill-foo,home",
+    ),
+    (
+        "staged-and-in-the-way",
+        "a parked group has several staged files, with holes; something is in its way, and goes",
+        "bare.staged,park.create-foo+fill-foo+punch-foo+more-foo+create-bar+fill-bar+cut-bar+mkdir-B+rename-bar-B/bar+write-A/foo,\
+         create-foo+fill-foo,clash.1,kill,clash.1,unlink-foo,close,apply.1,append-foo,kill,append-B/bar,home",
+    ),
+    (
         "shadow",
         "many bytes of a file that exists are written, again and again, written back and not",
         "bare.staged,fill-A/foo,append-A/foo+write-A/foo,home,fill-A/foo+more-A/foo+write-A/foo,kill,more-A/foo,home,cut-A/foo,kill,home",

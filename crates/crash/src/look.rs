@@ -327,13 +327,19 @@ fn note_of(content: &[u8]) -> Option<u32> {
     std::str::from_utf8(content.get(128..128 + length as usize)?).ok()?.parse().ok()
 }
 
+/// The parked group that a content file is of, by the path of either.
+fn group_of_content(path: &str) -> Option<&str> {
+    let (group, object) = path.strip_prefix(PARKED)?.split_once('.')?;
+    u64::from_str_radix(object, 16).is_ok().then(|| &path[..PARKED.len() + group.len()])
+}
+
 /// All that is at home. In the store's own folder there may be empty folders, what is parked, and the mark of a guest.
 pub(crate) fn at_home(image: &Image) -> Result<State, String> {
     let (mut found, mut parked, mut guest) = (Found::default(), Vec::new(), false);
     let names = image.names();
     let of_kept = |path: &[u8]| path.starts_with(PARKED.as_bytes()) && path.ends_with(b".kept");
     let has_kept = names.iter().any(|it| of_kept(&it.path));
-    for it in names {
+    for it in &names {
         let path = String::from_utf8_lossy(&it.path).into_owned();
         // An undo that is kept, and what it holds.
         if has_kept && (of_kept(&it.path) || path.ends_with(".made") || path.starts_with(ANCHORS)) {
@@ -343,8 +349,14 @@ pub(crate) fn at_home(image: &Image) -> Result<State, String> {
             guest = true;
             continue;
         }
+        if let Some(group) = group_of_content(&path) {
+            if !names.iter().any(|it| it.path == group.as_bytes()) {
+                return Err(format!("{path} is left of no parked group"));
+            }
+            continue;
+        }
         if path.starts_with(PARKED) && !path.ends_with(".new") {
-            let content = image.read(&Place::File(it.path)).unwrap_or_default();
+            let content = image.read(&Place::File(it.path.clone())).unwrap_or_default();
             parked.push(note_of(&content).ok_or_else(|| format!("{path} is no parked group"))?);
             continue;
         }
@@ -355,14 +367,14 @@ pub(crate) fn at_home(image: &Image) -> Result<State, String> {
             continue;
         }
         let kind = match it.mode & TYPE {
-            FILE => image.read(&Place::File(it.path)).map(Arc::from).map(Kind::File),
+            FILE => image.read(&Place::File(it.path.clone())).map(Arc::from).map(Kind::File),
             SYMLINK => Some(Kind::Symlink(String::from_utf8_lossy(&it.target).into_owned())),
             DIR => Some(Kind::Dir(BTreeMap::new())),
             FIFO => Some(Kind::Fifo),
             _ => None,
         };
         let Some(kind) = kind else { return Err(format!("{path} has mode {:o}", it.mode)) };
-        found.add(&path, it.ino, it.nlink, shown(kind, it.mode, it.owner, it.times_ns, it.xattrs))?;
+        found.add(&path, it.ino, it.nlink, shown(kind, it.mode, it.owner, it.times_ns, it.xattrs.clone()))?;
     }
     let mut state = found.state()?;
     parked.into_iter().for_each(|number| state.has_parked(number));

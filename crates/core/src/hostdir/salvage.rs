@@ -219,7 +219,8 @@ fn note_orphans(from: &Original, report: &mut Salvaged) -> Result<()> {
 /// Parked groups stay where they are: they speak of the original's files.
 fn note_parked(from: &Original, report: &mut Salvaged) -> Result<()> {
     for folder in [super::parked::FOLDER, super::joint::FOLDER] {
-        for name in super::names::names_in(&*from.host, folder)? {
+        let names = super::names::names_in(&*from.host, folder)?;
+        for name in names.into_iter().filter(|name| super::parked::named_content(name).is_none()) {
             let place = format!("{}/{}", String::from_utf8_lossy(folder), String::from_utf8_lossy(&name));
             let what = "a parked group, or a joint commit, is in the original only";
             report.findings.push(Finding::new(FindingKind::Parked, place, what));

@@ -113,7 +113,7 @@ pub fn parts_on(host: &dyn HostFs, others: &dyn Neighbours, id: ParkedId) -> Res
         error => error,
     };
     let path = if is_there(host, &kept_path(id.0))? { made_path(id.0) } else { path_of(id.0) };
-    if !ParkedFile::head_of(host, &path).map_err(named)?.0.has_parts {
+    if !ParkedFile::head_of(host, &path).map_err(named)?.0.may_have_parts() {
         return Ok(Vec::new());
     }
     let file = ParkedFile::read(host, &path).map_err(named)?;

@@ -188,10 +188,10 @@ enum Source<'g> {
     Parked(Box<ParkedFile>, Box<Mutex<Looked>>),
 }
 
-/// What was looked for, and the piece that was read last.
+/// What was looked for, and the piece that was read last, with the object that it is of.
 struct Looked {
     finder: Finder,
-    last: Option<(Piece, Vec<u8>)>,
+    last: Option<(u64, Piece, Vec<u8>)>,
 }
 
 impl<'g> Review<'g> {
@@ -304,10 +304,10 @@ impl<'g> Review<'g> {
             buf[(from - offset) as usize..(to - offset) as usize].fill(0);
         }
         for piece in content.in_range(offset, end) {
-            if looked.last.as_ref().is_none_or(|(last, _)| last != piece) {
-                looked.last = Some((*piece, file.piece(piece)?));
+            if looked.last.as_ref().is_none_or(|(of, last, _)| (*of, last) != (id, piece)) {
+                looked.last = Some((id, *piece, file.written(&*self.store.host, id)?.piece(piece)?));
             }
-            let bytes = &looked.last.as_ref().expect("it was just read").1;
+            let bytes = &looked.last.as_ref().expect("it was just read").2;
             let (from, to) = (piece.offset.max(offset), piece.end().min(end));
             let part = &bytes[(from - piece.offset) as usize..(to - piece.offset) as usize];
             buf[(from - offset) as usize..(to - offset) as usize].copy_from_slice(part);

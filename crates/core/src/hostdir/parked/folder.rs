@@ -1,5 +1,7 @@
 //! The folder of parked groups: what is in it, what expires, what is removed.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use rustix::io::Errno;
 use wholly_host::HostFs;
 use wholly_media::Site;
@@ -11,7 +13,10 @@ use super::super::kept::{expiries, of_kept};
 use super::super::names::{OWN_FOLDER, id_name, id_of, join, names_in};
 use super::super::table::{host_error, is_there};
 use super::format::path_of;
-use super::{FOLDER, Head, NEVER, Parked, ParkedFile, ParkedId, UNDO, UNFINISHED};
+use super::{
+    FOLDER, Head, NEVER, Parked, ParkedFile, ParkedId, Summary, UNDO, UNFINISHED, content_files, content_path,
+    named_content,
+};
 use crate::error::{Error, Result};
 use crate::site;
 use crate::sync::{AtomicU8, Ordering};
@@ -68,37 +73,47 @@ fn described(id: u64, head: &Head, space: u64) -> Parked {
         bytes: head.bytes,
         files: head.files,
         names: head.names,
-        ..nothing(id, space)
+        ..nothing(id, space + head.content_bytes)
     }
 }
 
-/// What is wrong with the parked groups of a store. All of each is read.
+/// What is wrong with the parked groups of a store. All of each is read, but for its content files.
 pub(in crate::hostdir) fn check(host: &dyn HostFs, volume_id: &[u8; 16]) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    for name in names_in(host, FOLDER)? {
-        let path = join(FOLDER, &name);
+    let names: BTreeSet<Vec<u8>> = names_in(host, FOLDER)?.into_iter().collect();
+    for name in &names {
+        let path = join(FOLDER, name);
         let place = String::from_utf8_lossy(&path).into_owned();
-        let known = named(&name).or_else(|| prepared_id(&name)).or_else(|| undoes(&name));
-        let Some(id) = known.or_else(|| of_kept(&name)) else {
+        if let Some((id, _)) = named_content(name) {
+            // If its group is there, that is looked at.
+            if !names.contains(&id_name(id)) {
+                findings.push(Finding::new(FindingKind::Torn, place, "of a group that was being parked, or is gone"));
+            }
+            continue;
+        }
+        let known = named(name).or_else(|| prepared_id(name)).or_else(|| undoes(name));
+        let Some(id) = known.or_else(|| of_kept(name)) else {
             findings.push(match name.ends_with(UNFINISHED) {
                 true => Finding::new(FindingKind::Torn, place, "a group that was being parked"),
                 false => Finding::new(FindingKind::Stranger, place, "it does not belong to a store"),
             });
             continue;
         };
-        let read = ParkedFile::read(host, &path).and_then(|file| file.verify().map(|()| file));
+        let read = ParkedFile::read(host, &path).and_then(|file| file.verify(host).map(|()| file));
         let what = match read {
             Ok(file) if file.head.volume_id != *volume_id => "it is a parked group of another store".into(),
             Ok(file) if file.head.id != id => "it is another parked group, under its name".into(),
-            Ok(file) if prepared_id(&name).is_some() && file.summary.coordinator.is_none() => {
+            Ok(file) if prepared_id(name).is_some() && file.summary.coordinator.is_none() => {
                 "not a prepared group, under the name of one".into()
             }
             Ok(_) | Err(Error::NotFound(_)) => continue,
+            // It was discarded or applied meanwhile.
+            Err(_) if !is_there(host, &path)? => continue,
             Err(Error::Corrupt { place: at, fault }) if at == place => fault,
             Err(error @ Error::Corrupt { .. }) => error.to_string(),
             Err(error) => return Err(error),
         };
-        let is_parked = named(&name).is_some() || of_kept(&name).is_some();
+        let is_parked = named(name).is_some() || of_kept(name).is_some();
         let kind = if is_parked { FindingKind::Parked } else { FindingKind::Joint };
         findings.push(Finding::new(kind, place, what));
     }
@@ -177,7 +192,53 @@ impl StoreInner {
             self.discard_one(id)?;
         }
         // Also where nothing was removed: a process that died may have done so, or parked something.
-        self.sync_parked(site::PARK_SETTLE)
+        self.sync_parked(site::PARK_SETTLE)?;
+        // What stays takes space, and no more than that.
+        let _ = self.clear_contents();
+        Ok(())
+    }
+
+    /// Removes content files that no parked group names. What is in the folder survives a crash, and what is not does
+    /// not come back.
+    fn clear_contents(&self) -> Result<()> {
+        let names = names_in(&*self.host, FOLDER)?;
+        let mut objects: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for (id, object) in names.iter().filter_map(|name| named_content(name)) {
+            objects.entry(id).or_default().push(object);
+        }
+        for (id, objects) in objects {
+            match ParkedFile::head_of(&*self.host, &path_of(id)) {
+                Err(Error::NotFound(_)) => self.remove_contents(&[id])?,
+                // The crash came before those were removed whose objects were applied.
+                Ok((head, _)) if (head.content_files as usize) < objects.len() => {
+                    let Ok(file) = ParkedFile::read(&*self.host, &path_of(id)) else { continue };
+                    self.remove_contents_but(id, &file.summary)?;
+                }
+                Ok(_) | Err(Error::Corrupt { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the content files of groups that are not parked any more.
+    pub fn remove_contents(&self, ids: &[u64]) -> Result<()> {
+        self.remove_content_files(|id, _| ids.contains(&id))
+    }
+
+    /// Removes the content files of a parked group that what is left of it does not name.
+    pub fn remove_contents_but(&self, id: u64, rest: &Summary) -> Result<()> {
+        let named: BTreeSet<u64> = content_files(rest).collect();
+        self.remove_content_files(|of, object| of == id && !named.contains(&object))
+    }
+
+    fn remove_content_files(&self, is_due: impl Fn(u64, u64) -> bool) -> Result<()> {
+        for (id, object) in names_in(&*self.host, FOLDER)?.iter().filter_map(|name| named_content(name)) {
+            if is_due(id, object) {
+                self.unlink_own(site::PARK_CONTENT_REMOVE, &content_path(id, object))?;
+            }
+        }
+        Ok(())
     }
 
     /// What is parked, once what has expired is gone.
@@ -242,7 +303,16 @@ impl StoreInner {
             stat => stat.map_err(|error| host_error(error, FOLDER))?,
         };
         self.unlink_parked(&path_of(id.0))?;
-        self.sync_parked(site::PARK_REMOVE_SYNC)
+        self.finish_discard(&[id.0])
+    }
+
+    /// The files of these groups are removed. They do not come back after a crash when this has returned, and their
+    /// content files are removed, too.
+    fn finish_discard(&self, ids: &[u64]) -> Result<()> {
+        self.sync_parked(site::PARK_REMOVE_SYNC)?;
+        // Where that fails, the next open does it.
+        let _ = self.remove_contents(ids);
+        Ok(())
     }
 
     /// Removes the files of groups that were applied and have a sequence below `target` (invariant 3). What a
@@ -259,6 +329,8 @@ impl StoreInner {
         for (_, id) in applied.iter().filter(|applied| is_due(applied)) {
             self.unlink_applied((target, *id))?;
         }
+        let ids: Vec<u64> = applied.iter().filter(|applied| is_due(applied)).map(|(_, id)| *id).collect();
+        self.remove_contents(&ids)?;
         self.sync_parked(site::PARK_REMOVE_SYNC)?;
         applied.retain(|applied| !is_due(applied));
         Ok(())
@@ -268,15 +340,15 @@ impl StoreInner {
     pub fn discard_expired(&self) -> Result<()> {
         let due = self.parked.next_expiry.load(Ordering::Acquire) as i64 <= self.parked_now();
         let expired = if due { self.expired()? } else { Vec::new() };
-        let mut any = false;
+        let mut gone = Vec::new();
         for id in expired {
             // Who applies it was in time.
             if let Ok(_mine) = self.work_on_parked(ParkedId(id)) {
                 self.discard_one(id)?;
-                any = true;
+                gone.push(id);
             }
         }
-        if any { self.sync_parked(site::PARK_REMOVE_SYNC) } else { Ok(()) }
+        if gone.is_empty() { Ok(()) } else { self.finish_discard(&gone) }
     }
 
     /// What has expired; also finds out when the next one does.
@@ -318,7 +390,11 @@ impl StoreInner {
     }
 
     pub fn unlink_parked(&self, path: &[u8]) -> Result<()> {
-        match self.host.unlink(site::PARK_REMOVE, path) {
+        self.unlink_own(site::PARK_REMOVE, path)
+    }
+
+    fn unlink_own(&self, site: Site, path: &[u8]) -> Result<()> {
+        match self.host.unlink(site, path) {
             Err(error) if error.errno != Errno::NOENT => Err(host_error(error, path)),
             _ => Ok(()),
         }

@@ -14,23 +14,25 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::super::names::Set;
 use super::super::records::{Attributes, Baseline, Identity, Space, Value, Xattr};
 use super::super::table::host_error;
-use super::{Base, FOLDER, Known, LONGEST_NOTE, Piece, Settled, Summary};
+use super::{Base, ContentFile, FOLDER, Known, LONGEST_NOTE, Piece, Settled, Summary};
 use crate::error::Result;
-use crate::hostdir::names::{Ids, join};
+use crate::hostdir::names::{Ids, id_name, id_of, join};
 use crate::log::checksum::{PIECE, checksum, payload_checksum, segment_seed};
 use crate::log::layout::EntryKind;
 use crate::site;
 pub(crate) use outline::Outline;
-pub(crate) use read::ParkedFile;
 use read::Reading;
+pub(crate) use read::{ParkedFile, Written};
 
 /// Bytes of the head, note included.
 const HEAD: usize = 4096;
 const NOTE: usize = 128;
 const MAGIC: [u8; 8] = *b"WHOLLYPG";
-/// A reader of version 2 does not know [`PART`].
-const VERSION: u32 = 3;
+/// The first version has no entries of the kinds that the others add: [`PART`], and [`CONTENT`]. A group is written in
+/// the first version that has all its kinds.
 const OLDEST: u32 = 2;
+const WITH_PARTS: u32 = 3;
+const WITH_CONTENT: u32 = 4;
 const _: () = assert!(NOTE + LONGEST_NOTE <= HEAD);
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -51,12 +53,15 @@ struct RawHead {
     files: U32,
     names: U32,
     home_below: U64,
-    reserved: [u8; 16],
+    content_bytes: U64,
+    content_files: U32,
+    reserved: [u8; 4],
 }
 const _: () = assert!(size_of::<RawHead>() == NOTE);
 const _: () = assert!(std::mem::offset_of!(RawHead, id) == 40);
 const _: () = assert!(std::mem::offset_of!(RawHead, catalogue) == 64);
 const _: () = assert!(std::mem::offset_of!(RawHead, bytes) == 88);
+const _: () = assert!(std::mem::offset_of!(RawHead, content_bytes) == 112);
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
@@ -82,11 +87,20 @@ struct RawBase {
 }
 const _: () = assert!(size_of::<RawBase>() == 32);
 
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct RawContent {
+    mtime_ns: I64,
+    allocated: U64,
+}
+const _: () = assert!(size_of::<RawContent>() == 16);
+
 /// The kinds of entries that only parked groups have.
 const BASE: u8 = 32;
 const COORDINATOR: u8 = 33;
 const APPLIES: u8 = 34;
 const PART: u8 = 35;
+const CONTENT: u8 = 36;
 
 const IDENTIFY: u8 = EntryKind::Identify as u8;
 const CREATE: u8 = EntryKind::Create as u8;
@@ -100,8 +114,7 @@ const XATTR: u8 = EntryKind::Xattr as u8;
 /// The first bytes of a parked group, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Whether it is one part of several.
-    pub has_parts: bool,
+    version: u32,
     pub volume_id: [u8; 16],
     pub id: u64,
     pub note: String,
@@ -114,17 +127,25 @@ pub(crate) struct Head {
     pub names: u32,
     /// Of what a group left: the groups of the log below this are in the directory.
     pub home_below: u64,
+    /// Bytes of disk space that the content files take.
+    pub content_bytes: u64,
+    pub content_files: u32,
     catalogue: u64,
     catalogue_length: u64,
     catalogue_checksum: u64,
 }
 
 impl Head {
+    /// Whether it may be one part of several.
+    pub fn may_have_parts(&self) -> bool {
+        self.version >= WITH_PARTS
+    }
+
     fn to_bytes(&self) -> Vec<u8> {
         let raw = RawHead {
             checksum: U64::new(0),
             magic: MAGIC,
-            version: U32::new(if self.has_parts { VERSION } else { OLDEST }),
+            version: U32::new(self.version),
             note_length: U32::new(self.note.len() as u32),
             volume_id: self.volume_id,
             id: U64::new(self.id),
@@ -137,7 +158,9 @@ impl Head {
             files: U32::new(self.files),
             names: U32::new(self.names),
             home_below: U64::new(self.home_below),
-            reserved: [0; 16],
+            content_bytes: U64::new(self.content_bytes),
+            content_files: U32::new(self.content_files),
+            reserved: [0; 4],
         };
         let mut bytes = [raw.as_bytes(), self.note.as_bytes()].concat();
         bytes.resize(HEAD, 0);
@@ -156,7 +179,7 @@ impl Head {
         if raw.checksum.get() != checksum(0, &bytes[8..]) {
             return Err("its head does not match its checksum");
         }
-        if !(OLDEST..=VERSION).contains(&raw.version.get()) {
+        if !(OLDEST..=WITH_CONTENT).contains(&raw.version.get()) {
             return Err("another version of wholly wrote it");
         }
         let note_length = raw.note_length.get() as usize;
@@ -164,13 +187,16 @@ impl Head {
         let note = note.and_then(|note| String::from_utf8(note.to_vec()).ok());
         let (from, length) = (raw.catalogue.get(), raw.catalogue_length.get());
         let fits = from >= HEAD as u64 && from.checked_add(length) == Some(len);
+        let has_content = raw.content_files.get() != 0;
         let sound = fits
-            && raw.reserved == [0; 16]
+            && raw.reserved == [0; 4]
+            && has_content == (raw.version.get() == WITH_CONTENT)
+            && (has_content || raw.content_bytes.get() == 0)
             && rest[note_length.min(rest.len())..].iter().all(|&byte| byte == 0)
             && raw.expires_ns.get() >= 0;
         match note {
             Some(note) if sound => Ok(Head {
-                has_parts: raw.version.get() == VERSION,
+                version: raw.version.get(),
                 volume_id: raw.volume_id,
                 id: raw.id.get(),
                 note,
@@ -180,6 +206,8 @@ impl Head {
                 files: raw.files.get(),
                 names: raw.names.get(),
                 home_below: raw.home_below.get(),
+                content_bytes: raw.content_bytes.get(),
+                content_files: raw.content_files.get(),
                 catalogue: from,
                 catalogue_length: length,
                 catalogue_checksum: raw.catalogue_checksum.get(),
@@ -196,7 +224,23 @@ impl Head {
 
 /// Where a parked group is.
 pub(crate) fn path_of(id: u64) -> Vec<u8> {
-    join(FOLDER, &crate::hostdir::names::id_name(id))
+    join(FOLDER, &id_name(id))
+}
+
+/// Where the content file of an object is.
+pub(crate) fn content_path(id: u64, object: u64) -> Vec<u8> {
+    join(FOLDER, &content_name(id, object))
+}
+
+fn content_name(id: u64, object: u64) -> Vec<u8> {
+    [&id_name(id), &b"."[..], &id_name(object)].concat()
+}
+
+/// The group and the object of a content file, by its name.
+pub(crate) fn named_content(name: &[u8]) -> Option<(u64, u64)> {
+    let (_, object) = name.split_at_checked(name.iter().position(|byte| *byte == b'.')? + 1)?;
+    let (id, object) = (id_of(name), id_of(object));
+    (id != 0 && object != 0 && content_name(id, object) == name).then_some((id, object))
 }
 
 /// The file of a group that is being parked.
@@ -228,7 +272,7 @@ impl Writing {
         }
         let file = host.create(site::PARK_MAKE, path, 0o600).map_err(failed)?;
         let head = Head {
-            has_parts: false,
+            version: OLDEST,
             volume_id: *volume_id,
             id,
             note: note.into(),
@@ -238,6 +282,8 @@ impl Writing {
             files: 0,
             names: 0,
             home_below: 0,
+            content_bytes: 0,
+            content_files: 0,
             catalogue: 0,
             catalogue_length: 0,
             catalogue_checksum: 0,
@@ -277,7 +323,13 @@ impl Writing {
     /// what several parts speak of, the first one counts.
     pub fn add(&mut self, part: &Summary) -> Result<()> {
         debug_assert!(is_readable(part), "it was looked at before");
-        self.head.has_parts |= !part.parts.is_empty();
+        self.head.version = self.head.version.max(version_of(part));
+        for content in part.contents.values() {
+            let Some(file) = content.file else { continue };
+            self.head.bytes += content.pieces.iter().map(|piece| u64::from(piece.length)).sum::<u64>();
+            self.head.content_bytes += file.allocated;
+            self.head.content_files += 1;
+        }
         self.head.files += part.contents.len() as u32;
         self.head.names += part.names().len() as u32;
         let mut catalogue = std::mem::take(&mut self.catalogue);
@@ -314,6 +366,20 @@ impl Writing {
         }
         Ok(())
     }
+}
+
+/// The first version that has all kinds of entries of a group.
+fn version_of(summary: &Summary) -> u32 {
+    match (content_files(summary).next(), summary.parts.is_empty()) {
+        (Some(_), _) => WITH_CONTENT,
+        (None, false) => WITH_PARTS,
+        (None, true) => OLDEST,
+    }
+}
+
+/// The objects whose bytes are in content files.
+pub(crate) fn content_files(summary: &Summary) -> impl Iterator<Item = u64> + '_ {
+    summary.contents.iter().filter(|(_, content)| content.file.is_some()).map(|(id, _)| *id)
 }
 
 /// Whether what would be written of a group is what its reader takes, wherever the bytes of its pieces come to stand.
@@ -402,6 +468,10 @@ impl Catalogue {
         }
         for (id, content) in &summary.contents {
             self.truncate(*id, content.limit);
+            if let Some(ContentFile { mtime_ns, allocated }) = content.file {
+                let file = RawContent { mtime_ns: I64::new(mtime_ns), allocated: U64::new(allocated) };
+                self.add(CONTENT, *id, file.as_bytes());
+            }
             for (range, how) in &content.space {
                 let space = Space { length: range.end - range.start, how: *how };
                 self.add_at(SPACE, *id, range.start, &space.to_bytes());
@@ -515,7 +585,7 @@ mod tests {
 
     fn head() -> Head {
         Head {
-            has_parts: true,
+            version: WITH_PARTS,
             volume_id: [9; 16],
             id: 7,
             note: "note".into(),
@@ -525,6 +595,8 @@ mod tests {
             files: 4,
             names: 5,
             home_below: 9,
+            content_bytes: 0,
+            content_files: 0,
             catalogue: 4096,
             catalogue_length: 6,
             catalogue_checksum: 8,
@@ -568,7 +640,7 @@ mod tests {
             summary.add_name((name.0, name.1.as_bytes().into()), before, after);
         }
         let piece = |offset, position| Piece { offset, length: 10, position, checksum: 99 };
-        let content = |limit, size, space, pieces| Content { limit, size, space, pieces };
+        let content = |limit, size, space, pieces| Content { limit, size, space, pieces, file: None };
         let space = vec![(0..4096, Fallocate::Punch), (4096..12288, Fallocate::Zero), (16384..20480, Fallocate::Keep)];
         summary.contents.insert(20, content(50, 9000, space, vec![piece(0, 4096), piece(40, 4106)]));
         summary.contents.insert(41, content(0, 10, Vec::new(), vec![piece(0, 4116)]));
@@ -592,7 +664,7 @@ mod tests {
     fn what_version_2_has_written_reads_the_same() {
         let bytes = include_bytes!("../../../tests/fixtures/parked-version-2");
         let head = Head::checked(&bytes[..HEAD], bytes.len() as u64).expect("its head");
-        assert_eq!((head.id, head.files, head.names, head.has_parts), (1 << 40 | 1, 2, 2, false));
+        assert_eq!((head.id, head.files, head.names, head.version), (1 << 40 | 1, 2, 2, OLDEST));
         assert_eq!(head.to_bytes(), bytes[..HEAD], "what has no other parts is written as it was");
         let all = &bytes[head.catalogue as usize..];
         assert_eq!(checksum(head.seed(), all), head.catalogue_checksum);

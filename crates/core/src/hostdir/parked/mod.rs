@@ -4,6 +4,8 @@
 //! # Terms
 //!
 //! - *parked group*: a file in [`FOLDER`], named by the id of the group that it was.
+//! - *content file*: `<id>.<object>` beside it. It has all bytes of a file that the group makes. It is the group's
+//!   staged file under a second name, so that parking copies nothing.
 //! - *summary*: what a group would change, net, whether it runs or is parked.
 //! - *base*: what a parked group relies on, and what is compared when it is applied: names and objects as they were,
 //!   bytes as they were.
@@ -11,9 +13,13 @@
 //! # Invariants
 //!
 //! 1. A parked group holds no segment of the log, no claim and no object: nothing waits for it.
-//! 2. A file whose name is an id is whole: it was synced before it got that name.
+//! 2. A file whose name is an id is whole: it was synced before it got that name, and so were its content files, with
+//!    their names.
 //! 3. While the file of a group that was applied may be there after a crash, the log says that it was applied: the tail
 //!    passes that entry only after the file's removal is durable.
+//! 4. A content file is removed only once nothing needs it after a crash: its group is gone durably, or goes again by
+//!    invariant 3, or what is left of the group does not name it, durably. Until then nothing writes to it. An open
+//!    removes a content file that no group names.
 //!
 //! | file | idea |
 //! |---|---|
@@ -40,8 +46,10 @@ mod summary;
 pub use changes::{Change, Review, Side, What, XattrChange};
 pub(super) use find::Finder;
 pub(super) use folder::{path_of_kind, undo_path};
-pub(super) use format::{Head, Outline, ParkedFile, Writing, is_readable, path_of};
-pub(super) use summary::{Base, Content, Known, LARGEST_SUM, Piece, Settled, Summary, runs};
+pub(super) use format::{
+    Head, Outline, ParkedFile, Writing, Written, content_files, content_path, is_readable, named_content, path_of,
+};
+pub(super) use summary::{Base, Content, ContentFile, Known, LARGEST_SUM, Piece, Settled, Summary, runs};
 
 pub use wholly_error::{Mismatch, ParkedId};
 

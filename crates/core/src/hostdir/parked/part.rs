@@ -237,6 +237,8 @@ impl StoreInner {
         self.checkpoint()?;
         settle(&*self.host, &whole, &chosen, &mut rest)?;
         self.park_rest(&parked, &mut rest)?;
+        // Where that fails, the next open does it.
+        let _ = self.remove_contents_but(id.0, &rest);
         Ok(true)
     }
 
@@ -248,9 +250,13 @@ impl StoreInner {
         let mut write = || {
             let times = (head.parked_ns, head.expires_ns);
             let mut writing = Writing::new(host, &unfinished, (&head.volume_id, head.id, &head.note), times)?;
-            for piece in rest.contents.values_mut().flat_map(|content| &mut content.pieces) {
-                let bytes = parked.piece(piece)?;
-                writing.write(piece, &bytes)?;
+            // What is in content files stays there.
+            for (id, content) in rest.contents.iter_mut().filter(|(_, content)| content.file.is_none()) {
+                let written = parked.written(host, *id)?;
+                for piece in &mut content.pieces {
+                    let bytes = written.piece(piece)?;
+                    writing.write(piece, &bytes)?;
+                }
             }
             if !is_readable(rest) {
                 return Err(Error::NotFound("what the rest builds on, as it was a moment ago".into()));

@@ -85,6 +85,17 @@ pub(crate) struct Content {
     pub space: Vec<(Range<u64>, Fallocate)>,
     /// What is written, in the order of offsets and without overlaps.
     pub pieces: Vec<Piece>,
+    /// Set if the bytes of the pieces are in a content file.
+    pub file: Option<ContentFile>,
+}
+
+/// A content file: a file beside the parked group that holds all bytes of a file that the group makes, each at its
+/// offset. It is known again by its size, which is that of the file, and by its time of modification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ContentFile {
+    pub mtime_ns: i64,
+    /// Bytes of disk space that it takes.
+    pub allocated: u64,
 }
 
 impl Content {
@@ -102,9 +113,9 @@ pub(crate) struct Piece {
     pub offset: u64,
     /// Number of bytes.
     pub length: u32,
-    /// Where they stand in the file of a parked group.
+    /// Where they stand in the file of a parked group; 0 if they are in a content file.
     pub position: u64,
-    /// Their checksum there.
+    /// Their checksum there; 0 if they are in a content file.
     pub checksum: u64,
 }
 

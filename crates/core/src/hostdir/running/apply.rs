@@ -11,7 +11,7 @@ use super::names::{At, refused};
 use super::{Inner, Running};
 use crate::error::Result;
 use crate::hostdir::names::{Found, Kind, Last, Name, ROOT, Set, Wanted, xattr_checksum};
-use crate::hostdir::parked::{Base, Content, Finder, Known, Mismatch, ParkedFile, Summary};
+use crate::hostdir::parked::{Base, Content, Finder, Known, Mismatch, ParkedFile, Summary, Written};
 use crate::hostdir::records::Birth;
 use crate::log::layout::EntryKind;
 use crate::sync::Ordering;
@@ -101,7 +101,8 @@ impl Running {
         }
         for (id, content) in &summary.contents {
             let file = files.get(id).or_else(|| born.get(id));
-            self.set_content(parked, file.expect("it was joined or made"), content)?;
+            let written = parked.written(&*self.store.host, *id)?;
+            self.set_content(&written, file.expect("it was joined or made"), content)?;
         }
         for (id, (set, mtime_ns)) in &summary.sets {
             let birth = matches!(summary.objects.get(id), Some(Known::Born(_)));
@@ -340,7 +341,7 @@ impl Running {
         true
     }
 
-    pub(super) fn set_content(&mut self, parked: &ParkedFile, file: &Arc<Inner>, content: &Content) -> Result<()> {
+    pub(super) fn set_content(&mut self, written: &Written<'_>, file: &Arc<Inner>, content: &Content) -> Result<()> {
         if content.limit < self.size_of(file)? {
             self.set_len(file, content.limit)?;
         }
@@ -351,7 +352,7 @@ impl Running {
             self.fallocate(file, *how, range.start, range.end - range.start)?;
         }
         for piece in &content.pieces {
-            self.write(file, piece.offset, &parked.piece(piece)?)?;
+            self.write(file, piece.offset, &written.piece(piece)?)?;
         }
         Ok(())
     }

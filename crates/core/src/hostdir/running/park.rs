@@ -18,7 +18,7 @@ use crate::hostdir::kept::is_of_made;
 use crate::hostdir::names::{Change, Found, Ids, Kind, Name, Object, ROOT, names_in};
 use crate::hostdir::parked::{
     Base, Content, FOLDER, Known, LARGEST_SUM, LONGEST_NOTE, ParkedId, Settled, Summary, UNFINISHED, Writing,
-    is_readable, path_of, runs,
+    is_readable, named_content, path_of, runs,
 };
 use crate::hostdir::records::{Baseline, Birth};
 use crate::hostdir::table::{host_error, is_taken_away, look_steadily};
@@ -102,7 +102,10 @@ impl Running {
         let now = store.host.now_ns();
         let keep = keep.map(|keep| i64::try_from(keep.as_nanos()).unwrap_or(i64::MAX));
         let expires = keep.map_or(0, |keep| now.saturating_add(keep).max(1));
-        self.set_aside(&mut summary, (id.0, note), (now, expires), (&path_of(id.0), site::PARK_RENAME))?;
+        let path = path_of(id.0);
+        self.keep_staged(id.0, &mut summary)
+            .and_then(|()| self.set_aside(&mut summary, (id.0, note), (now, expires), (&path, site::PARK_RENAME)))
+            .inspect_err(|_| _ = store.remove_contents(&[id.0]))?;
         store.sync_parked(site::PARK_SYNC_DIR)?;
         if expires != 0 {
             store.expires_at(expires);
@@ -184,11 +187,12 @@ impl Running {
         named.inspect_err(|_| _ = store.host.unlink(site::PARK_REMOVE, &unfinished))
     }
 
-    /// Copies the bytes that the group wrote, wherever they are, and all else.
+    /// Copies the bytes that the group wrote, unless they are in content files, and all else.
     fn write_out(&self, mut writing: Writing, summary: &mut Summary) -> Result<()> {
         let mut buffer = Vec::new();
         for file in &self.seat().files {
-            let Some(content) = summary.contents.get_mut(&file.inner.id) else { continue };
+            let content = summary.contents.get_mut(&file.inner.id).filter(|content| content.file.is_none());
+            let Some(content) = content else { continue };
             for piece in &mut content.pieces {
                 buffer.resize(piece.length as usize, 0);
                 // Not what lies beneath: a bystander may have taken that away.
@@ -303,7 +307,9 @@ impl Running {
             let is_same = ranges.is_empty() && space.is_empty() && file.limit >= before && file.size == before;
             if !is_same && stays(id)? {
                 let limit = if is_born(id) { 0 } else { file.limit.min(LARGEST_FILE) };
-                summary.contents.insert(id, Content { limit, size: file.size, space, pieces: runs(ranges) });
+                summary
+                    .contents
+                    .insert(id, Content { limit, size: file.size, space, pieces: runs(ranges), file: None });
                 speaks_of.push(id);
             }
         }
@@ -531,6 +537,6 @@ impl crate::hostdir::StoreInner {
 
     /// Whether anything may be parked, or its undo kept.
     pub(in crate::hostdir) fn has_parked(&self) -> Result<bool> {
-        Ok(names_in(&*self.host, FOLDER)?.iter().any(|name| !is_of_made(name)))
+        Ok(names_in(&*self.host, FOLDER)?.iter().any(|name| !is_of_made(name) && named_content(name).is_none()))
     }
 }

@@ -13,10 +13,15 @@
 //! 2. Nobody but the group knows of it before that: a group that ends otherwise removes it, and so does the next open
 //!    where nobody could.
 //! 3. Of a group of which nobody knows whether it survives, nothing is removed.
+//!
+//! A group that is parked leaves its staged files to the parked group: each gets a second name, as a content file, and
+//! loses the first one when the group ends.
 
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use wholly_host::{Fallocate, HostFile, Stat};
+use wholly_media::Site;
 
 use super::space::OWN;
 use super::{Inner, Joined, Running};
@@ -26,7 +31,7 @@ use crate::hostdir::allocate::{Allocation, fallocate};
 use crate::hostdir::clock::Mtime;
 use crate::hostdir::names::{BLANK_FOLDER, BLANKS, id_name, join};
 use crate::hostdir::overlay::Place;
-use crate::hostdir::parked::runs;
+use crate::hostdir::parked::{self, ContentFile, Summary, content_path, runs};
 use crate::hostdir::space::{Shape, Wishes, entries};
 use crate::hostdir::table::host_error;
 use crate::index::BLOCK;
@@ -283,22 +288,8 @@ impl Running {
         for (i, inner) in passing {
             self.keep_without_name(i, &inner)?;
         }
-        let was_open =
-            |&(i, _): &(usize, _)| self.seat().files[i].staged.as_ref().is_some_and(|staged| !staged.was_closed);
-        if lasting.len() > SYNC_EACH || !lasting.iter().all(was_open) {
-            // What a failure is about nobody knows: it may be what a pass has written.
-            store.host.sync_all(site::STAGE_SYNC).map_err(|error| store.poison(&Error::Media(error)))?;
-            store.log.count_barrier();
-        } else if !lasting.is_empty() {
-            for (i, _) in &lasting {
-                let synced = self.staged_home(*i)?.sync(site::STAGE_SYNC);
-                synced.map_err(|error| self.break_off(Error::Media(error)))?;
-                store.log.count_barrier();
-            }
-            let synced = store.host.sync_dir(site::STAGE_SYNC_DIR, BLANK_FOLDER);
-            synced.map_err(|error| store.poison(&Error::Media(error)))?;
-            store.log.count_barrier();
-        }
+        let files: Vec<usize> = lasting.iter().map(|(i, _)| *i).collect();
+        self.sync_staged(&files, BLANK_FOLDER, (site::STAGE_SYNC, site::STAGE_SYNC_DIR))?;
         for (i, inner) in lasting {
             let home = self.staged_home(i)?;
             let stat = home.stat()?;
@@ -317,6 +308,52 @@ impl Running {
                 self.tell_mtime(inner.id, ns)?;
                 self.seat_mut().files[i].mtime = Mtime::Told(ns);
             }
+        }
+        Ok(())
+    }
+
+    /// Makes staged files survive, with their names in a folder.
+    fn sync_staged(&mut self, files: &[usize], folder: &[u8], (each, names): (Site, Site)) -> Result<()> {
+        let store = self.store.clone();
+        let was_open = |i: &usize| self.seat().files[*i].staged.as_ref().is_some_and(|staged| !staged.was_closed);
+        if files.len() > SYNC_EACH || !files.iter().all(was_open) {
+            // What a failure is about nobody knows: it may be what a pass has written.
+            store.host.sync_all(each).map_err(|error| store.poison(&Error::Media(error)))?;
+            store.log.count_barrier();
+        } else if !files.is_empty() {
+            for i in files {
+                let synced = self.staged_home(*i)?.sync(each);
+                synced.map_err(|error| self.break_off(Error::Media(error)))?;
+                store.log.count_barrier();
+            }
+            store.host.sync_dir(names, folder).map_err(|error| store.poison(&Error::Media(error)))?;
+            store.log.count_barrier();
+        }
+        Ok(())
+    }
+
+    /// Gives the staged files of a group that is being parked as `id` a second name each, as content files. Names and
+    /// files survive when this returns. If it fails, some may have such names. Without hard links on the host none has.
+    pub(super) fn keep_staged(&mut self, id: u64, summary: &mut Summary) -> Result<()> {
+        let store = self.store.clone();
+        let mut kept = Vec::new();
+        for (i, file) in self.seat().files.iter().enumerate() {
+            let object = file.inner.id;
+            if file.staged.is_none() || !summary.contents.contains_key(&object) {
+                continue;
+            }
+            let path = content_path(id, object);
+            match store.host.hard_link(site::PARK_LINK, &path_of(&file.inner), &path) {
+                Err(error) if matches!(error.errno, Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => break,
+                linked => linked.map_err(|error| host_error(error, &path))?,
+            }
+            kept.push(i);
+        }
+        self.sync_staged(&kept, parked::FOLDER, (site::PARK_CONTENT_SYNC, site::PARK_CONTENT_SYNC_DIR))?;
+        for i in kept {
+            let Stat { mtime_ns, allocated, .. } = self.staged_home(i)?.stat()?;
+            let content = summary.contents.get_mut(&self.seat().files[i].inner.id);
+            content.expect("it was just there").file = Some(ContentFile { mtime_ns, allocated });
         }
         Ok(())
     }

@@ -72,7 +72,7 @@ impl Running {
         for (id, content) in &summary.contents {
             let file = self.open_object(applying.ids[id], true)?;
             self.join(&file)?;
-            self.set_content(&kept.undo, &file, content)?;
+            self.set_content(&kept.undo.written(&*self.store.host, *id)?, &file, content)?;
         }
         for (id, (set, mtime_ns)) in &summary.sets {
             let mtime_ns = mtime_ns.filter(|_| !times.contains(id));

@@ -252,7 +252,7 @@ impl Running {
                 at += length;
             }
         }
-        Ok(Content { limit: content.limit.min(size), size, space: Vec::new(), pieces: runs(there) })
+        Ok(Content { limit: content.limit.min(size), size, pieces: runs(there), ..Content::default() })
     }
 
     /// Undoes a provisional group, but for the commit.
@@ -274,7 +274,7 @@ impl Running {
         for (id, content) in &summary.contents {
             let file = self.open_object(*id, true)?;
             self.join(&file)?;
-            self.set_content(undo, &file, content)?;
+            self.set_content(&undo.written(&*self.store.host, *id)?, &file, content)?;
         }
         for (id, (set, mtime_ns)) in &summary.sets {
             self.set_all(*id, &applying.path(*id), (set, *mtime_ns), true)?;

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use wholly_host::{Fallocate, HostFile, HostFs, Stat};
 use zerocopy::FromBytes;
 
 use super::super::summary::LONGEST_PIECE;
-use super::super::{Content, Known, Piece, Settled, Summary};
+use super::super::{Content, ContentFile, Known, Piece, Settled, Summary};
 use super::{
-    APPLIES, ATTRIBUTES, BASE, COORDINATOR, CREATE, HEAD, Head, IDENTIFY, NAME, PART, RawEntry, SPACE, TRUNCATE, WRITE,
-    XATTR, base_of,
+    APPLIES, ATTRIBUTES, BASE, CONTENT, COORDINATOR, CREATE, HEAD, Head, IDENTIFY, NAME, PART, RawContent, RawEntry,
+    SPACE, TRUNCATE, WRITE, XATTR, base_of, content_files, content_path, version_of,
 };
 use crate::error::{Error, Result};
 use crate::hostdir::joint::Neighbour;
@@ -58,16 +59,40 @@ impl ParkedFile {
         }
         let impossible = || Error::corrupt(&*path, "its catalogue is invalid");
         let summary = Reading { bytes: &bytes, end: Some(head.catalogue), summary: Summary::default(), open: None };
-        let summary =
-            summary.all().filter(|summary| head.has_parts != summary.parts.is_empty()).ok_or_else(impossible)?;
+        let summary = summary.all().filter(|summary| head.version == version_of(summary)).ok_or_else(impossible)?;
+        if content_files(&summary).count() != head.content_files as usize {
+            return Err(impossible());
+        }
         Ok(ParkedFile { head, summary, file, path })
     }
 
-    /// Reads the bytes of a piece.
+    /// The bytes that the group writes to a file.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where they do not match their checksum.
-    pub fn piece(&self, piece: &Piece) -> Result<Vec<u8>> {
+    /// [`Error::Corrupt`] if their content file is not what it was.
+    pub fn written(&self, host: &dyn HostFs, id: u64) -> Result<Written<'_>> {
+        let content = self.summary.contents.get(&id);
+        let expected = content.and_then(|content| Some((content.size, content.file?.mtime_ns)));
+        let open = |expected| {
+            let path = content_path(self.head.id, id);
+            let corrupt = |what| Error::corrupt(String::from_utf8_lossy(&path), what);
+            let file = match host.open(&path, false) {
+                Err(error) if error.errno == Errno::NOENT => {
+                    return Err(corrupt("bytes that a parked group writes are gone"));
+                }
+                file => file.map_err(|error| host_error(error, &path))?,
+            };
+            let stat = file.stat()?;
+            match stat.is_file() && (stat.size, stat.mtime_ns) == expected {
+                true => Ok((file, path)),
+                false => Err(corrupt("bytes that a parked group writes have been changed")),
+            }
+        };
+        Ok(Written { parked: self, apart: expected.map(open).transpose()? })
+    }
+
+    /// Reads the bytes of a piece that are in this file.
+    fn piece(&self, piece: &Piece) -> Result<Vec<u8>> {
         let mut bytes = vec![0; piece.length as usize];
         let read = read_all(&*self.file, piece.position, &mut bytes)?;
         if read < bytes.len() || payload_checksum(self.head.seed(), piece.position, &bytes) != piece.checksum {
@@ -77,13 +102,40 @@ impl ParkedFile {
         Ok(bytes)
     }
 
-    /// Reads all of it.
+    /// Reads all of it, and looks at its content files.
     ///
     /// # Errors
-    /// As [`piece`](Self::piece).
-    pub fn verify(&self) -> Result<()> {
-        let pieces = self.summary.contents.values().flat_map(|content| &content.pieces);
-        pieces.clone().try_for_each(|piece| self.piece(piece).map(drop))
+    /// As [`written`](Self::written), and [`piece`](Written::piece).
+    pub fn verify(&self, host: &dyn HostFs) -> Result<()> {
+        for (id, content) in &self.summary.contents {
+            let written = self.written(host, *id)?;
+            if content.file.is_none() {
+                content.pieces.iter().try_for_each(|piece| written.piece(piece).map(drop))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The bytes that a parked group writes to one file.
+pub(crate) struct Written<'p> {
+    parked: &'p ParkedFile,
+    /// The content file that they are in, and its path.
+    apart: Option<(Arc<dyn HostFile>, Vec<u8>)>,
+}
+
+impl Written<'_> {
+    /// Reads the bytes of a piece.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where they do not match their checksum, or are not there.
+    pub fn piece(&self, piece: &Piece) -> Result<Vec<u8>> {
+        let Some((file, path)) = &self.apart else { return self.parked.piece(piece) };
+        let mut bytes = vec![0; piece.length as usize];
+        if read_all(&**file, piece.offset, &mut bytes)? < bytes.len() {
+            return Err(Error::corrupt(String::from_utf8_lossy(path), "it is not as long as it was"));
+        }
+        Ok(bytes)
     }
 }
 
@@ -180,6 +232,14 @@ impl<'b> Reading<'b> {
                 summary.parts.push(Neighbour::checked(payload)?);
                 Some(true)
             }
+            CONTENT if self.open == Some(id) => {
+                let is_made = matches!(summary.objects.get(&id), Some(Known::Born(_)));
+                let content = summary.contents.get_mut(&id)?;
+                let RawContent { mtime_ns, allocated } = RawContent::read_from_bytes(payload).ok()?;
+                let file = ContentFile { mtime_ns: mtime_ns.get(), allocated: allocated.get() };
+                let is_first = content.space.is_empty() && content.pieces.is_empty();
+                Some(is_made && is_first && content.limit == 0 && content.file.replace(file).is_none())
+            }
             CREATE if is_new => {
                 let birth = Known::Born(Arc::new(Birth::checked(payload)?));
                 Some(summary.objects.insert(id, birth).is_none())
@@ -241,6 +301,10 @@ impl<'b> Reading<'b> {
         let has_place = |last: u64| {
             piece.position >= HEAD as u64
                 && piece.position.checked_add(u64::from(piece.length)).is_some_and(|end| end <= last)
+        };
+        let has_place = |last: u64| match content.file {
+            Some(_) => (piece.position, piece.checksum) == (0, 0),
+            None => has_place(last),
         };
         let fits = piece.offset.checked_add(u64::from(piece.length)).is_some_and(|end| end <= LARGEST_FILE)
             && self.end.is_none_or(has_place);
