@@ -136,15 +136,15 @@ fn nothing_is_left_where_parking_fails() {
         |site: Site, errno, nth| Some(Mutation { nth: Some(nth), ..Mutation::new(site, MutationKind::Fail(errno)) });
     for config in media() {
         for broken in [
-            fails(site::PARK_LINK, Errno::DQUOT, 1),
+            fails(site::PARK_LINK, Errno::DQUOT, 2),
             fails(site::PARK_CONTENT_SYNC, Errno::IO, 1),
-            fails(site::PARK_WRITE, Errno::NOSPC, 1),
+            fails(site::PARK_WRITE, Errno::NOSPC, 2),
             fails(site::PARK_SYNC, Errno::NOSPC, 1),
             fails(site::PARK_RENAME, Errno::NOSPC, 1),
         ] {
             let world = world(config.clone(), broken);
             let store = open(&world);
-            // The first call of each kind is of this one.
+            // This one makes the calls before: one of each kind, two writes.
             let kept = park(&store, &[("kept", STAGE)]);
             let failed = making(&store, &[("a", STAGE), ("b", STAGE)]).park("", None);
             assert!(failed.is_err(), "{broken:?}");
@@ -170,7 +170,7 @@ fn what_is_left_keeps_its_content_files() {
         assert!(parked_content(&store, id, "b").unwrap() == content(STAGE + 1, 1));
         let trace = world.trace();
         store.close().unwrap();
-        let limits = ExploreLimits { exhaustive_bits: 3, samples: 12, ..ExploreLimits::default() };
+        let limits = ExploreLimits { exhaustive_bits: 2, samples: 4, ..ExploreLimits::default() };
         let mut explorer = Explorer::new(&trace);
         let mut seen = [0, 0];
         for point in first..=trace.events.len() as u64 {
@@ -201,7 +201,7 @@ fn a_discarded_group_goes_before_its_content_files() {
         store.discard(id).unwrap();
         assert_eq!(count(&world, PARKED), 0);
         let trace = world.trace();
-        let limits = ExploreLimits { exhaustive_bits: 4, samples: 12, ..ExploreLimits::default() };
+        let limits = ExploreLimits { exhaustive_bits: 3, samples: 8, ..ExploreLimits::default() };
         let mut explorer = Explorer::new(&trace);
         let mut seen = [0, 0];
         for point in first..=trace.events.len() as u64 {
@@ -249,8 +249,7 @@ fn damage_of_a_content_file_is_found() {
             damage(&content);
             let look = |store: &Store| parked_content(store, id, "new").unwrap_err();
             for error in [look(&store), store.apply(id).unwrap_err()] {
-                let is_found = matches!(error, Error::Corrupt { .. }) || number >= 3;
-                assert!(is_found, "damage {number}: {error}");
+                assert!(matches!(error, Error::Corrupt { .. }), "damage {number}: {error}");
             }
             assert!(!dir.join("new").exists() && store.open_file("new").is_err());
             drop(store);

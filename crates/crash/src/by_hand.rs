@@ -369,6 +369,23 @@ pub(crate) const PARKED: &[(&str, &str, &str)] = &[
          unlink-A/foo+mkdir-A/foo+unlink-bar,clash.1,theirs.1,kill,write-foo,home",
     ),
     (
+        "staged-and-parked",
+        "groups that stage files are parked, and applied",
+        "bare.staged,park.create-foo+fill-foo+tag-foo,park.create-bar+append-bar+append-bar+grow-bar,apply.1,kill,apply.2,home",
+    ),
+    (
+        "staged-and-discarded",
+        "parked groups that have staged files are discarded, or expire, also after their process died",
+        "bare.staged,park.create-foo+fill-foo+create-bar+more-bar,discard.1,fade.create-foo+fill-foo,append-A/foo,kill,\
+         park.create-foo+fill-foo,kill,discard.3,create-foo+fill-foo,home",
+    ),
+    (
+        "staged-and-in-the-way",
+        "a parked group has several staged files, with holes; something is in its way, and goes",
+        "bare.staged,park.create-foo+fill-foo+punch-foo+more-foo+create-bar+fill-bar+cut-bar+mkdir-B+rename-bar-B/bar+write-A/foo,\
+         create-foo+fill-foo,clash.1,kill,clash.1,unlink-foo,close,apply.1,append-foo,kill,append-B/bar,home",
+    ),
+    (
         "parked-side-by-side",
         "three parked groups that have nothing to do with each other",
         "dirs,park.create-foo+append-foo,park.rename-A/foo-B/foo,park.rmdir-A/C,kill,apply.3,apply.1,home,apply.2,home,unlink-foo",
@@ -441,23 +458,6 @@ pub(crate) const STAGED: &[(&str, &str, &str)] = &[
         "checkpoints in the middle of groups that stage files",
         "bare.tight.staged,create-foo+fill-foo+grow-foo+append-foo,mkdir-B+rename-foo-B/foo,create-bar+write-bar+note-bar+fill-bar,\
          rename-bar-foo+append-foo,unlink-B/foo+rmdir-B,create-bar+fill-bar+link-bar-baz,unlink-bar,close,append-baz",
-    ),
-    (
-        "staged-and-parked",
-        "groups that stage files are parked, and applied",
-        "bare.staged,park.create-foo+fill-foo+tag-foo,park.create-bar+append-bar+append-bar+grow-bar,apply.1,kill,apply.2,home",
-    ),
-    (
-        "staged-and-discarded",
-        "parked groups that have staged files are discarded, or expire, also after their process died",
-        "bare.staged,park.create-foo+fill-foo+create-bar+more-bar,discard.1,fade.create-foo+fill-foo,append-A/foo,kill,\
-         park.create-foo+fill-foo,kill,discard.3,create-foo+fill-foo,home",
-    ),
-    (
-        "staged-and-in-the-way",
-        "a parked group has several staged files, with holes; something is in its way, and goes",
-        "bare.staged,park.create-foo+fill-foo+punch-foo+more-foo+create-bar+fill-bar+cut-bar+mkdir-B+rename-bar-B/bar+write-A/foo,\
-         create-foo+fill-foo,clash.1,kill,clash.1,unlink-foo,close,apply.1,append-foo,kill,append-B/bar,home",
     ),
     (
         "shadow",

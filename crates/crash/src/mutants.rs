@@ -76,6 +76,12 @@ pub const EQUIVALENT: &[Equivalent] = &[
         "who asks for the file's first name is the folder's sync, behind the rename that gives it the other one; the file's own sync, before \
          that, asks for its bytes.",
     ),
+    (
+        "park.content-remove",
+        "delay-write",
+        "",
+        "nothing waits for the removal, and no parked group names the file: what a crash leaves of it the next open removes.",
+    ),
     ("adopt.return", "delay-write", "", NOBODYS),
     ("layer.make", "delay-write", "", NOBODYS),
     ("layer.remove", "delay-write", "", NOBODYS),

@@ -221,8 +221,16 @@ impl StoreInner {
         Ok(())
     }
 
+    /// Removes the content files of a group that could not be parked. Where that fails, the next open does it.
+    pub fn remove_unused_contents(&self, id: u64) {
+        // A rename that failed may have its effect all the same.
+        if matches!(is_there(&*self.host, &path_of(id)), Ok(false)) {
+            let _ = self.remove_contents(&[id]);
+        }
+    }
+
     /// Removes the content files of groups that are not parked any more.
-    pub fn remove_contents(&self, ids: &[u64]) -> Result<()> {
+    fn remove_contents(&self, ids: &[u64]) -> Result<()> {
         self.remove_content_files(|id, _| ids.contains(&id))
     }
 
@@ -303,12 +311,12 @@ impl StoreInner {
             stat => stat.map_err(|error| host_error(error, FOLDER))?,
         };
         self.unlink_parked(&path_of(id.0))?;
-        self.finish_discard(&[id.0])
+        self.finish_removal(&[id.0])
     }
 
     /// The files of these groups are removed. They do not come back after a crash when this has returned, and their
     /// content files are removed, too.
-    fn finish_discard(&self, ids: &[u64]) -> Result<()> {
+    fn finish_removal(&self, ids: &[u64]) -> Result<()> {
         self.sync_parked(site::PARK_REMOVE_SYNC)?;
         // Where that fails, the next open does it.
         let _ = self.remove_contents(ids);
@@ -329,9 +337,8 @@ impl StoreInner {
         for (_, id) in applied.iter().filter(|applied| is_due(applied)) {
             self.unlink_applied((target, *id))?;
         }
-        let ids: Vec<u64> = applied.iter().filter(|applied| is_due(applied)).map(|(_, id)| *id).collect();
-        self.remove_contents(&ids)?;
-        self.sync_parked(site::PARK_REMOVE_SYNC)?;
+        let gone: Vec<u64> = applied.iter().filter(|applied| is_due(applied)).map(|(_, id)| *id).collect();
+        self.finish_removal(&gone)?;
         applied.retain(|applied| !is_due(applied));
         Ok(())
     }
@@ -348,7 +355,7 @@ impl StoreInner {
                 gone.push(id);
             }
         }
-        if gone.is_empty() { Ok(()) } else { self.finish_discard(&gone) }
+        if gone.is_empty() { Ok(()) } else { self.finish_removal(&gone) }
     }
 
     /// What has expired; also finds out when the next one does.

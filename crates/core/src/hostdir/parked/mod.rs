@@ -17,9 +17,8 @@
 //!    their names.
 //! 3. While the file of a group that was applied may be there after a crash, the log says that it was applied: the tail
 //!    passes that entry only after the file's removal is durable.
-//! 4. A content file is removed only once nothing needs it after a crash: its group is gone durably, or goes again by
-//!    invariant 3, or what is left of the group does not name it, durably. Until then nothing writes to it. An open
-//!    removes a content file that no group names.
+//! 4. A content file is removed only once its group is gone durably, or what is left of that does not name it, durably.
+//!    Until then nothing writes to it. An open removes a content file that no group names.
 //!
 //! | file | idea |
 //! |---|---|

@@ -105,7 +105,7 @@ impl Running {
         let path = path_of(id.0);
         self.keep_staged(id.0, &mut summary)
             .and_then(|()| self.set_aside(&mut summary, (id.0, note), (now, expires), (&path, site::PARK_RENAME)))
-            .inspect_err(|_| _ = store.remove_contents(&[id.0]))?;
+            .inspect_err(|_| store.remove_unused_contents(id.0))?;
         store.sync_parked(site::PARK_SYNC_DIR)?;
         if expires != 0 {
             store.expires_at(expires);

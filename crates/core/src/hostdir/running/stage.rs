@@ -344,7 +344,9 @@ impl Running {
             }
             let path = content_path(id, object);
             match store.host.hard_link(site::PARK_LINK, &path_of(&file.inner), &path) {
-                Err(error) if matches!(error.errno, Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => break,
+                Err(error) if matches!(error.errno, Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::XDEV) => {
+                    break;
+                }
                 linked => linked.map_err(|error| host_error(error, &path))?,
             }
             kept.push(i);

@@ -76,14 +76,16 @@ impl ParkedFile {
         let open = |expected| {
             let path = content_path(self.head.id, id);
             let corrupt = |what| Error::corrupt(String::from_utf8_lossy(&path), what);
-            let file = match host.open(&path, false) {
+            match host.stat(&path) {
                 Err(error) if error.errno == Errno::NOENT => {
                     return Err(corrupt("bytes that a parked group writes are gone"));
                 }
-                file => file.map_err(|error| host_error(error, &path))?,
+                Ok(stat) if !stat.is_file() => return Err(corrupt("bytes that a parked group writes are replaced")),
+                stat => stat.map_err(|error| host_error(error, &path))?,
             };
+            let file = host.open(&path, false).map_err(|error| host_error(error, &path))?;
             let stat = file.stat()?;
-            match stat.is_file() && (stat.size, stat.mtime_ns) == expected {
+            match (stat.size, stat.mtime_ns) == expected {
                 true => Ok((file, path)),
                 false => Err(corrupt("bytes that a parked group writes have been changed")),
             }
