@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::Place;
 use common::run::{Rig, shell, succeeds};
+use common::{Place, may_run};
 use wholly::{ParkedId, Rename, Store};
 
 /// Parks a group that changes a text, moves a file and makes a directory with a file in it.
@@ -443,4 +443,22 @@ fn a_part_is_applied_and_the_rest_follows() {
     let all = String::from_utf8(succeeds(&mut shell(&dir, all))).unwrap();
     assert_eq!(all, "one\nmine\nmine\nmine\ntwo\nin\nold\nfresh\ne:\nown\n\nn:\nown\n600\n");
     assert_eq!(common::run::traces(&dir), [] as [&std::path::Path; 0]);
+}
+
+/// Parking takes no second copy of a large file, however the command has written it.
+#[test]
+fn a_file_of_40_mb_is_parked_where_49_are_free() {
+    let Some(rig) = Rig::new("parked-full").filter(|_| may_run(&["unshare"])) else { return };
+    let dir = rig.dir("small", "mkdir at");
+    for view in ["overlay", "fuse"] {
+        let script = format!(
+            "set -e; mount -t tmpfs -o size=160M none at; cd at; $W init >/dev/null; \
+             free=$(stat -f -c %a .); head -c $(((free - 49 * 256) * 4096)) /dev/zero > fill; \
+             code=0; $W run --view {view} --park -- sh -c 'head -c 40M /dev/urandom > new' || code=$?; \
+             test $code = 121; test ! -e new; rm fill; $W apply >/dev/null; test $(stat -c %s-%h new) = 41943040-1; \
+             $W deinit; test $(ls -A) = new"
+        );
+        let mut command = shell(&dir, &format!("exec unshare -m sh -c \"$SCRIPT\""));
+        succeeds(command.env("SCRIPT", script).env("W", env!("CARGO_BIN_EXE_wholly")));
+    }
 }

@@ -46,6 +46,8 @@ mod own {
         NAMES_CLEAN = "names.clean";
         /// A group makes a file that it writes much to.
         STAGE_MAKE = "stage.make";
+        /// A file of the layer becomes such a file.
+        STAGE_TAKE = "stage.take";
         /// Bytes of such a file.
         STAGE_WRITE = "stage.write";
         /// Such a file gets a new size.

@@ -114,6 +114,63 @@ fn no_byte_of_a_staged_file_is_written_again() {
     }
 }
 
+/// What somebody else has written to the layer is moved: the group that takes it can be parked, commit, or abort.
+#[test]
+fn bytes_of_a_file_in_the_layer_are_moved() {
+    for (config, end) in media().into_iter().flat_map(|config| [0, 1, 2].map(|end| (config.clone(), end))) {
+        let world = world(config, None);
+        let store = open(&world);
+        store.discard(park(&store, &[("c", 10)])).unwrap();
+        store.make_layer().unwrap();
+        let (host, site) = (world.host(), Site("test"));
+        let bytes = content(4 << 20, 7);
+        for name in ["one", "linked"] {
+            let path = [b".wholly/layer/", name.as_bytes()].concat();
+            host.create(site, &path, 0o400).unwrap().write_at(site, 0, &bytes).unwrap();
+        }
+        host.hard_link(site, b".wholly/layer/linked", b".wholly/layer/other").unwrap();
+        let before = world.trace().events.len();
+        let mut group = store.begin();
+        let file = group.create("a", 0o640).unwrap();
+        assert!(!group.import_content(".wholly/layer/linked", &file).unwrap(), "it has another name");
+        assert!(matches!(group.import_content("a", &file), Err(Error::Invalid(_))));
+        assert!(matches!(group.import_content(".wholly/layer/none", &file), Err(Error::NotFound(_))));
+        assert!(group.import_content(".wholly/layer/one", &file).unwrap());
+        assert!(matches!(group.import_content(".wholly/layer/linked", &file), Err(Error::Invalid(_))));
+        assert!(host.stat(b".wholly/layer/one").is_err());
+        let mut some = [0; 100];
+        assert_eq!((group.len(&file), group.read_at(&file, 1 << 20, &mut some).unwrap()), (4 << 20, 100));
+        assert_eq!(some, bytes[1 << 20..][..100]);
+        drop(file);
+        match end {
+            0 => {
+                let id = group.park("", None).unwrap();
+                assert!(cost(&world, before).0 < 8192, "{:?}", cost(&world, before));
+                drop(store);
+                let store = open(&world);
+                assert!(parked_content(&store, id, "a").unwrap() == bytes);
+                store.apply(id).unwrap();
+                store.close().unwrap();
+            }
+            1 => {
+                group.commit().unwrap();
+                assert!(cost(&world, before).0 < 8192, "{:?}", cost(&world, before));
+                store.close().unwrap();
+            }
+            _ => {
+                group.abort();
+                assert!(store.open_file("a").is_err() && count(&world, ".wholly/blank") == 0);
+                continue;
+            }
+        }
+        let stat = host.stat(b"a").unwrap();
+        assert_eq!((stat.mode & 0o7777, stat.nlink, stat.size), (0o640, 1, 4 << 20));
+        let store = open(&world);
+        assert!(read(&store, "a") == bytes);
+        store.close().unwrap();
+    }
+}
+
 /// It copies, as it does what is in the log.
 #[test]
 fn a_host_without_hard_links_has_copies() {

@@ -1,7 +1,7 @@
 //! Does what is planned, by calls on the group.
 
 use rustix::fs::{AtFlags, FileType, IFlags, StatxAttributes, StatxFlags, readlinkat, unlinkat};
-use wholly::vfs::{Ino, OFlags, Vfs};
+use wholly::vfs::{Handle, Ino, OFlags, Vfs};
 
 use crate::content::{self, Bytes};
 use crate::error::{Error, OnHost, Result, show};
@@ -12,6 +12,10 @@ use crate::plan::{Dir, Entry, Fate, File, From, Node, Plan, Source};
 use crate::undo::Undo;
 use crate::{How, deep};
 use crate::{UPPER, attributes};
+
+/// Bytes of a file from which on it is better to move them than to copy them, as for a store
+/// ([`stage_bytes`](wholly::Options)).
+const LARGE: u64 = 512 << 10;
 
 /// What is being done.
 pub(crate) struct Apply<'a, 'v> {
@@ -29,6 +33,8 @@ pub(crate) struct Apply<'a, 'v> {
     placed: Vec<(Ino, &'a Dir)>,
     /// What the names of what is set aside begin with.
     aside: Vec<u8>,
+    /// Whether the layer is not needed again, so that bytes may be taken out of it.
+    moves_bytes: bool,
     /// How many things were taken over as they were.
     pub adopted: usize,
     /// What was changed in the layer for that.
@@ -44,8 +50,23 @@ impl<'a, 'v> Apply<'a, 'v> {
     ) -> Self {
         let inos = vec![None; plan.files.len()];
         let (placed, aside) = Default::default();
-        let undo = Undo::default();
-        Apply { plan, group, upper, lower, index, reader, how, since_ns, inos, placed, aside, adopted: 0, undo }
+        let (undo, moves_bytes) = (Undo::default(), how == How::Copy);
+        Apply {
+            plan,
+            group,
+            upper,
+            lower,
+            index,
+            reader,
+            how,
+            since_ns,
+            inos,
+            placed,
+            aside,
+            moves_bytes,
+            adopted: 0,
+            undo,
+        }
     }
 
     pub fn all(&mut self) -> Result<()> {
@@ -138,7 +159,7 @@ impl<'a, 'v> Apply<'a, 'v> {
         self.undo.dirs.push((dir.upper.clone(), dir.count));
         let open = self.upper.dir(&dir.upper)?.ok_or_else(|| Error::unsound(&dir.upper, "it is not a directory"))?;
         for name in dir.plain.iter() {
-            self.place_new(&open, ino, name, &join(&dir.upper, name))?;
+            self.place_new(&open, ino, name, &join(&dir.upper, name), self.moves_bytes)?;
         }
         for Entry { name, node } in &dir.entries {
             let path = join(&dir.upper, name);
@@ -148,7 +169,8 @@ impl<'a, 'v> Apply<'a, 'v> {
                     if self.how == How::Adopt {
                         self.undo.marks.extend(self.reader.clear(&open, &path, name, marks)?);
                     }
-                    self.place_new(&open, ino, name, &path)?;
+                    // What overlayfs has written on it is not to come along.
+                    self.place_new(&open, ino, name, &path, false)?;
                 }
                 Node::File { stays: true, .. } => {}
                 Node::File { file, .. } => self.place_file(*file, &open, ino, name, &path)?,
@@ -157,13 +179,13 @@ impl<'a, 'v> Apply<'a, 'v> {
         Ok(())
     }
 
-    /// Something new that is no directory and has no other name.
-    fn place_new(&mut self, open: &OpenDir, dir: Ino, name: &[u8], path: &[u8]) -> Result<()> {
+    /// Something new that is no directory and has no other name. If it `moves`, so do its bytes.
+    fn place_new(&mut self, open: &OpenDir, dir: Ino, name: &[u8], path: &[u8], moves: bool) -> Result<()> {
         match self.how {
             How::Adopt => self.adopt(dir, name, path),
             How::Copy => {
                 let stat = open.stat(name)?.ok_or_else(|| Error::unsound(path, "it vanished while it was read"))?;
-                let made = self.make(open, dir, name, &stat, path)?;
+                let made = self.make(open, dir, name, &stat, path, moves)?;
                 self.group.vfs.forget(made, 1);
                 Ok(())
             }
@@ -210,7 +232,7 @@ impl<'a, 'v> Apply<'a, 'v> {
                 self.group.get(dir, name, path)?
             }
             _ => {
-                let made = self.make(open, dir, name, &file.stat, path)?;
+                let made = self.make(open, dir, name, &file.stat, path, false)?;
                 self.group.hold(made)
             }
         };
@@ -273,8 +295,8 @@ impl<'a, 'v> Apply<'a, 'v> {
         Ok(())
     }
 
-    /// Makes what lies in the layer anew. One reference.
-    fn make(&mut self, open: &OpenDir, dir: Ino, name: &[u8], stat: &Stat, path: &[u8]) -> Result<Ino> {
+    /// Makes what lies in the layer anew. One reference. If it `moves`, the bytes of a large file do.
+    fn make(&mut self, open: &OpenDir, dir: Ino, name: &[u8], stat: &Stat, path: &[u8], moves: bool) -> Result<Ino> {
         let (vfs, ctx) = (self.group.vfs, self.group.context(stat.uid, stat.gid));
         let ino = match stat.kind {
             FileType::RegularFile => {
@@ -282,6 +304,9 @@ impl<'a, 'v> Apply<'a, 'v> {
                 let bytes = Bytes { fd: std::os::fd::AsFd::as_fd(&fd), size: stat.size, path };
                 let flags = OFlags::WRONLY | OFlags::EXCL;
                 let (made, handle) = vfs.create(&ctx, dir, name, flags, stat.mode).of("create", path)?;
+                if moves && stat.size >= LARGE && self.move_bytes((open, name), (made.ino, handle), stat, path)? {
+                    return Ok(made.ino);
+                }
                 content::write(&self.group, handle, made.ino, &bytes, path)?;
                 made.ino
             }
@@ -294,6 +319,28 @@ impl<'a, 'v> Apply<'a, 'v> {
         attributes::bring(&self.group, self.reader, ino, (open, name), stat, path)?;
         self.group.set_times(ino, stat, path)?;
         Ok(ino)
+    }
+
+    /// Gives a new file, which is open, the attributes of one in the layer, and moves its bytes. Gives whether that was
+    /// possible. Then the file is closed.
+    fn move_bytes(
+        &self,
+        (open, name): (&OpenDir, &[u8]),
+        (ino, handle): (Ino, Handle),
+        stat: &Stat,
+        path: &[u8],
+    ) -> Result<bool> {
+        let group = &self.group;
+        // They come from what is about to move.
+        attributes::bring(group, self.reader, ino, (open, name), stat, path)?;
+        let from = join(UPPER.as_bytes(), path);
+        let moved = group.vfs.import_content(group.id, handle, &from);
+        if moved.map_err(|error| Error::Store { path: show(path), error })? {
+            group.vfs.release(&group.superuser(), handle).of("release", path)?;
+            group.set_times(ino, stat, path)?;
+            return Ok(true);
+        }
+        Ok(false)
     }
 
     /// Content and attributes of a file that was there.

@@ -90,7 +90,8 @@ pub const WORK: &str = ".wholly/layer/work";
 pub enum How {
     /// By one rename each, a new directory with all that is in it ([`StoreVfs::adopt`]). The layer is used up.
     Adopt,
-    /// By calls that make it and write it. The layer stays as it is.
+    /// By calls that make it and write it. Only the bytes of large new files are moved
+    /// ([`StoreVfs::import_content`]): the layer is used up.
     Copy,
 }
 

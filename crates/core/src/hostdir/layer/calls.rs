@@ -6,9 +6,9 @@ use super::super::parked::Mismatch;
 use super::super::running::At;
 use super::super::table::store_path;
 use super::super::vfs::single;
-use super::super::{Group, Store, StoreVfs};
+use super::super::{File, Group, Store, StoreVfs};
 use crate::error::{Error, Result};
-use crate::vfs::{GroupId, Ino};
+use crate::vfs::{GroupId, Handle, Ino};
 
 impl Store {
     /// Makes the *layer*: an empty directory of mode 0700 at [`LAYER`](crate::LAYER), in place of an earlier one. Any
@@ -70,6 +70,24 @@ impl Group<'_> {
         let from = from.as_ref().as_os_str().as_bytes();
         self.call_by_name(|running| running.adopt(from, At::Path(&to)))
     }
+
+    /// Gives a file that the group has made, and to which it has written nothing, the bytes of the regular file at
+    /// `from`, a path in the store's [layer](Store::make_layer): none is copied, and nothing is at `from` any more. No
+    /// program may write to it from now on. All else is as if the group had written the bytes: owner, mode and times
+    /// are those that the group gives the file. Of extended attributes `from` should have no others than the group
+    /// gives it.
+    ///
+    /// Returns whether it did that. If not, nothing has changed: `from` is no regular file, has other names, or cannot
+    /// be moved.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]: `from` is not in the layer, or the file is not new and empty. [`Error::NotFound`]; errors of
+    /// the host file system.
+    pub fn import_content(&mut self, from: impl AsRef<Path>, file: &File) -> Result<bool> {
+        use std::os::unix::ffi::OsStrExt;
+        let from = from.as_ref().as_os_str().as_bytes();
+        self.call_by_name(|running| running.stage_from(file.inner(&running.store)?, from))
+    }
 }
 
 /// Import of files, for groups whose calls go through a [`StoreVfs`].
@@ -83,6 +101,15 @@ impl StoreVfs {
         let dir = self.object_of(dir)?;
         single(dir, name).map_err(|errno| Error::Refused(String::from_utf8_lossy(name).into(), errno))?;
         self.change_group(group, |running| running.adopt(from, At::In(dir, name)))
+    }
+
+    /// Gives a new file the bytes of one in the store's layer: see [`Group::import_content`].
+    ///
+    /// # Errors
+    /// Those of [`Group::import_content`]; [`Error::Invalid`] if there is no such running group.
+    pub fn import_content(&self, group: GroupId, file: Handle, from: &[u8]) -> Result<bool> {
+        let file = self.file_of(file)?;
+        self.change_group(group, |running| running.stage_from(&file, from))
     }
 
     /// Sets the time of change of the directory `dir` to `ns`, in nanoseconds since 1970, if the group has changed

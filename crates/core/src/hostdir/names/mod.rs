@@ -363,6 +363,15 @@ impl State {
         }
     }
 
+    /// A virtual object is this inode from now on, in the folder of blanks, with attributes that a pass is to set.
+    pub fn stage(&mut self, id: u64, inode: (u64, i64)) {
+        self.made_as(id, inode);
+        self.hang(id, BLANKS);
+        if let Some(object) = self.objects.get_mut(&id) {
+            object.unsure = true;
+        }
+    }
+
     /// What the host had made of an object, in the folder of blanks, is gone: it is virtual again.
     pub fn unmake(&mut self, id: u64) {
         self.unhang(id, BLANKS);
@@ -375,6 +384,11 @@ impl State {
                 self.by_inode.remove(&inode);
             }
         }
+    }
+
+    /// Whether any object is this inode.
+    pub fn knows_inode(&self, inode: (u64, i64)) -> bool {
+        self.by_inode.contains_key(&inode)
     }
 
     /// Whether an object is this inode.

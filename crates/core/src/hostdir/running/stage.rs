@@ -14,13 +14,15 @@
 //!    where nobody could.
 //! 3. Of a group of which nobody knows whether it survives, nothing is removed.
 //!
+//! A file of the layer can become a staged file too, with the bytes that somebody else has written.
+//!
 //! A group that is parked leaves its staged files to the parked group: each gets a second name, as a content file, and
 //! loses the first one when the group ends.
 
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::{Fallocate, HostFile, Stat};
+use wholly_host::{At, Fallocate, HostFile, Rename, Stat};
 use wholly_media::Site;
 
 use super::space::OWN;
@@ -29,13 +31,14 @@ use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::allocate::{Allocation, fallocate};
 use crate::hostdir::clock::Mtime;
-use crate::hostdir::names::{BLANK_FOLDER, BLANKS, id_name, join};
+use crate::hostdir::layer;
+use crate::hostdir::names::{BLANK_FOLDER, id_name, join, show};
 use crate::hostdir::overlay::Place;
 use crate::hostdir::parked::{self, ContentFile, Summary, content_path, runs};
 use crate::hostdir::space::{Shape, Wishes, entries};
 use crate::hostdir::table::host_error;
 use crate::index::BLOCK;
-use crate::log::layout::EntryKind;
+use crate::log::layout::{EntryKind, LARGEST_FILE};
 use crate::site;
 use crate::sync::Ordering;
 
@@ -215,6 +218,38 @@ impl Running {
         Ok(home)
     }
 
+    /// See [`Group::import_content`](crate::Group::import_content).
+    pub(in crate::hostdir) fn stage_from(&mut self, inner: &Arc<Inner>, from: &[u8]) -> Result<bool> {
+        self.check_open()?;
+        if !layer::is_in(from) {
+            return Err(Error::invalid(format!("{}: only what is in the layer can be imported", show(from))));
+        }
+        let i = self.join(inner)?;
+        let file = &self.seat().files[i];
+        if !file.created || file.has_content() {
+            return Err(Error::invalid(format!("{}: it is not new and empty", inner.name())));
+        }
+        let (store, to) = (self.store.clone(), path_of(inner));
+        let failed = |error| host_error(error, from);
+        let stat = store.host.stat(from).map_err(failed)?;
+        let is_known = store.names.with(|state| state.knows_inode(stat.inode()));
+        if !stat.is_file() || stat.nlink != 1 || stat.size > LARGEST_FILE || is_known {
+            return Ok(false);
+        }
+        store.make_folders()?;
+        let at = At { path: from, dir: None, inode: Some(stat.inode()) };
+        let take = || store.host.rename_at(site::STAGE_TAKE, at, to.as_slice().into(), Rename::NoReplace);
+        match store.names.change_home(take, |state, ()| state.stage(inner.id, stat.inode())) {
+            // It is in another project, or has flags that forbid it.
+            Err(error) if matches!(error.errno, Errno::XDEV | Errno::PERM) => return Ok(false),
+            taken => taken.map_err(failed)?,
+        }
+        let staged = Staged { home: None, stat: None, is_nameless: false, was_closed: false, space: Wishes::default() };
+        self.seat_mut().files[i].staged = Some(Box::new(staged));
+        self.is_changed(i, stat.size);
+        Ok(true)
+    }
+
     /// Makes the host file, with all that the group wrote so far.
     fn move_to_stage(&mut self, i: usize) -> Result<()> {
         let store = self.store.clone();
@@ -227,13 +262,7 @@ impl Running {
             let stat = home.stat()?;
             Ok((home, (stat.ino, stat.btime_ns)))
         };
-        let made = store.names.change_home(make, |state, (_, inode)| {
-            state.made_as(id, *inode);
-            state.hang(id, BLANKS);
-            if let Some(object) = state.objects.get_mut(&id) {
-                object.unsure = true;
-            }
-        });
+        let made = store.names.change_home(make, |state, (_, inode)| state.stage(id, *inode));
         let (home, _) = made.map_err(|error| self.staging_failed(i, error))?;
         if let Err(error) = self.copy_to_stage(i, &*home) {
             // As it was, in the log or in memory.

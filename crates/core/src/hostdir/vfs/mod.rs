@@ -171,6 +171,12 @@ impl StoreVfs {
         })
     }
 
+    /// The file that a handle stands for, in a call that is none of the trait's.
+    pub(super) fn file_of(&self, handle: Handle) -> crate::Result<Arc<super::file::File>> {
+        let find = || self.handles.get(handle)?.file()?.file.inner(&self.store).map_err(|_| Errno::BADF).cloned();
+        find().map_err(|errno: Errno| Error::Refused("an open file".into(), errno))
+    }
+
     /// The object that a number stands for, in a call that is none of the trait's.
     pub(super) fn object_of(&self, ino: Ino) -> crate::Result<u64> {
         self.inodes.id(ino).map_err(|errno| Error::Refused(format!("inode {}", ino.0), errno))
