@@ -571,6 +571,12 @@ pub(crate) const ADOPTED: &[(&str, &str, &str)] = &[
         "dirs,take-A/bar%take-B/bar,adopt-C%append-A/foo,take-foo%adopt-baz,rename-foo-bar%unlink-A/bar,home,take-foo%rename-A/foo-B/foo,kill,home",
     ),
     (
+        "adopted-bytes",
+        "files of a group take the bytes of what another program has made, and are written to, parked, aborted, renamed",
+        "bare.staged,import-foo,append-foo,home,park.import-bar+append-bar+chmod-bar,kill,apply.1,abort.import-baz+fill-baz,\
+         import-A/bar+rename-A/bar-baz+import-B,kill,park.import-C+unlink-A/foo,discard.2,write-baz,home",
+    ),
+    (
         "adopted-in-a-full-log",
         "checkpoints in the middle of groups that adopt",
         "bare.tight,adopt-B+fill-A/foo+append-B/foo,take-foo+fill-foo+more-foo,note-B+adopt-C+fill-C/foo,rename-B-A/C+append-A/C/foo,close,append-foo",

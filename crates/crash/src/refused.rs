@@ -49,6 +49,7 @@ pub const ALL: &[&str] = &[
     "bare,adopt-B+unlink-A/foo",
     "bare,take-foo+adopt-C+chmod-A/foo",
     "bare.staged,create-foo+fill-foo+unlink-A/foo",
+    "bare.staged,import-foo+append-foo+unlink-A/foo",
     "bare.staged,create-foo+fill-foo+rename-foo-A/foo+mkdir-B",
 ];
 
@@ -113,12 +114,12 @@ fn at(
     let store = open(&world, host.clone(), &workload, setting)?;
     let mut after = before.clone();
     for (number, op) in ops.iter().enumerate() {
-        if let Op::Adopt { path, whole } = op {
+        if let Op::Adopt { path, what } = op {
             if world.host().stat(wholly::LAYER.as_bytes()).is_err() {
                 store.make_layer().map_err(|error| format!("the layer: {error}"))?;
             }
             let bytes = op.bytes(number as u64).unwrap_or_default();
-            make_in_layer(&*world.host(), path, *whole, &bytes).map_err(|error| format!("in the layer: {error}"))?;
+            make_in_layer(&*world.host(), path, *what, &bytes).map_err(|error| format!("in the layer: {error}"))?;
         }
     }
     let mut group = store.begin();

@@ -25,7 +25,7 @@
 //! | op | what it is |
 //! |---|---|
 //! | `create-P`, `mkdir-P`, `fifo-P`, `symlink-TARGET-P` | something new at the path `P` |
-//! | `adopt-P`, `take-P` | a directory with `foo`, `C` and `C/bar` in it is adopted, a file |
+//! | `adopt-P`, `take-P`, `import-P` | a directory with `foo`, `C` and `C/bar` in it is adopted, a file, the bytes of one |
 //! | `link-P-Q`, `unlink-P`, `rmdir-P` | as the system calls |
 //! | `rename-P-Q`, `noreplace-P-Q`, `exchange-P-Q` | renames |
 //! | `chmod-P`, `shut-P`, `chown-P` | permission bits, none of them, owner and group |
@@ -41,7 +41,7 @@ use std::sync::LazyLock;
 use wholly::{Fallocate, Policy, Rename};
 use wholly_host::SetXattr;
 
-use crate::workload::{Op, Start, Step, Workload};
+use crate::workload::{Adopted, Op, Start, Step, Workload};
 
 /// The paths that scripts speak of, directories before what is in them.
 pub const PATHS: &[&str] = &[
@@ -94,12 +94,14 @@ pub fn op(text: &str) -> Option<Op> {
     }
     let tag = |how| Some(Op::SetXattr { path: path(first)?, name: XATTRS[0], length: 20, how });
     let space = |how, offset, length| Some(Op::Fallocate { file: file(first)?, how, offset, length });
+    let adopt = |what| Some(Op::Adopt { path: path(first)?, what });
     let rename = |how| Some(Op::Rename { from: path(first)?, to: path(second?)?, how });
     match (word, second) {
         ("create", None) => path(first).map(Op::Create),
         ("mkdir", None) => path(first).map(Op::Mkdir),
-        ("adopt", None) => Some(Op::Adopt { path: path(first)?, whole: true }),
-        ("take", None) => Some(Op::Adopt { path: path(first)?, whole: false }),
+        ("adopt", None) => adopt(Adopted::Whole),
+        ("take", None) => adopt(Adopted::File),
+        ("import", None) => adopt(Adopted::Content),
         ("fifo", None) => path(first).map(Op::Mknod),
         ("symlink", Some(second)) => Some(Op::Symlink { target: target(first)?, path: path(second)? }),
         ("link", Some(second)) => Some(Op::Link { from: path(first)?, to: path(second)? }),

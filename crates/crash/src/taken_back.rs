@@ -150,12 +150,12 @@ fn begin(script: &str, setting: &Setting) -> Result<(Workload, Arc<World>), Stri
 fn run(world: &Arc<World>, workload: &Workload, store: &Store, after: &mut State) -> Result<Group<'static>, String> {
     let [Step::Group { ops, commit: true }] = &workload.steps[..] else { panic!("it is no group") };
     for (number, op) in ops.iter().enumerate() {
-        if let Op::Adopt { path, whole } = op {
+        if let Op::Adopt { path, what } = op {
             if world.host().stat(wholly::LAYER.as_bytes()).is_err() {
                 store.make_layer().map_err(|error| format!("the layer: {error}"))?;
             }
             let bytes = op.bytes(number as u64).unwrap_or_default();
-            make_in_layer(&*world.host(), path, *whole, &bytes).map_err(|error| format!("in the layer: {error}"))?;
+            make_in_layer(&*world.host(), path, *what, &bytes).map_err(|error| format!("in the layer: {error}"))?;
         }
     }
     let mut group = store.begin();

@@ -21,7 +21,7 @@ use wholly::Stat;
 use wholly_host::{Fallocate, Rename};
 use wholly_sim::World;
 
-use crate::workload::{ADOPTED, Op};
+use crate::workload::{ADOPTED, Adopted, Op};
 pub use attributes::Time;
 pub(crate) use attributes::{OWNER, times};
 pub(crate) use host::{SITE, in_layer, make_in_layer, on_host};
@@ -304,8 +304,10 @@ impl State {
                 self.opened.insert((*path).into(), number);
             }
             Op::Mkdir(path) => drop(self.make(path, Object::dir(DIR_MODE))?),
-            Op::Adopt { path, whole: false } => drop(self.make(path, Object::file(bytes, FILE_MODE))?),
-            Op::Adopt { path, whole: true } => {
+            Op::Adopt { path, what: Adopted::File | Adopted::Content } => {
+                drop(self.make(path, Object::file(bytes, FILE_MODE))?)
+            }
+            Op::Adopt { path, what: Adopted::Whole } => {
                 self.make(path, Object::dir(DIR_MODE))?;
                 for (below, content) in ADOPTED {
                     let object = match content {

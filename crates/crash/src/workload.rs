@@ -41,8 +41,8 @@ pub enum Op {
     Adopt {
         /// Its name.
         path: &'static str,
-        /// Whether it is a directory with something in it, else a file.
-        whole: bool,
+        /// What there is.
+        what: Adopted,
     },
     /// Makes a FIFO.
     Mknod(&'static str),
@@ -143,6 +143,17 @@ pub enum Op {
         /// Its name.
         name: &'static str,
     },
+}
+
+/// What an [`Op::Adopt`] takes from the layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adopted {
+    /// A file.
+    File,
+    /// The bytes of a file, for one that the group makes.
+    Content,
+    /// A directory with something in it.
+    Whole,
 }
 
 /// Bytes of all files that an [`Op::Adopt`] brings.

@@ -13,7 +13,7 @@ use crate::look::{FIFO, served, tree};
 use crate::run::Recorder;
 use crate::setting::Setting;
 use crate::tree::{DIR_MODE, FIFO_MODE, FILE_MODE, OWNER, State, in_layer, make_in_layer, times};
-use crate::workload::{Op, Start, Step, Workload};
+use crate::workload::{Adopted, Op, Start, Step, Workload};
 
 /// What identifies the store of every workload.
 const VOLUME_ID: [u8; 16] = *b"crash explorer..";
@@ -258,8 +258,8 @@ impl Runner<'_> {
             let joins = !is_made && (changes || matches!(op, Op::Append { .. }));
             let after = if joins { self.synced(op.file()) } else { self.state.clone() };
             let done = self.operation(format!("in group {i}"), after, |runner| {
-                if let Op::Adopt { path, whole } = op {
-                    runner.bring(path, *whole, &bytes)?;
+                if let Op::Adopt { path, what } = op {
+                    runner.bring(path, *what, &bytes)?;
                 }
                 Ok(open.perform(file, op, &bytes))
             })?;
@@ -275,19 +275,22 @@ impl Runner<'_> {
     }
 
     /// Another program makes in the layer what is to be adopted.
-    fn bring(&self, path: &str, whole: bool, bytes: &[u8]) -> Result<(), Failed> {
+    fn bring(&self, path: &str, what: Adopted, bytes: &[u8]) -> Result<(), Failed> {
         let host = self.recorder.world.host();
         if host.stat(wholly::LAYER.as_bytes()).is_err() {
             self.store().make_layer().map_err(failed("making the layer"))?;
         }
-        make_in_layer(&*host, path, whole, bytes).map_err(|error| format!("in the layer: {error}"))
+        make_in_layer(&*host, path, what, bytes).map_err(|error| format!("in the layer: {error}"))
     }
 
     /// What a group had adopted, and did not commit, lies in the layer again.
     fn has_given_back(&self, ops: &[Op]) -> Result<(), Failed> {
         let host = self.recorder.world.host();
         let lost = |path: &&str| host.stat(in_layer(path).as_bytes()).is_err();
-        let adopted = ops.iter().filter_map(|op| if let Op::Adopt { path, .. } = op { Some(*path) } else { None });
+        let adopted = ops.iter().filter_map(|op| match op {
+            Op::Adopt { path, what: Adopted::File | Adopted::Whole } => Some(*path),
+            _ => None,
+        });
         match adopted.into_iter().find(lost) {
             Some(path) => Err(format!("what was to be adopted as {path} is not given back")),
             None => Ok(()),
@@ -456,6 +459,10 @@ pub(crate) fn in_group(
     match op {
         Op::Create(path) => return group.create(path, FILE_MODE).map(Some),
         Op::Mkdir(path) => group.mkdir(path, DIR_MODE),
+        Op::Adopt { path, what: Adopted::Content } => {
+            let file = group.create(path, FILE_MODE)?;
+            group.import_content(in_layer(path), &file).map(|is_moved| assert!(is_moved, "{path}"))
+        }
         Op::Adopt { path, .. } => group.import(in_layer(path), path),
         Op::Mknod(path) => group.mknod(path, FIFO | FIFO_MODE, 0),
         Op::Symlink { target, path } => group.symlink(target, path),

@@ -8,7 +8,7 @@ use wholly_media::Site;
 use super::attributes::{OWNER, times};
 use super::{DIR_MODE, FIFO_MODE, FILE_MODE};
 use crate::look::FIFO;
-use crate::workload::{ADOPTED, Op};
+use crate::workload::{ADOPTED, Adopted, Op};
 
 /// At which a program makes its calls that is no store.
 pub(crate) const SITE: Site = Site("bystander");
@@ -27,7 +27,7 @@ pub(crate) fn on_host(
     match *op {
         Op::Create(path) => return fs.create(SITE, path.as_bytes(), FILE_MODE).map(Some),
         Op::Mkdir(path) => fs.mkdir(SITE, path.as_bytes(), DIR_MODE),
-        Op::Adopt { path, whole } => bring(fs, path, whole, bytes),
+        Op::Adopt { path, what } => bring(fs, path, what, bytes),
         Op::Mknod(path) => fs.mknod(SITE, path.as_bytes(), FIFO | FIFO_MODE, 0),
         Op::Symlink { target, path } => fs.symlink(SITE, target.as_bytes(), path.as_bytes()),
         Op::Link { from, to } => fs.hard_link(SITE, from.as_bytes(), to.as_bytes()),
@@ -54,9 +54,9 @@ pub(crate) fn on_host(
 }
 
 /// Makes what an [`Op::Adopt`] brings.
-fn bring(fs: &dyn HostFs, path: &str, whole: bool, bytes: &[u8]) -> wholly_media::Result<()> {
+fn bring(fs: &dyn HostFs, path: &str, what: Adopted, bytes: &[u8]) -> wholly_media::Result<()> {
     let file = |path: &str, bytes: &[u8]| fs.create(SITE, path.as_bytes(), FILE_MODE)?.write_at(SITE, 0, bytes);
-    if !whole {
+    if what != Adopted::Whole {
         return file(path, bytes);
     }
     fs.mkdir(SITE, path.as_bytes(), DIR_MODE)?;
@@ -75,11 +75,11 @@ pub(crate) fn in_layer(path: &str) -> String {
 }
 
 /// Makes in the layer, which is there, what is to be adopted; what an earlier group has given back goes.
-pub(crate) fn make_in_layer(fs: &dyn HostFs, path: &str, whole: bool, bytes: &[u8]) -> wholly_media::Result<()> {
+pub(crate) fn make_in_layer(fs: &dyn HostFs, path: &str, what: Adopted, bytes: &[u8]) -> wholly_media::Result<()> {
     let path = in_layer(path);
     if fs.stat(path.as_bytes()).is_ok() {
         let gone = format!("{path}-");
         fs.rename(SITE, path.as_bytes(), gone.as_bytes(), wholly_host::Rename::NoReplace)?;
     }
-    bring(fs, &path, whole, bytes)
+    bring(fs, &path, what, bytes)
 }
