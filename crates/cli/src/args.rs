@@ -721,7 +721,7 @@ pub struct RunArgs {
 /// How a command is isolated.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
-    /// Overlayfs for the superuser if it can be mounted; else FUSE
+    /// Overlayfs for the superuser if it can be mounted and need not copy a large file; else FUSE
     Auto,
     /// A FUSE mount: every call goes to wholly
     Fuse,

@@ -13,6 +13,7 @@
 //! | `run/holder.rs`, `run/channel.rs` | the holder, as this process knows it; what the two say |
 //! | `run/hold.rs` | the holder itself |
 //! | `run/views.rs`, `run/overlay.rs` | the mounts that only the command sees, and those of them that are overlays |
+//! | `run/large.rs` | which of the two kinds suits a directory |
 //! | `run/layer.rs` | what an overlay writes to, and what becomes of it |
 //! | `run/joining.rs` | programs that begin groups in an overlay |
 //! | `run/namespace.rs`, `run/user.rs` | where they are: the superuser's and an ordinary user's namespaces |
@@ -32,6 +33,7 @@ mod hold;
 mod holder;
 mod interrupts;
 mod joining;
+mod large;
 mod layer;
 mod namespace;
 mod overlay;
@@ -50,6 +52,7 @@ use ending::{Ended, Outcome};
 use holder::Holder;
 use interrupts::Interrupts;
 use joining::Listening;
+use large::has_large_file;
 use layer::Layer;
 use namespace::Covered;
 use place::Place;
@@ -113,8 +116,15 @@ fn attempt(args: &RunArgs, ui: &Ui) -> Result<Exit, Failure> {
     };
     // Before anything is made in the directories: who may not mount there leaves nothing. An overlay takes stores
     // first, which are none any more where it cannot be had; its holder starts meanwhile.
+    let overlays = || Overlays::begin(command, &dirs, &interrupts).map(Begun::Overlays);
     let begun = match wants_overlay(args.view, is_ordinary)? {
-        true => Begun::Overlays(Overlays::begin(command, &dirs, &interrupts)?),
+        true if args.view == View::Auto && !args.root && dirs.iter().any(|dir| has_large_file(&dir.dir)) => {
+            match fuse() {
+                Err(_) if interrupts.first().is_none() => overlays()?,
+                views => Begun::Mounted(views?),
+            }
+        }
+        true => overlays()?,
         false => Begun::Mounted(fuse()?),
     };
     let (places, opened) = place::open_all(&dirs);

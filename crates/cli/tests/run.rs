@@ -365,6 +365,31 @@ fn a_killed_holder_leaves_nothing() {
     }
 }
 
+/// Where an overlay would copy a large file before its first byte is written, the view is FUSE by itself. Not if nobody
+/// may write to the file, or if it is far from the top.
+#[test]
+fn a_large_file_is_not_copied() {
+    let Some(rig) = Rig::new("large") else { return };
+    let kind = |dir: &Path| {
+        let output = succeeds(&mut as_group(dir, &["--view", "auto"], "stat -f -c %T ."));
+        String::from_utf8(output).unwrap().trim().to_owned()
+    };
+    let small = rig.dir("small", "fallocate -l 200M file");
+    let large = rig.dir("large", "mkdir -p d/e; fallocate -l 300M d/e/file");
+    let fixed = rig.dir("fixed", "fallocate -l 300M file; chmod 444 file");
+    let far = rig.dir("far", "mkdir d e; seq -f e/%g 1000 | xargs touch; mkdir d/d; fallocate -l 300M d/d/file");
+    let shares = rig.dir("shares", "echo text > a; cp --reflink=always a b 2> /dev/null || echo not > not");
+    if kind(&small) != "overlayfs" || !shares.join("not").exists() {
+        eprintln!("skipped: no overlay here, or files share blocks");
+        return;
+    }
+    assert_eq!(kind(&large), "fuseblk");
+    assert_eq!((&*kind(&fixed), &*kind(&far)), ("overlayfs", "overlayfs"));
+    // Whoever asks for an overlay has one.
+    let asked = succeeds(&mut as_group(&large, &["--view", "overlay"], "stat -f -c %T ."));
+    assert_eq!(asked, b"overlayfs\n");
+}
+
 /// A view over `/proc` would hide what our own processes need, and `wholly run` would hang.
 #[test]
 fn file_systems_of_the_kernel_are_refused() {

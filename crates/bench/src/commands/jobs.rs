@@ -44,6 +44,7 @@ fn programs(case: &str) -> &'static [&'static str] {
         "change_15" => &["sh", "rm"],
         "tar_10k" => &["tar"],
         "rm_rf" => &["tar", "rm"],
+        "sed_1k" => &["find", "sed"],
         "git_clone" => &["git"],
         "make_j2" => &["make", "gcc"],
         "dpkg_5k" => &["dpkg", "dpkg-deb"],
@@ -136,6 +137,19 @@ pub(crate) fn job(case: &Case, scratch: &Path, dir: &Path) -> Result<Job> {
                 true => Err(format!("{} is still there", tree.display()).into()),
             };
             job(&["rm", "-rf", "tree"], Box::new(prepare), Box::new(judge))
+        }
+        "sed_1k" => {
+            make_tree(&dir, &case)?;
+            let (path, old) = (dir.join(file(last)), text(last, case.file_bytes));
+            let new: Vec<u8> = old.iter().map(|&byte| if byte == b'1' { b'2' } else { byte }).collect();
+            let at = path.clone();
+            let prepare = move || Ok(std::fs::write(&at, &old)?);
+            let judge = move || match std::fs::read(&path)? == new {
+                true => Ok(()),
+                false => Err(format!("{} is not edited", path.display()).into()),
+            };
+            let words = ["find", ".", "-name", "file*", "-exec", "sed", "-i", "s/1/2/g", "{}", "+"];
+            job(&words, Box::new(prepare), Box::new(judge))
         }
         "git_clone" => {
             make_tree(&source, &case)?;
