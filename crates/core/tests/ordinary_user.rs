@@ -14,7 +14,7 @@ use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use wholly::vfs::{Context, Errno, Ino, Mode, OFlags, Paths, RenameFlags, SetAttr, Vfs};
 use wholly::{Store, StoreVfs};
-use wholly_host::HostMedium;
+use wholly_host::{HostMedium, HostOptions};
 
 const USER: u32 = 1000;
 const OTHER_GROUP: u32 = 27;
@@ -285,4 +285,33 @@ fn files_of_others() {
     });
     let text = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
     assert_eq!((text("theirs"), text("shared")), ("theirs".into(), "SHARED".into()));
+}
+
+/// A file that its owner may not write to is taken out of the layer all the same, and nothing of it is lost.
+#[test]
+fn the_bytes_of_a_closed_file_are_taken() {
+    for (dir, medium) in Dir::on_media("user-import") {
+        as_user(&dir, || {
+            let host = || HostOptions { medium, ..HostOptions::default() };
+            Store::init_with(&*dir, &common::quiet(), host()).unwrap();
+            let store = Store::open_with(&*dir, common::quiet(), host()).unwrap();
+            for mode in [0o400, 0] {
+                let name = format!("new{mode:o}");
+                store.make_layer().unwrap();
+                let at = Path::new(wholly::LAYER).join("file");
+                fs::write(dir.join(&at), vec![7; LARGE]).unwrap();
+                set_mode(&dir.join(&at), mode);
+                let mut group = store.begin();
+                let file = group.create(&name, mode).unwrap();
+                assert!(group.import_content(&at, &file).unwrap());
+                let id = group.park("", None).unwrap();
+                store.apply(id).unwrap();
+                store.checkpoint().unwrap();
+                assert_eq!(mode_of(&dir.join(&name)), mode);
+                set_mode(&dir.join(&name), 0o600);
+                assert_eq!(fs::read(dir.join(&name)).unwrap(), vec![7; LARGE]);
+            }
+            store.close().unwrap();
+        });
+    }
 }

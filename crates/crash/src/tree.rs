@@ -305,7 +305,7 @@ impl State {
             }
             Op::Mkdir(path) => drop(self.make(path, Object::dir(DIR_MODE))?),
             Op::Adopt { path, what: Adopted::File | Adopted::Content } => {
-                drop(self.make(path, Object::file(bytes, FILE_MODE))?)
+                self.make(path, Object::file(bytes, FILE_MODE))?;
             }
             Op::Adopt { path, what: Adopted::Whole } => {
                 self.make(path, Object::dir(DIR_MODE))?;

@@ -102,10 +102,12 @@ impl Layer {
         }
     }
 
-    /// Makes calls of a group of all that the command has changed. What is to be written anew is read: an error where
-    /// the kernel has lost any of it.
+    /// Makes calls of a group of all that the command has changed. What is written anew is read, or its bytes are
+    /// moved: an error where the kernel has lost any of it.
     pub fn take_up(&self, place: &Place, view: &StoreVfs, group: GroupId, how: How) -> Result<Taken, Failure> {
-        if how == How::Copy {
+        let layers = self.layers(place, view, group);
+        let taken = wholly_overlay::take_up(&layers, how).map_err(|error| failed(place, error))?;
+        if how == How::Copy || !taken.overtaken.is_empty() {
             let failed = |errno| {
                 Failure::new(
                     format!("write what the command has changed in {}", place.dir().display()),
@@ -114,7 +116,7 @@ impl Layer {
             };
             rustix::fs::syncfs(&self.written).map_err(|errno| failed(errno).advice("nothing has changed"))?;
         }
-        wholly_overlay::take_up(&self.layers(place, view, group), how).map_err(|error| failed(place, error))
+        Ok(taken)
     }
 
     /// Makes the layer what it was before: that group has been aborted.

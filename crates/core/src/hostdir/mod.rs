@@ -576,7 +576,7 @@ impl Store {
             fences,
             syncs,
             parked_groups: parked.len() as u64,
-            parked_bytes: parked.iter().map(|parked| parked.space).sum(),
+            parked_bytes: parked.iter().fold(0, |sum, parked| sum.saturating_add(parked.space)),
         }
     }
 

@@ -206,7 +206,7 @@ impl StoreInner {
             self.sync_parked(site::JOINT_RELEASE_SYNC)?;
             if let Some(applies) = applies {
                 self.unlink_parked(&parked::path_of(applies.0))?;
-                self.sync_parked(site::PARK_REMOVE_SYNC)?;
+                self.finish_removal(&[applies.0])?;
             }
             id
         };

@@ -74,8 +74,8 @@ impl Group<'_> {
     /// Gives a file that the group has made, and to which it has written nothing, the bytes of the regular file at
     /// `from`, a path in the store's [layer](Store::make_layer): none is copied, and nothing is at `from` any more. No
     /// program may write to it from now on. All else is as if the group had written the bytes: owner, mode and times
-    /// are those that the group gives the file. Of extended attributes `from` should have no others than the group
-    /// gives it.
+    /// are those that the group gives the file. `from` should have no flags (`chattr`), and no other extended
+    /// attributes than the group gives it.
     ///
     /// Returns whether it did that. If not, nothing has changed: `from` is no regular file, has other names, or cannot
     /// be moved.

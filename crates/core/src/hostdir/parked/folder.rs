@@ -99,7 +99,9 @@ pub(in crate::hostdir) fn check(host: &dyn HostFs, volume_id: &[u8; 16]) -> Resu
             });
             continue;
         };
-        let read = ParkedFile::read(host, &path).and_then(|file| file.verify(host).map(|()| file));
+        let read = || ParkedFile::read(host, &path).and_then(|file| file.verify(host).map(|()| file));
+        // Where a part is applied meanwhile, what is left has its new file before content files go.
+        let read = read().or_else(|_| read());
         let what = match read {
             Ok(file) if file.head.volume_id != *volume_id => "it is a parked group of another store".into(),
             Ok(file) if file.head.id != id => "it is another parked group, under its name".into(),
@@ -207,16 +209,16 @@ impl StoreInner {
             objects.entry(id).or_default().push(object);
         }
         for (id, objects) in objects {
-            match ParkedFile::head_of(&*self.host, &path_of(id)) {
-                Err(Error::NotFound(_)) => self.remove_contents(&[id])?,
+            // What cannot be removed, or whose group cannot be read, keeps none of the others.
+            let _ = match ParkedFile::head_of(&*self.host, &path_of(id)) {
+                Err(Error::NotFound(_)) => self.remove_contents(&[id]),
                 // The crash came before those were removed whose objects were applied.
                 Ok((head, _)) if (head.content_files as usize) < objects.len() => {
-                    let Ok(file) = ParkedFile::read(&*self.host, &path_of(id)) else { continue };
-                    self.remove_contents_but(id, &file.summary)?;
+                    ParkedFile::read(&*self.host, &path_of(id))
+                        .and_then(|file| self.remove_contents_but(id, &file.summary))
                 }
-                Ok(_) | Err(Error::Corrupt { .. }) => {}
-                Err(error) => return Err(error),
-            }
+                _ => Ok(()),
+            };
         }
         Ok(())
     }
@@ -240,13 +242,15 @@ impl StoreInner {
         self.remove_content_files(|of, object| of == id && !named.contains(&object))
     }
 
+    /// The first error comes back once all others are removed.
     fn remove_content_files(&self, is_due: impl Fn(u64, u64) -> bool) -> Result<()> {
+        let mut removed = Ok(());
         for (id, object) in names_in(&*self.host, FOLDER)?.iter().filter_map(|name| named_content(name)) {
             if is_due(id, object) {
-                self.unlink_own(site::PARK_CONTENT_REMOVE, &content_path(id, object))?;
+                removed = removed.and(self.unlink_own(site::PARK_CONTENT_REMOVE, &content_path(id, object)));
             }
         }
-        Ok(())
+        removed
     }
 
     /// What is parked, once what has expired is gone.
@@ -316,7 +320,7 @@ impl StoreInner {
 
     /// The files of these groups are removed. They do not come back after a crash when this has returned, and their
     /// content files are removed, too.
-    fn finish_removal(&self, ids: &[u64]) -> Result<()> {
+    pub fn finish_removal(&self, ids: &[u64]) -> Result<()> {
         self.sync_parked(site::PARK_REMOVE_SYNC)?;
         // Where that fails, the next open does it.
         let _ = self.remove_contents(ids);
@@ -347,15 +351,17 @@ impl StoreInner {
     pub fn discard_expired(&self) -> Result<()> {
         let due = self.parked.next_expiry.load(Ordering::Acquire) as i64 <= self.parked_now();
         let expired = if due { self.expired()? } else { Vec::new() };
-        let mut gone = Vec::new();
+        let (mut gone, mut discarded) = (Vec::new(), Ok(()));
         for id in expired {
             // Who applies it was in time.
             if let Ok(_mine) = self.work_on_parked(ParkedId(id)) {
-                self.discard_one(id)?;
-                gone.push(id);
+                match self.discard_one(id) {
+                    Ok(()) => gone.push(id),
+                    failed => discarded = discarded.and(failed),
+                }
             }
         }
-        if gone.is_empty() { Ok(()) } else { self.finish_removal(&gone) }
+        if gone.is_empty() { discarded } else { self.finish_removal(&gone).and(discarded) }
     }
 
     /// What has expired; also finds out when the next one does.

@@ -33,6 +33,8 @@ const MAGIC: [u8; 8] = *b"WHOLLYPG";
 const OLDEST: u32 = 2;
 const WITH_PARTS: u32 = 3;
 const WITH_CONTENT: u32 = 4;
+/// The most bytes of disk space of the content files of a group.
+const MOST_CONTENT: u64 = 1 << 56;
 const _: () = assert!(NOTE + LONGEST_NOTE <= HEAD);
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -191,7 +193,7 @@ impl Head {
         let sound = fits
             && raw.reserved == [0; 4]
             && has_content == (raw.version.get() == WITH_CONTENT)
-            && (has_content || raw.content_bytes.get() == 0)
+            && raw.content_bytes.get() <= if has_content { MOST_CONTENT } else { 0 }
             && rest[note_length.min(rest.len())..].iter().all(|&byte| byte == 0)
             && raw.expires_ns.get() >= 0;
         match note {
@@ -675,6 +677,31 @@ mod tests {
         assert_eq!((names, summary.sets.len()), (vec![&b"l"[..], b"b"], 3));
     }
 
+    /// A file of version 4: the bytes of `large` are in a content file, those of `a` in this one.
+    #[test]
+    fn version_4_reads_the_same() {
+        let bytes = include_bytes!("../../../tests/fixtures/parked-version-4");
+        let head = Head::checked(&bytes[..HEAD], bytes.len() as u64).expect("its head");
+        assert_eq!((head.id, head.files, head.names, head.version), (1 << 40 | 1, 2, 2, WITH_CONTENT));
+        assert_eq!((head.bytes, head.content_files, head.content_bytes), (600_005, 1, 602_112));
+        assert_eq!(head.to_bytes(), bytes[..HEAD]);
+        let all = &bytes[head.catalogue as usize..];
+        assert_eq!(checksum(head.seed(), all), head.catalogue_checksum);
+        let reading = Reading { bytes: all, end: Some(head.catalogue), summary: Summary::default(), open: None };
+        let summary = reading.all().expect("its catalogue");
+        assert_eq!(catalogue(&summary), all);
+        let large = summary.contents.values().find(|content| content.file.is_some()).expect("it is large");
+        let pieces: u64 = large.pieces.iter().map(|piece| u64::from(piece.length)).sum();
+        assert_eq!((large.size, pieces), (600_000, 600_000));
+        // One bit of it is otherwise.
+        for at in [16, 112, 120, head.catalogue as usize] {
+            let mut foul = bytes.to_vec();
+            foul[at] ^= 1;
+            let is_sound = Head::checked(&foul[..HEAD], foul.len() as u64).is_ok();
+            assert!(!is_sound || checksum(head.seed(), &foul[head.catalogue as usize..]) != head.catalogue_checksum);
+        }
+    }
+
     #[test]
     fn a_head_stands_where_the_format_has_it() {
         let bytes = head().to_bytes();
@@ -688,6 +715,11 @@ mod tests {
             let mut foul = bytes.clone();
             foul[at] ^= 1;
             assert!(Head::checked(&foul, 4102).is_err(), "byte {at}");
+        }
+        // However many groups there are, what they take can be summed up.
+        for (content_bytes, is_sound) in [(MOST_CONTENT, true), (MOST_CONTENT + 1, false), (u64::MAX, false)] {
+            let head = Head { version: WITH_CONTENT, content_files: 1, content_bytes, ..head() };
+            assert_eq!(Head::checked(&head.to_bytes(), 4102).is_ok(), is_sound, "{content_bytes}");
         }
     }
 

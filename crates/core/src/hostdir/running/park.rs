@@ -83,7 +83,7 @@ impl Running {
         })
     }
 
-    /// Parks the group; where it fails, the group is as it was.
+    /// Parks the group; where it fails, the group is not parked.
     pub(super) fn set_aside_as_parked(
         &mut self,
         note: &str,
@@ -105,7 +105,12 @@ impl Running {
         let path = path_of(id.0);
         self.keep_staged(id.0, &mut summary)
             .and_then(|()| self.set_aside(&mut summary, (id.0, note), (now, expires), (&path, site::PARK_RENAME)))
-            .inspect_err(|_| store.remove_unused_contents(id.0))?;
+            .inspect_err(|_| store.remove_unused_contents(id.0))
+            .map_err(|error| match error {
+                // This is of the store's own folder: no bystander is in the way, for whom the group would be committed.
+                Error::Conflict { path, .. } => Error::Refused(path, Errno::STALE),
+                error => error,
+            })?;
         store.sync_parked(site::PARK_SYNC_DIR)?;
         if expires != 0 {
             store.expires_at(expires);

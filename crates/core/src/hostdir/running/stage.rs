@@ -22,7 +22,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::{At, Fallocate, HostFile, Rename, Stat};
+use wholly_host::{Fallocate, HostFile, Inode, Rename, Stat};
 use wholly_media::Site;
 
 use super::space::OWN;
@@ -32,7 +32,7 @@ use crate::hostdir::StoreInner;
 use crate::hostdir::allocate::{Allocation, fallocate};
 use crate::hostdir::clock::Mtime;
 use crate::hostdir::layer;
-use crate::hostdir::names::{BLANK_FOLDER, id_name, join, show};
+use crate::hostdir::names::{BLANK_FOLDER, State, id_name, join, show};
 use crate::hostdir::overlay::Place;
 use crate::hostdir::parked::{self, ContentFile, Summary, content_path, runs};
 use crate::hostdir::space::{Shape, Wishes, entries};
@@ -237,17 +237,49 @@ impl Running {
             return Ok(false);
         }
         store.make_folders()?;
-        let at = At { path: from, dir: None, inode: Some(stat.inode()) };
-        let take = || store.host.rename_at(site::STAGE_TAKE, at, to.as_slice().into(), Rename::NoReplace);
-        match store.names.change_home(take, |state, ()| state.stage(inner.id, stat.inode())) {
-            // It is in another project, or has flags that forbid it.
-            Err(error) if matches!(error.errno, Errno::XDEV | Errno::PERM) => return Ok(false),
+        let rename = |from: &[u8], to: &[u8]| store.host.rename(site::STAGE_TAKE, from, to, Rename::NoReplace);
+        let take = || {
+            rename(from, &to)?;
+            let taken = self.check_taken(&to, stat.inode());
+            if !matches!(taken, Ok(Some(_))) {
+                rename(&to, from)?;
+            }
+            taken
+        };
+        let tell = |state: &mut State, taken: &Option<Stat>| {
+            if taken.is_some() {
+                state.stage(inner.id, stat.inode());
+            }
+        };
+        let taken = match store.names.change_home(take, tell) {
+            // It is in another project, has flags that forbid it, or runs.
+            Err(error) if matches!(error.errno, Errno::XDEV | Errno::PERM | Errno::ACCESS | Errno::TXTBSY) => None,
             taken => taken.map_err(failed)?,
-        }
-        let staged = Staged { home: None, stat: None, is_nameless: false, was_closed: false, space: Wishes::default() };
+        };
+        let Some(Stat { size, .. }) = taken else { return Ok(false) };
+        // Others have written it: only the file system knows of all that went wrong with that.
+        let staged = Staged { home: None, stat: None, is_nameless: false, was_closed: true, space: Wishes::default() };
         self.seat_mut().files[i].staged = Some(Box::new(staged));
-        self.is_changed(i, stat.size);
+        self.is_changed(i, size);
         Ok(true)
+    }
+
+    /// What was taken out of the layer is that inode, has one name, and can be opened again and again, whatever its
+    /// group wants; a pass sets the mode before others can find it.
+    fn check_taken(&self, path: &[u8], inode: Inode) -> wholly_media::Result<Option<Stat>> {
+        let host = &self.store.host;
+        let stat = host.stat(path)?;
+        if !stat.is_file() || stat.inode() != inode || stat.nlink != 1 || stat.size > LARGEST_FILE {
+            return Ok(None);
+        }
+        match host.open(path, true) {
+            Err(error) if error.errno == Errno::ACCESS => {
+                host.set_mode(site::STAGE_TAKE, path, 0o600)?;
+                host.open(path, true)?
+            }
+            home => home?,
+        };
+        Ok(Some(stat))
     }
 
     /// Makes the host file, with all that the group wrote so far.
@@ -382,9 +414,15 @@ impl Running {
         }
         self.sync_staged(&kept, parked::FOLDER, (site::PARK_CONTENT_SYNC, site::PARK_CONTENT_SYNC_DIR))?;
         for i in kept {
-            let Stat { mtime_ns, allocated, .. } = self.staged_home(i)?.stat()?;
-            let content = summary.contents.get_mut(&self.seat().files[i].inner.id);
-            content.expect("it was just there").file = Some(ContentFile { mtime_ns, allocated });
+            let object = self.seat().files[i].inner.id;
+            let path = content_path(id, object);
+            let Stat { mtime_ns, allocated, size, .. } =
+                store.host.stat(&path).map_err(|error| host_error(error, &path))?;
+            let content = summary.contents.get_mut(&object).expect("it was just there");
+            if size != content.size {
+                return Err(Error::corrupt(show(&path), "another program has changed what the group writes"));
+            }
+            content.file = Some(ContentFile { mtime_ns, allocated });
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use super::super::summary::LONGEST_PIECE;
 use super::super::{Content, ContentFile, Known, Piece, Settled, Summary};
 use super::{
     APPLIES, ATTRIBUTES, BASE, CONTENT, COORDINATOR, CREATE, HEAD, Head, IDENTIFY, NAME, PART, RawContent, RawEntry,
-    SPACE, TRUNCATE, WRITE, XATTR, base_of, content_files, content_path, version_of,
+    SPACE, TRUNCATE, WRITE, XATTR, base_of, content_path, version_of,
 };
 use crate::error::{Error, Result};
 use crate::hostdir::joint::Neighbour;
@@ -60,7 +60,10 @@ impl ParkedFile {
         let impossible = || Error::corrupt(&*path, "its catalogue is invalid");
         let summary = Reading { bytes: &bytes, end: Some(head.catalogue), summary: Summary::default(), open: None };
         let summary = summary.all().filter(|summary| head.version == version_of(summary)).ok_or_else(impossible)?;
-        if content_files(&summary).count() != head.content_files as usize {
+        let files = summary.contents.values().filter_map(|content| content.file);
+        let (number, bytes) =
+            files.fold((0, 0), |(n, sum): (u32, u64), file| (n + 1, sum.saturating_add(file.allocated)));
+        if (number, bytes) != (head.content_files, head.content_bytes) {
             return Err(impossible());
         }
         Ok(ParkedFile { head, summary, file, path })
@@ -85,7 +88,7 @@ impl ParkedFile {
             };
             let file = host.open(&path, false).map_err(|error| host_error(error, &path))?;
             let stat = file.stat()?;
-            match (stat.size, stat.mtime_ns) == expected {
+            match is_as_parked(&stat, expected) {
                 true => Ok((file, path)),
                 false => Err(corrupt("bytes that a parked group writes have been changed")),
             }
@@ -117,6 +120,14 @@ impl ParkedFile {
         }
         Ok(())
     }
+}
+
+/// Whether a content file is as it was when its group was parked, by its size and its mtime. What a backup brings back
+/// may have whole seconds only.
+fn is_as_parked(stat: &Stat, (size, mtime_ns): (u64, i64)) -> bool {
+    const NS: i64 = 1_000_000_000;
+    let is_whole = stat.mtime_ns.rem_euclid(NS) == 0;
+    stat.size == size && (stat.mtime_ns == mtime_ns || is_whole && stat.mtime_ns == mtime_ns - mtime_ns.rem_euclid(NS))
 }
 
 /// The bytes that a parked group writes to one file.
