@@ -460,6 +460,12 @@ pub(crate) const STAGED: &[(&str, &str, &str)] = &[
          rename-bar-foo+append-foo,unlink-B/foo+rmdir-B,create-bar+fill-bar+link-bar-baz,unlink-bar,close,append-baz",
     ),
     (
+        "staged-from-the-layer",
+        "staged files have the bytes of what another program has made, and are written to, parked, aborted, renamed",
+        "bare.staged,import-foo,append-foo,home,park.import-bar+append-bar+chmod-bar,kill,apply.1,abort.import-baz+fill-baz,\
+         import-A/bar+rename-A/bar-baz+import-B,kill,park.import-C+unlink-A/foo,discard.2,write-baz,home",
+    ),
+    (
         "shadow",
         "many bytes of a file that exists are written, again and again, written back and not",
         "bare.staged,fill-A/foo,append-A/foo+write-A/foo,home,fill-A/foo+more-A/foo+write-A/foo,kill,more-A/foo,home,cut-A/foo,kill,home",
@@ -569,12 +575,6 @@ pub(crate) const ADOPTED: &[(&str, &str, &str)] = &[
         "adopted-at-once",
         "groups that run at the same time adopt, and name it in one directory",
         "dirs,take-A/bar%take-B/bar,adopt-C%append-A/foo,take-foo%adopt-baz,rename-foo-bar%unlink-A/bar,home,take-foo%rename-A/foo-B/foo,kill,home",
-    ),
-    (
-        "adopted-bytes",
-        "files of a group take the bytes of what another program has made, and are written to, parked, aborted, renamed",
-        "bare.staged,import-foo,append-foo,home,park.import-bar+append-bar+chmod-bar,kill,apply.1,abort.import-baz+fill-baz,\
-         import-A/bar+rename-A/bar-baz+import-B,kill,park.import-C+unlink-A/foo,discard.2,write-baz,home",
     ),
     (
         "adopted-in-a-full-log",

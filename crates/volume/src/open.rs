@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
@@ -171,7 +172,7 @@ pub(crate) struct Inner {
     region: Arc<dyn Region>,
     closed: AtomicBool,
     /// The lock of the file or device.
-    _owner: Option<OwnedFd>,
+    _lock: Option<owner::Lock>,
 }
 
 impl std::fmt::Debug for Volume {
@@ -202,7 +203,7 @@ impl Volume {
         options: &VolumeOptions,
         choose: impl FnOnce(&Guarantees) -> EngineKind,
     ) -> Result<()> {
-        let file = own(path, Access::Make)?;
+        let (file, _lock) = own(path, Access::Make)?;
         let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
         let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
         let region = region(file, path, options)?;
@@ -263,9 +264,8 @@ impl Volume {
     /// # Errors
     /// [`Error::Busy`]; [`Error::Unsupported`] if it is no volume; [`Error::Corrupt`].
     pub fn open(path: &Path, options: &VolumeOptions) -> Result<Volume> {
-        let file = own(path, Access::Use)?;
-        let owner = rustix::io::fcntl_dupfd_cloexec(&file, 0).map_err(|errno| failed("dup", path, errno))?;
-        Self::open_owned(region(file, path, options)?, Some(owner), options)
+        let (file, lock) = own(path, Access::Use)?;
+        Self::open_owned(region(file, path, options)?, Some(lock), options)
     }
 
     /// Opens a volume on a region, which nobody else uses.
@@ -276,7 +276,7 @@ impl Volume {
         Self::open_owned(region, None, options)
     }
 
-    fn open_owned(region: Arc<dyn Region>, owner: Option<OwnedFd>, options: &VolumeOptions) -> Result<Volume> {
+    fn open_owned(region: Arc<dyn Region>, lock: Option<owner::Lock>, options: &VolumeOptions) -> Result<Volume> {
         repair::finish(&*region)?;
         let cache = options.cache_bytes.max(1 << 20);
         let engine = engine(&region, cache, options)?;
@@ -284,7 +284,7 @@ impl Volume {
         if options.instant_recovery {
             core.checkpoint(&|| u64::MAX)?;
         }
-        let inner = Arc::new(Inner { core, region, closed: AtomicBool::new(false), _owner: owner });
+        let inner = Arc::new(Inner { core, region, closed: AtomicBool::new(false), _lock: lock });
         let calls = VolumeCalls::new(Arc::new(VolumeVfs::over(inner.clone())), Ok(None));
         Ok(Volume { calls, inner })
     }
@@ -303,7 +303,8 @@ impl Volume {
     /// # Errors
     /// Those of `check`; [`Error::Refused`] with `EINTR` if `watch` ends it.
     pub fn check_watched(path: &Path, watch: &mut dyn FnMut(Progress) -> ControlFlow<()>) -> Result<Checked> {
-        check_region(&only_read(path)?, watch)
+        let (region, _lock) = only_read(path)?;
+        check_region(&region, watch)
     }
 
     /// Checks a volume on a region that is not mounted: as a mount would find it, where a crash has left something to
@@ -328,8 +329,7 @@ impl Volume {
         (how, forced): (Repair, bool),
         watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Repaired> {
-        let file = own(path, Access::Use)?;
-        let _owner = rustix::io::fcntl_dupfd_cloexec(&file, 0).map_err(|errno| failed("dup", path, errno))?;
+        let (file, _lock) = own(path, Access::Use)?;
         Self::repair_region(&region(file, path, options)?, options, (how, forced), watch)
     }
 
@@ -362,7 +362,7 @@ impl Volume {
     /// cannot become so small, or so large: then nothing has changed.
     pub fn resize(path: &Path, bytes: u64, options: &VolumeOptions) -> Result<()> {
         Self::open(path, options)?.close()?;
-        let file = own(path, Access::Use)?;
+        let (file, _lock) = own(path, Access::Use)?;
         let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         let region = region(file, path, options)?;
@@ -394,7 +394,8 @@ impl Volume {
     /// [`Error::Busy`] if it is mounted; [`Error::NotFound`]; if an inode is asked for, those of a volume whose
     /// superblock or inode file cannot be read. Other damage is in the result.
     pub fn dump(path: &Path, of: Option<Object<'_>>) -> Result<Dumped> {
-        Self::dump_region(&only_read(path)?, of)
+        let (region, _lock) = only_read(path)?;
+        Self::dump_region(&region, of)
     }
 
     /// The same of a volume on a region.
@@ -829,12 +830,12 @@ fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd> {
         .map_err(|errno| failed("open", path, errno))
 }
 
-/// Opens a file or device, and keeps others from it as long as the descriptor is open. Any number may read it at once.
+/// Opens a file or device, and keeps others from it as long as the lock is held. Any number may read it at once.
 ///
 /// A file is locked. A device may have several nodes, and the lock of one says nothing to the others: the kernel gives
 /// a device to one opener with `O_EXCL`, whichever node that takes. A mount of another file system is one, and so are
 /// `mkfs` and `fsck` of others.
-fn own(path: &Path, access: Access) -> Result<OwnedFd> {
+fn own(path: &Path, access: Access) -> Result<(OwnedFd, owner::Lock)> {
     let busy = |of: String| Error::Busy(path.display().to_string(), of);
     let found = rustix::fs::statat(CWD, path.as_os_str().as_bytes(), AtFlags::empty());
     let is_device = found.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice);
@@ -844,23 +845,34 @@ fn own(path: &Path, access: Access) -> Result<OwnedFd> {
         Access::Use | Access::Make => OFlags::RDWR,
     };
     let alone = if is_device { OFlags::EXCL } else { OFlags::empty() };
-    let file = match open_file(path, flags | alone) {
-        Err(Error::Media(error)) if is_device && error.errno == Errno::BUSY => {
-            return Err(busy(owner::of(&open_file(path, OFlags::RDONLY)?)));
+    // Processes that begin have copies of descriptors for some moments, which no lock of a device takes from them.
+    const TRIES: u32 = 20;
+    let mut tries = 0..TRIES;
+    let file = loop {
+        match open_file(path, flags | alone) {
+            Err(Error::Media(error)) if is_device && error.errno == Errno::BUSY => match tries.next() {
+                Some(_) => std::thread::sleep(Duration::from_millis(5)),
+                None => return Err(busy(owner::of(&open_file(path, OFlags::RDONLY)?))),
+            },
+            file => break file?,
         }
-        file => file?,
     };
     let name = path.display().to_string();
     let is_free = match access {
         Access::Read => wholly_media::lock_file_to_read(file.as_fd(), &name)?,
         Access::Use | Access::Make => wholly_media::lock_file(file.as_fd(), &name)?,
     };
-    if is_free { Ok(file) } else { Err(busy(owner::of(&file))) }
+    if !is_free {
+        return Err(busy(owner::of(&file)));
+    }
+    let lock = owner::Lock::of(&file).map_err(|errno| failed("dup", path, errno))?;
+    Ok((file, lock))
 }
 
 /// A volume that is looked at. Also of persistent memory it is read by calls: a mapping would take memory for holes.
-fn only_read(path: &Path) -> Result<DiskRegion> {
-    Ok(DiskRegion::open_read_only(own(path, Access::Read)?, path.display().to_string())?)
+fn only_read(path: &Path) -> Result<(DiskRegion, owner::Lock)> {
+    let (file, lock) = own(path, Access::Read)?;
+    Ok((DiskRegion::open_read_only(file, path.display().to_string())?, lock))
 }
 
 fn region(file: OwnedFd, path: &Path, options: &VolumeOptions) -> Result<Arc<dyn Region>> {

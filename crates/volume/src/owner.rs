@@ -2,10 +2,34 @@
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
-use rustix::io::{Result, read};
+use rustix::io::{Result, fcntl_dupfd_cloexec, read};
+use rustix::process::{Pid, getpid};
 
 /// Processes whose descriptors are looked at.
 const MOST_PROCESSES: usize = 100_000;
+
+/// The lock of a file or device, until it is dropped.
+pub struct Lock {
+    fd: OwnedFd,
+    process: Pid,
+}
+
+impl Lock {
+    /// What the caller has locked by this descriptor.
+    pub fn of(file: &OwnedFd) -> Result<Lock> {
+        Ok(Lock { fd: fcntl_dupfd_cloexec(file, 0)?, process: getpid() })
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A process that was forked has a copy of each descriptor until it starts another program: the last of them may
+        // be closed late. If this is such a process, the lock is not its own.
+        if self.process == getpid() {
+            let _ = wholly_media::unlock(self.fd.as_fd());
+        }
+    }
+}
 
 fn open(at: impl AsFd, path: &str) -> Result<OwnedFd> {
     openat(at, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())

@@ -2,6 +2,8 @@
 
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -135,6 +137,33 @@ impl Drop for Device {
         let _ = Command::new("losetup").arg("-d").arg(&self.node).status();
         let _ = std::fs::remove_dir_all(&self.dir);
     }
+}
+
+/// A process that is being started has copies of all descriptors until its program begins: they keep nobody out.
+#[test]
+fn a_copy_of_a_descriptor_keeps_nobody_out() {
+    let (_file, path) = volume(EngineKind::FineGrainedWal, true);
+    let volume = Volume::open(&path, &options(EngineKind::FineGrainedWal)).expect("open it");
+    let (here, there) = UnixStream::pair().expect("a pair");
+    let starts = std::thread::spawn(move || {
+        let mut command = Command::new("true");
+        let wait = move || {
+            rustix::io::write(&there, b"!")?;
+            rustix::io::read(&there, &mut [0; 1])?;
+            Ok(())
+        };
+        // SAFETY: in the new process there are two system calls, and no memory is allocated.
+        unsafe { command.pre_exec(wait) };
+        command.status()
+    });
+    rustix::io::read(&here, &mut [0; 1]).expect("it has its copies");
+    volume.close().expect("close it");
+    for _ in 0..2 {
+        Volume::open(&path, &options(EngineKind::FineGrainedWal)).expect("open it again").close().expect("close it");
+        assert_eq!(Volume::check(&path).expect("nobody has it").findings, []);
+    }
+    rustix::io::write(&here, b"!").expect("it goes on");
+    assert!(starts.join().expect("a thread").expect("it began").success());
 }
 
 /// A device is one thing, whichever of its nodes somebody takes. One that cannot be written to can be checked.
