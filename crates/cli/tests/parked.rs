@@ -458,7 +458,7 @@ fn a_file_of_40_mb_is_parked_where_49_are_free() {
              test $code = 121; test ! -e new; rm fill; $W apply >/dev/null; test $(stat -c %s-%h new) = 41943040-1; \
              $W deinit; test $(ls -A) = new"
         );
-        let mut command = shell(&dir, &format!("exec unshare -m sh -c \"$SCRIPT\""));
+        let mut command = shell(&dir, "exec unshare -m sh -c \"$SCRIPT\"");
         succeeds(command.env("SCRIPT", script).env("W", env!("CARGO_BIN_EXE_wholly")));
     }
 }
