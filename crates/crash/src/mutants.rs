@@ -143,6 +143,7 @@ pub const EQUIVALENT_OF_VOLUMES: &[EquivalentOfVolume] = &[
     (&[], "undo.recover", "delay-write", "", RECOVERED),
     (&[], "pages.recover", "delay-write", "", RECOVERED),
     (&[], "undo.recover.fence", "drop-order", "", RECOVERED),
+    (&[], "hybrid.recover.proof", "delay-write", "", BELIEVED),
 ];
 
 const SAVED: &str = "the superblock has the checksum of the saved allocators; where they are not as it says, the next mount finds out from the maps \
@@ -157,6 +158,9 @@ const STRUCTURE: &str = "a change of structure is a group of its own, by one thr
 
 const RECOVERED: &str = "the mount writes the superblock to its slot once more and fences, before anything else is stored or the incarnation rises; \
                          until then the next mount does the same again.";
+
+const BELIEVED: &str = "the mount writes the superblock to its slot once more and fences, before it keeps a head because of a group that recovery \
+                        believes; until then it only undoes groups that did not commit, as the next mount does again.";
 
 /// Mutants that leave out no write and no order: a step comes later than it should, one becomes two, what a comparison
 /// needs is kept back. Site, what is broken, in which world, and the workload that notices.

@@ -12,9 +12,8 @@ use wholly_crash::mutants::{Hunt, Mutant};
 use wholly_crash::volume::{setting_for, several};
 use wholly_volume::EngineKind;
 
-/// Engines, and the worlds in which each of their sites is broken. Not `hybrid_log`: its hunt takes an hour, and three
-/// of its 57 mutants survive it, all of what its recovery stores. `volume`'s planted mistakes catch two of these, at
-/// length.
+/// Engines, and the worlds in which each of their sites is broken. Not `hybrid_log`: its hunt takes an hour, and two of
+/// its 57 mutants survive it, both of what its recovery stores. `volume`'s planted mistakes catch these, at length.
 const HUNTS: &[(EngineKind, &str)] = &[
     (EngineKind::FineGrainedWal, "pmem"),
     (EngineKind::FineGrainedWal, "pmem-x86"),
