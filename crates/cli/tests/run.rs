@@ -365,8 +365,8 @@ fn a_killed_holder_leaves_nothing() {
     }
 }
 
-/// Where an overlay would copy a large file before its first byte is written, the view is FUSE by itself. Not if nobody
-/// may write to the file, or if it is far from the top.
+/// `auto` takes FUSE if an overlay would have to copy a large file. It takes an overlay if nobody may write to that
+/// file, or if the file is far from the top.
 #[test]
 fn a_large_file_is_not_copied() {
     let Some(rig) = Rig::new("large") else { return };
@@ -385,7 +385,7 @@ fn a_large_file_is_not_copied() {
     }
     assert_eq!(kind(&large), "fuseblk");
     assert_eq!((&*kind(&fixed), &*kind(&far)), ("overlayfs", "overlayfs"));
-    // Whoever asks for an overlay has one.
+    // `--view overlay` mounts an overlay all the same.
     let asked = succeeds(&mut as_group(&large, &["--view", "overlay"], "stat -f -c %T ."));
     assert_eq!(asked, b"overlayfs\n");
 }

@@ -108,8 +108,8 @@ fn it_comes_as_it_is() {
     }
 }
 
-/// A file system may give finer times than the kernel's ticks to what is looked at and changed again: what a directory
-/// has that was adopted as a whole still counts as the group's own.
+/// A file that is looked at and changed again may have a time later than the kernel's last tick. In a directory that
+/// was adopted as a whole it still counts as the group's own.
 #[test]
 fn what_was_changed_within_a_tick_can_be_taken_back() {
     let options = wholly::Options { at_once: true, ..common::quiet() };

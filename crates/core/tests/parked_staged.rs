@@ -321,7 +321,7 @@ fn damage_of_a_content_file_is_found() {
             store.discard(id).unwrap();
             drop(store);
             if content.is_dir() {
-                // It is nobody's: to remove it may take more than it has.
+                // The store removes no directory that it has not made.
                 fs::remove_dir(&content).unwrap();
             }
             fs::write(dir.join(PARKED).join("1000000000a.7"), "left").unwrap();

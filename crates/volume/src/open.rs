@@ -845,7 +845,8 @@ fn own(path: &Path, access: Access) -> Result<(OwnedFd, owner::Lock)> {
         Access::Use | Access::Make => OFlags::RDWR,
     };
     let alone = if is_device { OFlags::EXCL } else { OFlags::empty() };
-    // Processes that begin have copies of descriptors for some moments, which no lock of a device takes from them.
+    // A child process has a copy of the descriptor from its fork to its exec, and the kernel keeps the device claimed
+    // as long: it may be free in a moment.
     const TRIES: u32 = 20;
     let mut tries = 0..TRIES;
     let file = loop {

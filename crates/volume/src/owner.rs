@@ -23,8 +23,8 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // A process that was forked has a copy of each descriptor until it starts another program: the last of them may
-        // be closed late. If this is such a process, the lock is not its own.
+        // A child process has a copy of the descriptor from its fork to its exec, and the lock lasts as long as any
+        // copy. So it is released here. A child does not release the lock of its parent.
         if self.process == getpid() {
             let _ = wholly_media::unlock(self.fd.as_fd());
         }

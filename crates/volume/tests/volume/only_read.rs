@@ -139,7 +139,7 @@ impl Drop for Device {
     }
 }
 
-/// A process that is being started has copies of all descriptors until its program begins: they keep nobody out.
+/// A child process has copies of all descriptors from its fork to its exec. They do not keep a closed volume locked.
 #[test]
 fn a_copy_of_a_descriptor_keeps_nobody_out() {
     let (_file, path) = volume(EngineKind::FineGrainedWal, true);

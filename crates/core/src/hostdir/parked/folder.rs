@@ -85,7 +85,7 @@ pub(in crate::hostdir) fn check(host: &dyn HostFs, volume_id: &[u8; 16]) -> Resu
         let path = join(FOLDER, name);
         let place = String::from_utf8_lossy(&path).into_owned();
         if let Some((id, _)) = named_content(name) {
-            // If its group is there, that is looked at.
+            // If its group is there, the check of the group looks at it.
             if !names.contains(&id_name(id)) {
                 findings.push(Finding::new(FindingKind::Torn, place, "of a group that was being parked, or is gone"));
             }
@@ -209,7 +209,7 @@ impl StoreInner {
             objects.entry(id).or_default().push(object);
         }
         for (id, objects) in objects {
-            // What cannot be removed, or whose group cannot be read, keeps none of the others.
+            // An error with the files of one group does not keep those of the others.
             let _ = match ParkedFile::head_of(&*self.host, &path_of(id)) {
                 Err(Error::NotFound(_)) => self.remove_contents(&[id]),
                 // The crash came before those were removed whose objects were applied.

@@ -314,8 +314,9 @@ impl Writing {
         self.head.home_below = home_below;
     }
 
-    /// Its time is that which the file system has given to the new file. No change before that has a later one, while
-    /// the clock of the kernel's ticks may be behind: Linux 6.13 gives finer times to what is looked at meanwhile.
+    /// Takes the time that the file system has given to the new file: no earlier change has a later one. The time of
+    /// the kernel's last tick would not do. From Linux 6.13 on, a change has a finer time if somebody has looked at the
+    /// file since the change before.
     pub fn is_as_old_as_its_file(&mut self) -> Result<()> {
         self.head.parked_ns = self.file.stat().map_err(|error| host_error(error, &self.path))?.ctime_ns;
         Ok(())
@@ -693,7 +694,7 @@ mod tests {
         let large = summary.contents.values().find(|content| content.file.is_some()).expect("it is large");
         let pieces: u64 = large.pieces.iter().map(|piece| u64::from(piece.length)).sum();
         assert_eq!((large.size, pieces), (600_000, 600_000));
-        // One bit of it is otherwise.
+        // A corrupt twin of it is refused.
         for at in [16, 112, 120, head.catalogue as usize] {
             let mut foul = bytes.to_vec();
             foul[at] ^= 1;

@@ -107,7 +107,7 @@ impl Running {
             .and_then(|()| self.set_aside(&mut summary, (id.0, note), (now, expires), (&path, site::PARK_RENAME)))
             .inspect_err(|_| store.remove_unused_contents(id.0))
             .map_err(|error| match error {
-                // This is of the store's own folder: no bystander is in the way, for whom the group would be committed.
+                // It is about the store's own folder, not about a file that others have changed.
                 Error::Conflict { path, .. } => Error::Refused(path, Errno::STALE),
                 error => error,
             })?;

@@ -257,15 +257,15 @@ impl Running {
             taken => taken.map_err(failed)?,
         };
         let Some(Stat { size, .. }) = taken else { return Ok(false) };
-        // Others have written it: only the file system knows of all that went wrong with that.
+        // Others have written it, and may have seen errors that a sync of this file would not show: all is synced.
         let staged = Staged { home: None, stat: None, is_nameless: false, was_closed: true, space: Wishes::default() };
         self.seat_mut().files[i].staged = Some(Box::new(staged));
         self.is_changed(i, size);
         Ok(true)
     }
 
-    /// What was taken out of the layer is that inode, has one name, and can be opened again and again, whatever its
-    /// group wants; a pass sets the mode before others can find it.
+    /// Gives what was taken out of the layer, if it is that inode and has one name. It can be opened again and again
+    /// from then on, whatever mode its group wants: a pass sets that before others can find the file.
     fn check_taken(&self, path: &[u8], inode: Inode) -> wholly_media::Result<Option<Stat>> {
         let host = &self.store.host;
         let stat = host.stat(path)?;
@@ -378,7 +378,7 @@ impl Running {
         let store = self.store.clone();
         let was_open = |i: &usize| self.seat().files[*i].staged.as_ref().is_some_and(|staged| !staged.was_closed);
         if files.len() > SYNC_EACH || !files.iter().all(was_open) {
-            // What a failure is about nobody knows: it may be what a pass has written.
+            // If it fails, nobody knows for which file: it may be one that a pass has written.
             store.host.sync_all(each).map_err(|error| store.poison(&Error::Media(error)))?;
             store.log.count_barrier();
         } else if !files.is_empty() {
