@@ -29,7 +29,7 @@ fn touched(before: &State, ops: &[Op]) -> Option<Touched> {
     let (mut state, mut touched) = (before.clone(), Touched::default());
     for op in ops {
         let names: &[&str] = match op {
-            Op::Mkdir(_) | Op::Rmdir(_) | Op::Adopt { .. } => return None,
+            Op::Mkdir(_) | Op::Rmdir(_) | Op::RemoveTree(_) | Op::Adopt { .. } => return None,
             Op::Link { from, to } | Op::Rename { from, to, .. } => &[from, to],
             _ => &[op.file()],
         };

@@ -27,6 +27,7 @@
 //! | `create-P`, `mkdir-P`, `fifo-P`, `symlink-TARGET-P` | something new at the path `P` |
 //! | `adopt-P`, `take-P`, `import-P` | a directory with `foo`, `C` and `C/bar` in it is adopted, a file, the bytes of one |
 //! | `link-P-Q`, `unlink-P`, `rmdir-P` | as the system calls |
+//! | `clear-P` | a directory is removed with everything in it |
 //! | `rename-P-Q`, `noreplace-P-Q`, `exchange-P-Q` | renames |
 //! | `chmod-P`, `shut-P`, `chown-P` | permission bits, none of them, owner and group |
 //! | `times-P`, `atime-P`, `mtime-P` | both times, or one |
@@ -107,6 +108,7 @@ pub fn op(text: &str) -> Option<Op> {
         ("link", Some(second)) => Some(Op::Link { from: path(first)?, to: path(second)? }),
         ("unlink", None) => path(first).map(Op::Unlink),
         ("rmdir", None) => path(first).map(Op::Rmdir),
+        ("clear", None) => path(first).map(Op::RemoveTree),
         ("rename", _) => rename(Rename::Replace),
         ("noreplace", _) => rename(Rename::NoReplace),
         ("exchange", _) => rename(Rename::Exchange),

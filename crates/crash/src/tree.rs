@@ -346,6 +346,13 @@ impl State {
                     _ => return Err(Errno::NOTDIR),
                 }
             }
+            Op::RemoveTree(path) => {
+                let (dir, name) = self.parent(path)?;
+                if !self.objects[&self.entry(dir, name)?].is_dir() {
+                    return Err(Errno::NOTDIR);
+                }
+                self.change(dir, name, None);
+            }
             Op::Rename { from, to, how } => self.rename(from, to, *how)?,
             Op::Write { file, offset, .. } => self.paint(file, Some(*offset), bytes)?,
             Op::Append { file, .. } => self.paint(file, None, bytes)?,

@@ -64,6 +64,8 @@ pub enum Op {
     Unlink(&'static str),
     /// Removes an empty directory.
     Rmdir(&'static str),
+    /// Removes a directory with everything in it; only inside of a group that is written back at once.
+    RemoveTree(&'static str),
     /// Gives another name instead.
     Rename {
         /// The name that it has.
@@ -171,7 +173,7 @@ impl Op {
             Op::Create(path) | Op::Mkdir(path) | Op::Mknod(path) | Op::Symlink { path, .. } => path,
             Op::Adopt { path, .. } => path,
             Op::Link { to, .. } | Op::Rename { to, .. } => to,
-            Op::Unlink(path) | Op::Rmdir(path) => path,
+            Op::Unlink(path) | Op::Rmdir(path) | Op::RemoveTree(path) => path,
             Op::Write { file, .. } | Op::Append { file, .. } => file,
             Op::SetLen { file, .. } | Op::Fallocate { file, .. } => file,
             Op::SetMode { path, .. } | Op::SetTimes { path, .. } | Op::SetOwner(path) => path,

@@ -5,9 +5,10 @@ use super::names::{link_itself, timestamps};
 use crate::sys::{self, OrFail, show};
 use crate::{Fallocate, HostFile, Stat};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, FallocateFlags, RenameFlags, SeekFrom, StatxAttributes, StatxFlags};
+use rustix::fs::{AtFlags, FallocateFlags, RenameFlags, SeekFrom, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use std::any::Any;
+use std::ffi::CStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use wholly_media::{
     Error, Region, Result, Site,
@@ -101,12 +102,25 @@ impl OrdinaryFile {
     }
 }
 
+const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
+
 /// Identity, size and times of an open file.
 pub(super) fn stat(fd: BorrowedFd<'_>) -> rustix::io::Result<Stat> {
-    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    let statx = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, wanted)?;
+    rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, WANTED).map(|statx| stat_of(&statx))
+}
+
+/// The same of what has a name in an open directory, a link itself; `None` where that lies on another file system, or
+/// may do so.
+pub(super) fn stat_in(dir: BorrowedFd<'_>, of_dir: &Statx, name: &CStr) -> rustix::io::Result<Option<Stat>> {
+    let statx = rustix::fs::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, WANTED)?;
+    let device = |statx: &Statx| (statx.stx_dev_major, statx.stx_dev_minor);
+    let is_mounted = statx.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) || device(&statx) != device(of_dir);
+    Ok((!is_mounted).then(|| stat_of(&statx)))
+}
+
+fn stat_of(statx: &Statx) -> Stat {
     let has_btime = statx.stx_mask & StatxFlags::BTIME.bits() != 0;
-    Ok(Stat {
+    Stat {
         ino: statx.stx_ino,
         btime_ns: if has_btime { sys::nanoseconds(statx.stx_btime) } else { 0 },
         size: statx.stx_size,
@@ -122,7 +136,7 @@ pub(super) fn stat(fd: BorrowedFd<'_>) -> rustix::io::Result<Stat> {
         rdev: rustix::fs::makedev(statx.stx_rdev_major, statx.stx_rdev_minor),
         is_immutable: statx.stx_attributes.contains(StatxAttributes::IMMUTABLE),
         is_append_only: statx.stx_attributes.contains(StatxAttributes::APPEND),
-    })
+    }
 }
 
 impl OrdinaryFile {

@@ -2,14 +2,14 @@
 
 use super::HostDir;
 use super::dir::Place;
-use super::file::{OrdinaryFile, stat};
+use super::file::{OrdinaryFile, stat, stat_in};
 use super::resolve::open_beneath;
 use crate::sys::{self, OrFail, show};
-use crate::{At, DirEntry, FileHandle, HostFile, HostNames, Rename, SetXattr, Stat};
+use crate::{At, DirEntry, FileHandle, HostFile, HostFs, HostNames, Rename, SetXattr, Stat};
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, Timespec, Timestamps, Uid, XattrFlags,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, StatxFlags, Timespec, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -168,6 +168,30 @@ impl HostNames for HostDir {
             }
         }
         Ok(entries)
+    }
+
+    fn stat_all(&self, path: &[u8], look: &mut dyn FnMut(&[u8], &Stat) -> bool) -> Result<()> {
+        let fd = self.open_fd(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW)?;
+        let of_dir = rustix::fs::statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::empty());
+        let of_dir = of_dir.or_fail("statx", || show(path))?;
+        let mut buf = Vec::with_capacity(32 << 10);
+        let mut raw = RawDir::new(&fd, buf.spare_capacity_mut());
+        while let Some(entry) = raw.next() {
+            let entry = entry.or_fail("getdents", || show(path))?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            let at = || if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() };
+            let stat = match stat_in(fd.as_fd(), &of_dir, entry.file_name()).or_fail("statx", || show(&at()))? {
+                Some(stat) => stat,
+                None => HostFs::stat(self, &at())?,
+            };
+            if !look(name, &stat) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn set_mode_at(&self, _site: Site, at: At<'_>, mode: u32) -> Result<()> {

@@ -116,16 +116,16 @@ impl OwnerBits {
         Ok(done)
     }
 
-    /// What `look` sees of a path: what somebody is lent meanwhile is not to be seen.
-    fn look_undisturbed(&self, path: &[u8], look: impl Fn() -> Result<Stat>) -> Result<Stat> {
-        let is_refused = |found: &Result<Stat>| found.as_ref().is_err_and(|error| error.errno == Errno::ACCESS);
+    /// What `look` sees: what somebody is lent meanwhile is not to be seen.
+    fn look_undisturbed<T>(&self, need: Need<'_>, look: impl Fn() -> Result<T>) -> Result<T> {
+        let is_refused = |found: &Result<T>| found.as_ref().is_err_and(|error| error.errno == Errno::ACCESS);
         let before = self.lendings.load(Ordering::SeqCst);
         let mut found = look();
         if !before.is_multiple_of(2) || self.lendings.load(Ordering::SeqCst) != before {
             let _nobody = self.slip();
             found = look();
         }
-        if is_refused(&found) { self.lend(&[Need::Way(path)], look) } else { found }
+        if is_refused(&found) { self.lend(&[need], look) } else { found }
     }
 
     /// Dies in a call that moves something, once that has done what `call` does: nothing is taken back.
@@ -346,7 +346,7 @@ impl HostFs for OwnerBits {
     }
 
     fn stat(&self, path: &[u8]) -> Result<Stat> {
-        self.look_undisturbed(path, || self.dir.stat(path))
+        self.look_undisturbed(Need::Way(path), || self.dir.stat(path))
     }
 
     fn copies_up(&self) -> bool {
@@ -449,7 +449,7 @@ impl HostNames for OwnerBits {
     }
 
     fn stat_at(&self, at: At<'_>) -> Result<Stat> {
-        self.look_undisturbed(at.path, || self.dir.stat_at(at))
+        self.look_undisturbed(Need::Way(at.path), || self.dir.stat_at(at))
     }
 
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
@@ -458,6 +458,19 @@ impl HostNames for OwnerBits {
 
     fn read_dir(&self, path: &[u8]) -> Result<Vec<DirEntry>> {
         self.lend(&[Need::Bits(path, 0o500)], || self.dir.read_dir(path))
+    }
+
+    fn stat_all(&self, path: &[u8], look: &mut dyn FnMut(&[u8], &Stat) -> bool) -> Result<()> {
+        let all = self.look_undisturbed(Need::Bits(path, 0o500), || {
+            let mut all = Vec::new();
+            self.dir.stat_all(path, &mut |name, stat| {
+                all.push((name.to_vec(), *stat));
+                true
+            })?;
+            Ok(all)
+        })?;
+        all.iter().all(|(name, stat)| look(name, stat));
+        Ok(())
     }
 
     fn set_mode_at(&self, site: Site, at: At<'_>, mode: u32) -> Result<()> {

@@ -35,7 +35,7 @@ pub(crate) struct Apply<'a, 'v> {
     aside: Vec<u8>,
     /// Whether the layer is not needed again, so that bytes may be taken out of it.
     moves_bytes: bool,
-    /// How many things were taken over as they were.
+    /// How many things were taken over, or removed, as they were.
     pub adopted: usize,
     /// What was changed in the layer for that.
     pub undo: Undo,
@@ -105,6 +105,7 @@ impl<'a, 'v> Apply<'a, 'v> {
             // What others have removed with its directory is noted.
             let Some(dir) = self.group.dir(above)? else { continue };
             match fate {
+                Fate::Gone if self.goes_whole(dir, name, &path)? => self.adopted += 1,
                 Fate::Gone => self.group.remove(dir, name, &path)?,
                 Fate::Aside(number) => {
                     let aside = self.aside_name(number);
@@ -113,6 +114,16 @@ impl<'a, 'v> Apply<'a, 'v> {
             }
         }
         Ok(())
+    }
+
+    /// Removes a directory with everything in it at once, if that can be. Whether it did.
+    fn goes_whole(&self, dir: Ino, name: &[u8], path: &[u8]) -> Result<bool> {
+        let is_dir = self.lower.stat(path)?.is_some_and(|stat| stat.is_dir());
+        if self.how == How::Copy || !is_dir || self.plan.is_taken_out_of(path) || self.refuses_renames(split(path).0)? {
+            return Ok(false);
+        }
+        let removed = self.group.vfs.remove_tree(self.group.id, dir, name);
+        removed.map_err(|error| Error::Store { path: show(path), error })
     }
 
     /// Names in the store's root that nothing has, neither below nor in the layer.
@@ -134,7 +145,10 @@ impl<'a, 'v> Apply<'a, 'v> {
     /// Gives all that is in a directory of the layer its name in the store.
     fn place(&mut self, dir: &'a Dir, ino: Ino) -> Result<()> {
         let how = self.how;
-        if how == How::Adopt && self.refuses_renames(dir)? {
+        let below = dir.lower.as_ref().filter(|_| dir.from != From::Nowhere);
+        if let (How::Adopt, Some(below)) = (how, below)
+            && self.refuses_renames(below)?
+        {
             self.how = How::Copy;
         }
         let placed = self.place_all(dir, ino);
@@ -142,10 +156,9 @@ impl<'a, 'v> Apply<'a, 'v> {
         placed
     }
 
-    /// Whether the host may refuse to rename something into a directory that was made elsewhere: it is encrypted, or
-    /// what is made in it is to belong to its project.
-    fn refuses_renames(&self, dir: &Dir) -> Result<bool> {
-        let Some(below) = dir.lower.as_ref().filter(|_| dir.from != From::Nowhere) else { return Ok(false) };
+    /// Whether the host may refuse to rename something into a directory below that was made elsewhere: it is encrypted,
+    /// or what is made in it is to belong to its project.
+    fn refuses_renames(&self, below: &[u8]) -> Result<bool> {
         let Some(open) = self.lower.dir(below)? else { return Ok(false) };
         let stat = rustix::fs::statx(open.fd(), "", AtFlags::EMPTY_PATH, StatxFlags::empty()).on("statx", below)?;
         // Not all file systems have such flags.

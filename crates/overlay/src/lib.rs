@@ -88,7 +88,8 @@ pub const WORK: &str = ".wholly/layer/work";
 /// How what is new comes into the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// By one rename each, a new directory with all that is in it ([`StoreVfs::adopt`]). The layer is used up.
+    /// By one rename each, a new directory with all that is in it ([`StoreVfs::import`]). The layer is used up. A
+    /// directory that is gone goes in the same way ([`StoreVfs::remove_tree`]).
     Adopt,
     /// By calls that make it and write it. Only the bytes of large new files are moved
     /// ([`StoreVfs::import_content`]): the layer is used up.
@@ -116,8 +117,8 @@ pub struct Layers<'a> {
 pub struct Taken {
     /// What others have changed of what the group builds on: it was noted of the group.
     pub overtaken: Vec<Mismatch>,
-    /// How many names were given to what was taken over as it was. 0 with [`How::Copy`], and where something was
-    /// overtaken before.
+    /// How many names were given to what was taken over as it was, or taken from directories with everything in them. 0
+    /// with [`How::Copy`], and where something was overtaken before.
     pub adopted: usize,
     undo: Undo,
 }

@@ -174,6 +174,12 @@ impl Plan {
         false
     }
 
+    /// Whether something in a directory below gets another place.
+    pub fn is_taken_out_of(&self, dir: &[u8]) -> bool {
+        let inside = [dir, b"/"].concat();
+        self.asides.range(inside.clone()..).next().is_some_and(|(path, _)| path.starts_with(&inside))
+    }
+
     /// Marks the directories that are wholly new.
     pub fn mark_whole(&mut self) -> Result<()> {
         mark(&mut self.root, &self.files).map(drop)

@@ -160,6 +160,8 @@ pub(crate) struct KeptUndos {
     last: Mutex<Option<UndoFate>>,
     /// What the open has found: the groups of the log below this are in the directory.
     home_below: u64,
+    /// What is dropped, and the host has not removed so far.
+    left: Mutex<Vec<u64>>,
     /// 1 while a pass writes back what undoes a group.
     restores: AtomicU8,
 }
@@ -309,7 +311,12 @@ impl StoreInner {
     /// asked for that.
     pub(super) fn make_final(&self, id: u64, target: u64) -> Result<()> {
         let keeping = self.kept.keeping.lock().unwrap().take_if(|(group, _)| *group == id);
-        let Some((_, keeping)) = keeping else { return self.remove_undo(id) };
+        let Some((_, keeping)) = keeping else {
+            return match self.names.with(|state| state.whole.is_empty()) {
+                true => self.remove_undo(id),
+                false => self.drop_undo(id),
+            };
+        };
         let fate = match self.keep_undo(id, &keeping, target) {
             Ok(Ok(())) => UndoFate::Kept(ParkedId(id)),
             Err(error @ Error::Poisoned(_)) => return Err(error),
@@ -317,8 +324,7 @@ impl StoreInner {
             Err(error) => UndoFate::NotKept(error.to_string()),
         };
         if let UndoFate::NotKept(_) = fate {
-            // Invariant 2. Of what it would have held, whole directories go here, the rest with the anchors.
-            self.drop_files(&undo_path(id), id)?;
+            self.drop_undo(id)?; // invariant 2
         }
         *self.kept.last.lock().unwrap() = Some(fate);
         Ok(())
@@ -565,14 +571,24 @@ impl StoreInner {
 
     /// Calls `look` with everything in a directory, and with itself.
     pub(super) fn look_below(&self, dir: &[u8], look: &mut dyn FnMut(&[u8], &Stat) -> Result<()>) -> Result<()> {
-        let mut todo = vec![dir.to_vec()];
+        let stat = self.host.stat(dir).map_err(|error| host_error(error, dir))?;
+        look(dir, &stat)?;
+        let mut todo = Vec::new();
+        if Kind::of(stat.mode) == Kind::Directory {
+            todo.push(dir.to_vec());
+        }
         while let Some(path) = todo.pop() {
-            let stat = self.host.stat(&path).map_err(|error| host_error(error, &path))?;
-            look(&path, &stat)?;
-            if Kind::of(stat.mode) == Kind::Directory {
-                let entries = self.host.read_dir(&path).map_err(|error| host_error(error, &path))?;
-                todo.extend(entries.iter().map(|entry| join(&path, &entry.name)));
-            }
+            let mut looked = Ok(());
+            let mut look_at = |name: &[u8], stat: &Stat| {
+                let at = join(&path, name);
+                looked = look(&at, stat);
+                if Kind::of(stat.mode) == Kind::Directory {
+                    todo.push(at);
+                }
+                looked.is_ok()
+            };
+            self.host.stat_all(&path, &mut look_at).map_err(|error| host_error(error, &path))?;
+            looked?;
         }
         Ok(())
     }
@@ -628,7 +644,7 @@ impl StoreInner {
     pub(super) fn settle_kept(&self) -> Result<()> {
         let host = &*self.host;
         for id in ids(host, DROPPED)? {
-            self.drop_rest(id)?;
+            self.drop_what_can_go(id)?;
         }
         let kept = ids(host, KEPT)?;
         if kept.is_empty() {
@@ -659,7 +675,8 @@ impl StoreInner {
 
     /// Removes a kept undo. It does not come back after a crash when this has returned.
     pub(super) fn drop_kept(&self, id: u64) -> Result<()> {
-        self.drop_files(&kept_path(id), id)
+        self.drop_file(&kept_path(id), id)?;
+        self.drop_rest(id)
     }
 
     /// Removes the files of a kept undo that was used: what it held has its name. What a group has left that was undone
@@ -672,20 +689,51 @@ impl StoreInner {
         Ok(())
     }
 
+    /// Makes a group final whose undo is not kept. What hangs on an anchor for it goes now, or later.
+    pub(super) fn drop_undo(&self, id: u64) -> Result<()> {
+        self.drop_file(&undo_path(id), id)?;
+        self.drop_what_can_go(id)
+    }
+
     /// Invariant 6.
-    fn drop_files(&self, path: &[u8], id: u64) -> Result<()> {
+    fn drop_file(&self, path: &[u8], id: u64) -> Result<()> {
         let dropped = path_of_kind(id, DROPPED);
         self.host
             .rename(site::UNDO_RENAME, path, &dropped, Rename::Replace)
             .map_err(|error| host_error(error, path))?;
-        self.sync_parked(site::UNDO_END)?;
-        self.drop_rest(id)
+        self.sync_parked(site::UNDO_END)
+    }
+
+    /// Removes what is dropped. What the host does not remove stays held.
+    fn drop_what_can_go(&self, id: u64) -> Result<()> {
+        match self.drop_rest(id) {
+            Err(error @ Error::Poisoned(_)) => Err(error),
+            Err(_) => {
+                if let Ok((_, undo)) = Outline::read(&*self.host, &path_of_kind(id, DROPPED)) {
+                    self.names.with(|state| state.held.extend(undo.lost()));
+                }
+                self.kept.left.lock().unwrap().push(id);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Tries again to remove what is dropped, and was left.
+    pub(super) fn drop_what_was_left(&self) -> Result<()> {
+        let left = std::mem::take(&mut *self.kept.left.lock().unwrap());
+        left.into_iter().try_for_each(|id| self.drop_what_can_go(id))
     }
 
     fn drop_rest(&self, id: u64) -> Result<()> {
         let dropped = path_of_kind(id, DROPPED);
-        // What cannot be read holds nothing that could be told; the anchors go at the next open.
-        if let Ok((_, undo)) = Outline::read(&*self.host, &dropped) {
+        let undo = match Outline::read(&*self.host, &dropped) {
+            Ok((_, undo)) => Some(undo),
+            // What is damaged holds nothing that could be told; the anchors go at the next open.
+            Err(Error::Corrupt { .. } | Error::NotFound(_)) => None,
+            Err(error) => return Err(error),
+        };
+        if let Some(undo) = undo {
             for id in undo.lost() {
                 self.names.with(|state| state.held.remove(id));
                 let path = held_path(id);

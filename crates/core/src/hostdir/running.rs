@@ -21,6 +21,7 @@ mod stage;
 mod taken_back;
 mod times;
 mod undo;
+mod whole;
 mod xattrs;
 
 use std::collections::HashMap;

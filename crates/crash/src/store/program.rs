@@ -469,6 +469,7 @@ pub(crate) fn in_group(
         Op::Link { from, to } => group.link(from, to),
         Op::Unlink(path) => group.unlink(path),
         Op::Rmdir(path) => group.rmdir(path),
+        Op::RemoveTree(path) => group.remove_tree(path).map(|is_removed| assert!(is_removed, "{path}")),
         Op::Rename { from, to, how } => group.rename(from, to, *how),
         Op::Write { file, offset, .. } => {
             let file = opened(file)?;
@@ -507,7 +508,7 @@ fn call(store: &Store, file: Option<File>, op: &Op, bytes: &[u8]) -> wholly::Res
     match op {
         Op::Create(path) => return store.create_file(path, FILE_MODE).map(Some),
         Op::Mkdir(path) => store.mkdir(path, DIR_MODE),
-        Op::Adopt { .. } => panic!("only groups adopt"),
+        Op::Adopt { .. } | Op::RemoveTree(_) => panic!("only groups do that: {op:?}"),
         Op::Mknod(path) => store.mknod(path, FIFO | FIFO_MODE, 0),
         Op::Symlink { target, path } => store.symlink(target, path),
         Op::Link { from, to } => store.link(from, to),

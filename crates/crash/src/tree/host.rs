@@ -33,6 +33,7 @@ pub(crate) fn on_host(
         Op::Link { from, to } => fs.hard_link(SITE, from.as_bytes(), to.as_bytes()),
         Op::Unlink(path) => fs.unlink(SITE, path.as_bytes()),
         Op::Rmdir(path) => fs.rmdir(SITE, path.as_bytes()),
+        Op::RemoveTree(path) => remove_tree(fs, path.as_bytes()),
         Op::Rename { from, to, how } => fs.rename(SITE, from.as_bytes(), to.as_bytes(), how),
         Op::Write { file: path, offset, .. } => opened(path)?.write_at(SITE, offset, bytes),
         Op::Append { file: path, .. } => {
@@ -51,6 +52,17 @@ pub(crate) fn on_host(
         Op::RemoveXattr { path, name } => fs.remove_xattr(SITE, path.as_bytes(), name.as_bytes()),
     }
     .map(|()| None)
+}
+
+fn remove_tree(fs: &dyn HostFs, path: &[u8]) -> wholly_media::Result<()> {
+    for entry in fs.read_dir(path)? {
+        let at = [path, b"/", &entry.name].concat();
+        match fs.read_dir(&at) {
+            Ok(_) => remove_tree(fs, &at)?,
+            Err(_) => fs.unlink(SITE, &at)?,
+        }
+    }
+    fs.rmdir(SITE, path)
 }
 
 /// Makes what an [`Op::Adopt`] brings.

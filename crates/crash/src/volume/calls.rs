@@ -419,7 +419,7 @@ pub(super) fn call(
     match op {
         Op::Create(path) => return volume.create_file(path, FILE_MODE).map(Arc::new).map(Some),
         Op::Mkdir(path) => volume.mkdir(path, DIR_MODE),
-        Op::Adopt { .. } => panic!("only stores adopt"),
+        Op::Adopt { .. } | Op::RemoveTree(_) => panic!("only stores do that: {op:?}"),
         Op::Mknod(path) => volume.mknod(path, FIFO | FIFO_MODE, 0),
         Op::Symlink { target, path } => volume.symlink(target, path),
         Op::Link { from, to } => volume.link(from, to),

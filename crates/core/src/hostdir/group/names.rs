@@ -72,6 +72,25 @@ impl Group<'_> {
         self.call_by_name(|running| running.rmdir(path.as_slice()))
     }
 
+    /// Removes a directory with everything in it, at the cost of a look at each object. Returns whether it did that; if
+    /// not, nothing has changed, and the directory can be emptied by other calls.
+    ///
+    /// It is not done where the store does not write groups back at once ([`Options::at_once`](crate::Options)), and
+    /// where something in the directory has another name as well, is open, was changed by the group or just now by
+    /// anybody, or may not be removed by the user. A group that has done it can be neither [reviewed](Self::review) nor
+    /// parked.
+    ///
+    /// # Errors
+    /// - Those of `rmdir`, but for `ENOTEMPTY`.
+    /// - [`Error::Busy`](crate::Error::Busy): another group has changed something in it.
+    ///
+    /// The commit fails with [`Error::Conflict`](crate::Error::Conflict), with nothing changed, if another program
+    /// changes something in the directory meanwhile.
+    pub fn remove_tree(&mut self, path: impl AsRef<Path>) -> Result<bool> {
+        let path = store_path(path.as_ref())?;
+        self.call_by_name(|running| running.remove_tree(path.as_slice()))
+    }
+
     /// Renames the object at `from` to `to`. `how` says what happens to an object that has the name `to`: it is
     /// replaced, makes the call fail, or gets the name `from`.
     ///

@@ -90,7 +90,7 @@ impl Group<'_> {
     }
 }
 
-/// Import of files, for groups whose calls go through a [`StoreVfs`].
+/// Import of files, and removal of directories, for groups whose calls go through a [`StoreVfs`].
 impl StoreVfs {
     /// Imports the object at the path `from`, in the store's layer, as `name` in the directory `dir`: see
     /// [`Group::import`].
@@ -101,6 +101,16 @@ impl StoreVfs {
         let dir = self.object_of(dir)?;
         single(dir, name).map_err(|errno| Error::Refused(String::from_utf8_lossy(name).into(), errno))?;
         self.change_group(group, |running| running.adopt(from, At::In(dir, name)))
+    }
+
+    /// Removes the directory `name` in `dir` with everything in it: see [`Group::remove_tree`].
+    ///
+    /// # Errors
+    /// Those of [`Group::remove_tree`]; [`Error::Invalid`] if there is no such running group.
+    pub fn remove_tree(&self, group: GroupId, dir: Ino, name: &[u8]) -> Result<bool> {
+        let dir = self.object_of(dir)?;
+        single(dir, name).map_err(|errno| Error::Refused(String::from_utf8_lossy(name).into(), errno))?;
+        self.change_group(group, |running| running.remove_tree(At::In(dir, name)))
     }
 
     /// Gives a new file the bytes of one in the store's layer: see [`Group::import_content`].

@@ -45,7 +45,7 @@ mod register;
 mod replay;
 mod walk;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
 use wholly_host::{At, Inode, Stat};
@@ -130,8 +130,9 @@ pub(crate) struct State {
     pub kept: Ids,
     /// What hangs on an anchor, or goes back there, for the [undo that is kept](super::kept).
     pub held: Ids,
-    /// Directories that a group had adopted, with all that is in them, and that is undone.
-    pub undone: BTreeSet<u64>,
+    /// Directories that committed groups take away with everything in them, each with the time since which nothing in
+    /// it may have changed; see [`whole`](super::running).
+    pub whole: BTreeMap<u64, i64>,
     /// The next id of an object.
     next: u64,
 }
@@ -794,6 +795,7 @@ impl Names {
         for id in private.adopted.iter() {
             state.spoken_of(id, sequence);
         }
+        state.whole.append(&mut private.taken_whole);
         for id in private.staged() {
             if let Some(object) = state.objects.get_mut(id) {
                 object.known = true;

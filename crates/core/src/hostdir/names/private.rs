@@ -65,8 +65,10 @@ pub(crate) struct Private {
     staged: Vec<u64>,
     /// Objects that it has adopted.
     pub adopted: Ids,
-    /// Directories that it gives a name with all that is in them.
-    pub whole: Vec<u64>,
+    /// Directories that it gives a name with everything in them.
+    pub given_whole: Vec<u64>,
+    /// Directories that it takes the name with everything in them, as in [`State::whole`](super::State).
+    pub taken_whole: BTreeMap<u64, i64>,
     /// The groups that it is, of those that are set aside.
     pub applied: Vec<u64>,
     /// Its id, where it is provisional, and whether it waits for the decision of a joint commit.
@@ -218,6 +220,11 @@ impl Private {
                 trace.told = NEVER;
             }
         }
+    }
+
+    /// Whether it has changed anything of an object.
+    pub fn has_changed(&self, id: u64) -> bool {
+        self.traces.get(&id).is_some() || self.sets.contains_key(&id) || self.mtimes.contains_key(&id)
     }
 
     /// All names that it has changed.

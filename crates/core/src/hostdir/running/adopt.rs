@@ -17,6 +17,7 @@ use wholly_host::{Rename, Stat};
 
 use super::Running;
 use super::names::{At, refused};
+use super::whole::ANY_TIME;
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::layer;
@@ -190,15 +191,16 @@ impl Running {
         }
     }
 
-    /// That all of what the group would change can be shown: what is in directories that it has adopted it does not
-    /// know.
+    /// That all of what the group would change can be shown: what is in directories that it has adopted, or removes
+    /// whole, it does not know.
     pub(super) fn check_shown(&self) -> Result<()> {
+        let cannot = |what: String| Err(Error::invalid(format!("a group that {what} can be neither reviewed nor parked")));
+        let private = self.names.as_ref();
+        let taken = private.and_then(|private| private.taken_whole.values().find(|since| **since != ANY_TIME));
         match self.brought.as_ref().and_then(|brought| brought.from.last()) {
+            Some(from) => cannot(format!("has adopted {}", show(&from))),
+            None if taken.is_some() => cannot("removes a directory with everything in it".into()),
             None => Ok(()),
-            Some(from) => Err(Error::invalid(format!(
-                "a group that has adopted {} can be neither reviewed nor parked",
-                show(&from)
-            ))),
         }
     }
 }

@@ -316,8 +316,8 @@ impl Running {
             else {
                 continue;
             };
-            // Another part of the summary may have its other name.
-            if self.has_name(found.id) {
+            // Another part of the summary may have its other name. In what goes whole are names.
+            if self.has_name(found.id) || self.takes_whole(found.id) {
                 continue;
             }
             for (name, _) in self.walk().list(found.id)? {

@@ -279,6 +279,11 @@ impl Running {
             }
             speaks_of.extend([committed, after].into_iter().filter(|id| *id != 0));
         }
+        if has_rest && what_for == For::Undo {
+            // Names that came and went are no change, but of its time.
+            let mtimes = self.names.iter().flat_map(|private| private.mtimes());
+            speaks_of.extend(mtimes.map(|(id, _)| *id).filter(|id| !is_born(*id)));
+        }
         // What the group made and gave no name is gone with it, and so is what nobody else has a name of any more.
         let (gained, lost) = if has_rest { self.moved() } else { Default::default() };
         let stays = |id: u64| -> Result<bool> {

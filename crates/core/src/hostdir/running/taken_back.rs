@@ -10,6 +10,7 @@ use super::Running;
 use super::Sharing;
 use super::apply::{Applying, content_changed};
 use super::undo::adopted;
+use super::whole::ANY_TIME;
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::joint::Neighbour;
@@ -80,8 +81,8 @@ impl Running {
         }
         self.is_applied(kept.undo.head.id)?;
         self.restores(&applying, kept);
-        let ended = whole.iter().filter_map(|id| applying.ids.get(id)).copied().collect::<Vec<_>>();
-        self.store.names.with(|state| state.undone.extend(ended));
+        let ended: Vec<u64> = whole.iter().filter_map(|id| applying.ids.get(id)).copied().collect();
+        self.names_mut().taken_whole.extend(ended.into_iter().map(|id| (id, ANY_TIME)));
         Ok(Vec::new())
     }
 
@@ -127,7 +128,7 @@ impl Running {
             if Kind::of(stat.mode) == Kind::Directory {
                 let inside = self.store.host.read_dir(&path).map_err(|error| host_error(error, &path))?;
                 if !inside.is_empty() {
-                    self.names_mut().whole.push(now);
+                    self.names_mut().given_whole.push(now);
                 }
             }
             applying.ids.insert(id, now);

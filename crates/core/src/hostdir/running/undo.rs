@@ -32,13 +32,14 @@
 //!     `──crash──► gone                               `──refused, or a crash──► undone
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use wholly_host::Rename;
 
 use super::apply::Applying;
 use super::park::For;
+use super::whole::ANY_TIME;
 use super::{Inner, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
@@ -49,7 +50,7 @@ use crate::hostdir::parked::{
     Base, Content, Known, ParkedFile, Provisional, Settled, Summary, UNFINISHED, Writing, is_readable, runs, undo_path,
 };
 use crate::hostdir::records::Birth;
-use crate::hostdir::table::host_error;
+use crate::hostdir::table::{host_error, is_there};
 use crate::log::layout::EntryKind;
 use crate::site;
 use crate::sync::Ordering;
@@ -129,7 +130,7 @@ impl Running {
         let head = (store.log.volume_id(), self.id, note);
         let times = (now, keep.map_or(0, |keeping| keeping.expires_ns(now)));
         let private = self.names.iter();
-        let adopted: Ids = private.flat_map(|names| names.adopted.iter().chain(names.whole.iter().copied())).collect();
+        let adopted: Ids = private.flat_map(|names| names.adopted.iter().chain(names.given_whole.iter().copied())).collect();
         let write = || {
             let mut writing = Writing::new(&*store.host, &unfinished, head, times)?;
             writing.is_as_old_as_its_file()?;
@@ -202,11 +203,11 @@ impl Running {
             (*set, *mtime) = (before, Some(stat.mtime_ns));
         }
         // Of what changes otherwise, the time.
-        let mut dirs: Vec<u64> =
-            summary.names().keys().map(|(dir, _)| *dir).chain(summary.contents.keys().copied()).collect();
-        // Names are in the order of their directories.
-        dirs.dedup();
-        for id in dirs {
+        let named = summary.names().keys().map(|(dir, _)| *dir);
+        let mtimes = self.names.iter().flat_map(|private| private.mtimes()).map(|(id, _)| *id);
+        let known = mtimes.filter(|id| *id == ROOT || summary.objects.contains_key(id));
+        let changed: BTreeSet<u64> = named.chain(known).chain(summary.contents.keys().copied()).collect();
+        for id in changed {
             if id == ROOT || !is_made(summary, id) {
                 let stat = looking.stat_of(id)?;
                 summary.sets.entry(id).or_insert_with(|| (Set::default(), Some(stat.mtime_ns)));
@@ -307,7 +308,7 @@ impl StoreInner {
     pub(in crate::hostdir) fn remember_undone(&self, id: u64) {
         // Where it cannot be read, what is in such directories is in the way of a checkpoint, and not of the open.
         if let Ok(undo) = ParkedFile::read(&*self.host, &undo_path(id)) {
-            self.names.with(|state| state.undone.extend(adopted(&undo)));
+            self.names.with(|state| state.whole.extend(adopted(&undo).map(|id| (id, ANY_TIME))));
         }
     }
 
@@ -373,7 +374,10 @@ impl StoreInner {
                     Err(error) if part.is_some() && !self.options.release => return Err(cannot_be_undone(&error)),
                     // Without an undo, which somebody has removed, or where another program is in the way, the group is
                     // final. Others may build on it from here on.
-                    Err(error) => why = Some(error.to_string()),
+                    Err(error) => {
+                        why = Some(error.to_string());
+                        self.stays_whole(group.id);
+                    }
                 }
             }
             if let Some(part) = part {
@@ -383,13 +387,32 @@ impl StoreInner {
                     None => settled.committed.push(part),
                 }
             }
-            self.remove_undo(group.id)?;
+            match is_there(&*self.host, &undo_path(group.id))? {
+                true => self.drop_undo(group.id)?,
+                false => self.sync_parked(site::UNDO_END)?,
+            }
             self.parked.provisional.lock().unwrap().retain(|other| other.id != group.id);
             group.applied.iter().for_each(|id| self.parked.has_applied(group.sequence, *id));
             self.remove_applied(group.sequence + 1)?;
         }
         self.names.with(|state| state.kept = Ids::default());
         Ok(())
+    }
+
+    /// A group that could not be undone is final: what it takes away whole goes so still, unless another program has
+    /// changed anything in it after the group.
+    fn stays_whole(&self, id: u64) {
+        let undo = ParkedFile::read(&*self.host, &undo_path(id)).ok();
+        self.names.with(|state| {
+            let Some(undo) = undo else { return };
+            let emptied: HashSet<u64> = undo.summary.names().keys().map(|(dir, _)| *dir).collect();
+            for id in lost(&undo.summary) {
+                match undo.summary.kind(id) == Kind::Directory && !emptied.contains(&id) {
+                    true => _ = state.whole.insert(id, undo.head.parked_ns),
+                    false => _ = state.whole.remove(&id),
+                }
+            }
+        });
     }
 
     /// Commits a group that undoes the provisional one. That makes passes, where it looks for space: the tail does not
@@ -399,7 +422,9 @@ impl StoreInner {
         let store = self.itself.get().and_then(std::sync::Weak::upgrade).expect("an open store is shared");
         let _caller = self.names.caller();
         self.names.with(|state| {
-            state.undone.extend(adopted(&undo));
+            // What the group has taken away whole is wherever it was when that was broken off.
+            let whole = adopted(&undo).chain(lost(&undo.summary));
+            state.whole.extend(whole.map(|id| (id, ANY_TIME)));
             state.kept.extend(lost(&undo.summary));
         });
         let mut group = Running::new(store, Sharing::Own);
@@ -407,6 +432,7 @@ impl StoreInner {
         let done = group.revert(&undo).and_then(|()| group.commit_to_log());
         self.let_grow(false);
         done?;
+        self.names.with(|state| lost(&undo.summary).for_each(|id| _ = state.whole.remove(&id)));
         self.parked.is_not_applied(id);
         Ok(())
     }

@@ -59,20 +59,16 @@ impl StoreInner {
         let look = || {
             let stat = host.stat(&aside)?;
             match is_it(&aside, &stat)? {
-                true if self.names.with(|state| state.undone.contains(&id)) => self.remove_undone(&aside),
+                true if self.names.with(|state| state.whole.contains_key(&id)) => {
+                    let done = self.look_at_whole((name, id), &aside);
+                    let done = done.and_then(|()| self.remove_tree(site::NAMES_CLEAN, &aside));
+                    done.map_err(|error| of_host("remove", &aside, error))
+                }
                 true => remove(host, site::NAMES_CLEAN, aside[..].into(), &stat),
                 false => Err(stale(at.path)),
             }
         };
         look().inspect_err(|_| self.give_back(&aside, at, (ANCHORS, aside_name(id, name).into()), name))
-    }
-
-    /// Removes a directory that a group had adopted, with all that is in it.
-    fn remove_undone(&self, aside: &[u8]) -> wholly_media::Result<()> {
-        self.remove_tree(site::NAMES_CLEAN, aside).map_err(|error| match error {
-            Error::Media(error) => error,
-            other => wholly_media::Error::new("remove", String::from_utf8_lossy(aside), Errno::from(other)),
-        })
     }
 
     /// Moves `name` of object `id` to `anchor`.
@@ -243,6 +239,14 @@ fn is_refused(errno: Errno) -> bool {
 
 fn remove(host: &dyn HostFs, site: Site, at: At<'_>, stat: &Stat) -> wholly_media::Result<()> {
     if Kind::of(stat.mode) == Kind::Directory { host.rmdir_at(site, at) } else { host.unlink_at(site, at) }
+}
+
+fn of_host(call: &'static str, path: &[u8], error: Error) -> wholly_media::Error {
+    match error {
+        Error::Media(error) => error,
+        Error::Conflict { .. } => stale(path),
+        other => wholly_media::Error::new(call, String::from_utf8_lossy(path), Errno::from(other)),
+    }
 }
 
 /// What is there is not what was meant.

@@ -56,6 +56,7 @@ impl StoreInner {
     /// Removes what hangs in the store's own folders and nobody needs. Where the log is `empty`, that is all but what
     /// running groups have staged, or have committed since.
     pub fn clean_folders(&self, empty: bool) -> Result<()> {
+        self.drop_what_was_left()?;
         for (folder, path) in [(ANCHORS, ANCHOR_FOLDER), (BLANKS, BLANK_FOLDER)] {
             for name in names_in(&*self.host, path)? {
                 if self.is_strange(folder, &name) {

@@ -306,7 +306,7 @@ impl NamePlan<'_> {
         if let Some(i) = self.place_in_changes(dir, &name) {
             self.changes[i].home = 0;
         }
-        Ok(())
+        store.look_at_whole((&(dir, name), id), &to)
     }
 
     /// The log learns which inodes were made: what a crash finds of them from here on is the store's own.

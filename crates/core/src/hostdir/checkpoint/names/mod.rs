@@ -275,7 +275,7 @@ impl<'a> NamePlan<'a> {
         for id in self.changes.iter().map(|change| change.home).filter(|&id| id != 0 && !self.wants(id)) {
             let (path, is_dir) = store.names.with(|state| {
                 let is_dir = state.objects.get(&id).is_some_and(|object| object.kind == Kind::Directory);
-                (state.host_path(id), is_dir && !state.undone.contains(&id))
+                (state.host_path(id), is_dir && !state.whole.contains_key(&id))
             });
             let Some(path) = path.filter(|_| is_dir) else { continue };
             for entry in store.host.read_dir(&path).map_err(|error| host_error(error, &path))? {
