@@ -1,5 +1,7 @@
 //! Does what is planned, by calls on the group.
 
+use std::collections::BTreeSet;
+
 use rustix::fs::{AtFlags, FileType, IFlags, StatxAttributes, StatxFlags, readlinkat, unlinkat};
 use wholly::vfs::{Handle, Ino, OFlags, Vfs};
 
@@ -35,8 +37,10 @@ pub(crate) struct Apply<'a, 'v> {
     aside: Vec<u8>,
     /// Whether the layer is not needed again, so that bytes may be taken out of it.
     moves_bytes: bool,
-    /// How many things were taken over, or removed, as they were.
+    /// How many things were taken over as they were.
     pub adopted: usize,
+    /// The directories that were removed with everything in them.
+    pub gone_whole: BTreeSet<Path>,
     /// What was changed in the layer for that.
     pub undo: Undo,
 }
@@ -49,7 +53,7 @@ impl<'a, 'v> Apply<'a, 'v> {
         (how, since_ns): (How, i64),
     ) -> Self {
         let inos = vec![None; plan.files.len()];
-        let (placed, aside) = Default::default();
+        let (placed, aside, gone_whole) = Default::default();
         let (undo, moves_bytes) = (Undo::default(), how == How::Copy);
         Apply {
             plan,
@@ -65,6 +69,7 @@ impl<'a, 'v> Apply<'a, 'v> {
             aside,
             moves_bytes,
             adopted: 0,
+            gone_whole,
             undo,
         }
     }
@@ -105,7 +110,7 @@ impl<'a, 'v> Apply<'a, 'v> {
             // What others have removed with its directory is noted.
             let Some(dir) = self.group.dir(above)? else { continue };
             match fate {
-                Fate::Gone if self.goes_whole(dir, name, &path)? => self.adopted += 1,
+                Fate::Gone if self.goes_whole(dir, name, &path)? => _ = self.gone_whole.insert(path),
                 Fate::Gone => self.group.remove(dir, name, &path)?,
                 Fate::Aside(number) => {
                     let aside = self.aside_name(number);
@@ -122,7 +127,7 @@ impl<'a, 'v> Apply<'a, 'v> {
         if self.how == How::Copy || !is_dir || self.plan.is_taken_out_of(path) || self.refuses_renames(split(path).0)? {
             return Ok(false);
         }
-        let removed = self.group.vfs.remove_tree(self.group.id, dir, name);
+        let removed = self.group.vfs.remove_tree(self.group.id, dir, name, self.since_ns);
         removed.map_err(|error| Error::Store { path: show(path), error })
     }
 

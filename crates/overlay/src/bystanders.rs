@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::deep;
+use crate::{How, deep};
 use crate::error::Result;
 use crate::host::{Path, Stat, Tree, ns, split};
 use crate::marks::Reader;
@@ -19,16 +19,17 @@ pub(crate) struct Look<'l> {
 }
 
 impl Look<'_> {
-    pub fn at(&self, plan: &mut Plan) -> Result<()> {
-        let wrong = self.wrong(plan)?;
+    /// All, but for what is in directories that may go whole, in which the group looks itself.
+    pub fn at(&self, plan: &mut Plan, how: How) -> Result<()> {
+        let wrong = self.wrong(plan, |path| how == How::Adopt && !plan.is_taken_out_of(path))?;
         plan.wrong.extend(wrong);
         Ok(())
     }
 
     /// What has been changed since the first look: nothing has gone home meanwhile. What was not there then, and is to
-    /// be, the group looks for by itself.
-    pub fn once_more(&self, plan: &Plan) -> Result<BTreeSet<(Path, String)>> {
-        let mut late = self.wrong(plan)?;
+    /// be, the group looks for by itself; and so it does in directories that went `whole`.
+    pub fn once_more(&self, plan: &Plan, whole: &BTreeSet<Path>) -> Result<BTreeSet<(Path, String)>> {
+        let mut late = self.wrong(plan, |path| whole.contains(path))?;
         let files = plan.files.iter().filter_map(|file| match &file.source {
             Source::Below(path) | Source::Aside(path, _) => Some(path),
             _ => None,
@@ -42,7 +43,7 @@ impl Look<'_> {
         Ok(late)
     }
 
-    fn wrong(&self, plan: &Plan) -> Result<BTreeSet<(Path, String)>> {
+    fn wrong(&self, plan: &Plan, goes_whole: impl Fn(&[u8]) -> bool) -> Result<BTreeSet<(Path, String)>> {
         let mut wrong = BTreeSet::new();
         for (path, fate) in plan.fates() {
             let Some(stat) = self.lower.stat(&path)? else { continue };
@@ -50,7 +51,12 @@ impl Look<'_> {
                 // What is in it comes along, and its attributes are compared.
                 Fate::Aside(_) if stat.is_dir() => {}
                 Fate::Aside(_) => self.compare(&mut wrong, &path, &stat),
-                Fate::Gone => self.look_at_loss(plan, &mut wrong, &path, &stat)?,
+                Fate::Gone => {
+                    self.compare(&mut wrong, &path, &stat);
+                    if stat.is_dir() && !goes_whole(&path) {
+                        self.look_into_loss(plan, &mut wrong, &path)?;
+                    }
+                }
             }
         }
         for file in &plan.files {
@@ -83,12 +89,8 @@ impl Look<'_> {
         }
     }
 
-    /// What is to go, with all that is in it but what is taken out of it.
-    fn look_at_loss(&self, plan: &Plan, wrong: &mut BTreeSet<(Path, String)>, path: &[u8], stat: &Stat) -> Result<()> {
-        self.compare(wrong, path, stat);
-        if !stat.is_dir() {
-            return Ok(());
-        }
+    /// What is in a directory that is to go, but for what is taken out of it.
+    fn look_into_loss(&self, plan: &Plan, wrong: &mut BTreeSet<(Path, String)>, path: &[u8]) -> Result<()> {
         let mut late = Vec::new();
         self.lower.walk(path, &mut |path, stat| {
             let is_aside = plan.asides.contains_key(path);

@@ -155,17 +155,17 @@ pub fn take_up(layers: &Layers<'_>, how: How) -> Result<Taken> {
     let mut plan = walk::read(&upper, &lower, index.as_ref(), &reader)?;
     find::resolve(&mut plan, &lower)?;
     let look = Look { upper: &upper, lower: &lower, reader: &reader, since_ns: layers.since_ns };
-    look.at(&mut plan)?;
+    look.at(&mut plan, how)?;
 
     let mut group = Group::new(layers.vfs, layers.group);
     let mut overtaken = note(&mut group, &plan.wrong)?;
     let how = if overtaken.is_empty() { how } else { How::Copy };
     let mut apply = Apply::new(&plan, group, (&upper, &lower, index.as_ref(), &reader), (how, layers.since_ns));
     apply.all()?;
-    let Apply { mut group, adopted, undo, .. } = apply;
-    let late = look.once_more(&plan)?;
+    let Apply { mut group, adopted, gone_whole, undo, .. } = apply;
+    let late = look.once_more(&plan, &gone_whole)?;
     overtaken.extend(note(&mut group, &late)?);
-    Ok(Taken { overtaken, adopted, undo })
+    Ok(Taken { overtaken, adopted: adopted + gone_whole.len(), undo })
 }
 
 /// Makes a call that makes one for each directory in a directory, on another stack once there are many of these: a

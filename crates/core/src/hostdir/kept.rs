@@ -351,7 +351,10 @@ impl StoreInner {
             };
             held.insert(id);
             match Kind::of(stat.mode) {
-                Kind::Directory => bytes += self.bytes_below(&path)?,
+                Kind::Directory => {
+                    let known = self.names.with(|state| state.whole.get(&id)?.bytes);
+                    bytes += known.map_or_else(|| self.bytes_below(&path), Ok)?;
+                }
                 // By its other names, which the store does not know, another program may change it, and then what is
                 // put back would overwrite that.
                 _ if stat.nlink > 1 && undo.is_changed(id) => {

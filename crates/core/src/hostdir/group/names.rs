@@ -88,7 +88,7 @@ impl Group<'_> {
     /// changes something in the directory meanwhile.
     pub fn remove_tree(&mut self, path: impl AsRef<Path>) -> Result<bool> {
         let path = store_path(path.as_ref())?;
-        self.call_by_name(|running| running.remove_tree(path.as_slice()))
+        self.call_by_name(|running| running.remove_tree(path.as_slice(), i64::MAX))
     }
 
     /// Renames the object at `from` to `to`. `how` says what happens to an object that has the name `to`: it is

@@ -103,14 +103,15 @@ impl StoreVfs {
         self.change_group(group, |running| running.adopt(from, At::In(dir, name)))
     }
 
-    /// Removes the directory `name` in `dir` with everything in it: see [`Group::remove_tree`].
+    /// Removes the directory `name` in `dir` with everything in it, unless something in it has been changed after
+    /// `since_ns`, in nanoseconds since 1970: see [`Group::remove_tree`].
     ///
     /// # Errors
     /// Those of [`Group::remove_tree`]; [`Error::Invalid`] if there is no such running group.
-    pub fn remove_tree(&self, group: GroupId, dir: Ino, name: &[u8]) -> Result<bool> {
+    pub fn remove_tree(&self, group: GroupId, dir: Ino, name: &[u8], since_ns: i64) -> Result<bool> {
         let dir = self.object_of(dir)?;
         single(dir, name).map_err(|errno| Error::Refused(String::from_utf8_lossy(name).into(), errno))?;
-        self.change_group(group, |running| running.remove_tree(At::In(dir, name)))
+        self.change_group(group, |running| running.remove_tree(At::In(dir, name), since_ns))
     }
 
     /// Gives a new file the bytes of one in the store's layer: see [`Group::import_content`].

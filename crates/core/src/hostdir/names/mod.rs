@@ -130,11 +130,25 @@ pub(crate) struct State {
     pub kept: Ids,
     /// What hangs on an anchor, or goes back there, for the [undo that is kept](super::kept).
     pub held: Ids,
-    /// Directories that committed groups take away with everything in them, each with the time since which nothing in
-    /// it may have changed; see [`whole`](super::running).
-    pub whole: BTreeMap<u64, i64>,
+    /// Directories that committed groups take away with everything in them; see `running/whole.rs`.
+    pub whole: BTreeMap<u64, Whole>,
     /// The next id of an object.
     next: u64,
+}
+
+/// A directory that goes with everything in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whole {
+    /// Everything in it was last changed before this time.
+    pub since_ns: i64,
+    /// Bytes of disk space that it takes, once that is known.
+    pub bytes: Option<u64>,
+}
+
+impl From<i64> for Whole {
+    fn from(since_ns: i64) -> Self {
+        Whole { since_ns, bytes: None }
+    }
 }
 
 /// A checkpoint sets the host's time of change of what it writes back. Programs see the time of their own change.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::packed::Packed;
-use super::{Held, Ids, Name, Set};
+use super::{Held, Ids, Name, Set, Whole};
 use crate::hostdir::clock::{AT_HOME, Mtime};
 use crate::rules::acl::Acl;
 
@@ -68,7 +68,7 @@ pub(crate) struct Private {
     /// Directories that it gives a name with everything in them.
     pub given_whole: Vec<u64>,
     /// Directories that it takes the name with everything in them, as in [`State::whole`](super::State).
-    pub taken_whole: BTreeMap<u64, i64>,
+    pub taken_whole: BTreeMap<u64, Whole>,
     /// The groups that it is, of those that are set aside.
     pub applied: Vec<u64>,
     /// Its id, where it is provisional, and whether it waits for the decision of a joint commit.

@@ -196,7 +196,7 @@ impl Running {
     pub(super) fn check_shown(&self) -> Result<()> {
         let cannot = |what: String| Err(Error::invalid(format!("a group that {what} can be neither reviewed nor parked")));
         let private = self.names.as_ref();
-        let taken = private.and_then(|private| private.taken_whole.values().find(|since| **since != ANY_TIME));
+        let taken = private.and_then(|private| private.taken_whole.values().find(|whole| whole.since_ns != ANY_TIME));
         match self.brought.as_ref().and_then(|brought| brought.from.last()) {
             Some(from) => cannot(format!("has adopted {}", show(&from))),
             None if taken.is_some() => cannot("removes a directory with everything in it".into()),

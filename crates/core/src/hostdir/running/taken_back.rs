@@ -82,7 +82,7 @@ impl Running {
         self.is_applied(kept.undo.head.id)?;
         self.restores(&applying, kept);
         let ended: Vec<u64> = whole.iter().filter_map(|id| applying.ids.get(id)).copied().collect();
-        self.names_mut().taken_whole.extend(ended.into_iter().map(|id| (id, ANY_TIME)));
+        self.names_mut().taken_whole.extend(ended.into_iter().map(|id| (id, ANY_TIME.into())));
         Ok(Vec::new())
     }
 

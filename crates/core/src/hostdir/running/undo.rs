@@ -308,7 +308,7 @@ impl StoreInner {
     pub(in crate::hostdir) fn remember_undone(&self, id: u64) {
         // Where it cannot be read, what is in such directories is in the way of a checkpoint, and not of the open.
         if let Ok(undo) = ParkedFile::read(&*self.host, &undo_path(id)) {
-            self.names.with(|state| state.whole.extend(adopted(&undo).map(|id| (id, ANY_TIME))));
+            self.names.with(|state| state.whole.extend(adopted(&undo).map(|id| (id, ANY_TIME.into()))));
         }
     }
 
@@ -408,7 +408,7 @@ impl StoreInner {
             let emptied: HashSet<u64> = undo.summary.names().keys().map(|(dir, _)| *dir).collect();
             for id in lost(&undo.summary) {
                 match undo.summary.kind(id) == Kind::Directory && !emptied.contains(&id) {
-                    true => _ = state.whole.insert(id, undo.head.parked_ns),
+                    true => _ = state.whole.insert(id, undo.head.parked_ns.into()),
                     false => _ = state.whole.remove(&id),
                 }
             }
@@ -424,7 +424,7 @@ impl StoreInner {
         self.names.with(|state| {
             // What the group has taken away whole is wherever it was when that was broken off.
             let whole = adopted(&undo).chain(lost(&undo.summary));
-            state.whole.extend(whole.map(|id| (id, ANY_TIME)));
+            state.whole.extend(whole.map(|id| (id, ANY_TIME.into())));
             state.kept.extend(lost(&undo.summary));
         });
         let mut group = Running::new(store, Sharing::Own);

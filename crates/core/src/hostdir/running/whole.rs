@@ -25,7 +25,7 @@ use super::Running;
 use super::names::{At, refused};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
-use crate::hostdir::names::{Found, Kind, Name, Wanted};
+use crate::hostdir::names::{Found, Kind, Name, Wanted, Whole};
 use crate::hostdir::table::{host_error, is_taken_away};
 
 /// As [since](self), where it does not matter when something was changed.
@@ -33,8 +33,8 @@ pub(super) const ANY_TIME: i64 = i64::MAX;
 
 impl Running {
     /// Removes a directory with everything in it, by one change of a name. Gives whether it did; else nothing has
-    /// changed.
-    pub(in crate::hostdir) fn remove_tree<'a>(&mut self, at: impl Into<At<'a>>) -> Result<bool> {
+    /// changed, and something in it, perhaps, after `since_ns`.
+    pub(in crate::hostdir) fn remove_tree<'a>(&mut self, at: impl Into<At<'a>>, since_ns: i64) -> Result<bool> {
         let at = at.into();
         self.check_open()?;
         self.let_go_of_unused();
@@ -48,11 +48,11 @@ impl Running {
         })?;
         let found = found.expect("it was just found");
         // What is changed from here on has this time, or a later one.
-        let since_ns = self.store.host.now_ns();
+        let since_ns = self.store.host.now_ns().min(since_ns.saturating_add(1));
         let Some(inside) = self.look_into(&found, since_ns)? else { return Ok(false) };
         self.claim(&Wanted { alone: inside, ..Wanted::default() })?;
         self.set_name(&last, found.id, 0)?;
-        self.names_mut().taken_whole.insert(found.id, since_ns);
+        self.names_mut().taken_whole.insert(found.id, since_ns.into());
         Ok(true)
     }
 
@@ -148,20 +148,27 @@ impl Running {
 }
 
 impl StoreInner {
-    /// Looks at what is in a whole directory of this name, which has been moved to `path` (invariant 3).
+    /// Looks at what is in a whole directory of this name, which has been moved to `path` (invariant 3), and notes how
+    /// much space it takes.
     ///
     /// # Errors
     /// [`Error::Conflict`] where another program has changed something since.
     pub(in crate::hostdir) fn look_at_whole(&self, (name, id): (&Name, u64), path: &[u8]) -> Result<()> {
-        let since = self.names.with(|state| state.whole.get(&id).copied()).filter(|since| *since != ANY_TIME);
-        let Some(since_ns) = since else { return Ok(()) };
+        let since = self.names.with(|state| state.whole.get(&id).map(|whole| whole.since_ns));
+        let Some(since_ns) = since.filter(|since| *since != ANY_TIME) else { return Ok(()) };
         let shown = self.names.with(|state| state.path_of(name.0, &name.1));
-        self.look_below(path, &mut |at, stat| match at == path || stat.ctime_ns < since_ns {
-            true => Ok(()),
-            false => Err(Error::Conflict {
-                path: format!("{shown}{}", String::from_utf8_lossy(&at[path.len()..])),
-                change: "another program has changed it, or put it into a directory that was removed".into(),
-            }),
-        })
+        let mut bytes = 0;
+        self.look_below(path, &mut |at, stat| {
+            bytes += stat.allocated;
+            match at == path || stat.ctime_ns < since_ns {
+                true => Ok(()),
+                false => Err(Error::Conflict {
+                    path: format!("{shown}{}", String::from_utf8_lossy(&at[path.len()..])),
+                    change: "another program has changed it, or put it into a directory that was removed".into(),
+                }),
+            }
+        })?;
+        self.names.with(|state| state.whole.insert(id, Whole { since_ns, bytes: Some(bytes) }));
+        Ok(())
     }
 }
