@@ -4,11 +4,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::{How, deep};
 use crate::error::Result;
 use crate::host::{Path, Stat, Tree, ns, split};
 use crate::marks::Reader;
 use crate::plan::{Dir, Fate, From, Node, Plan, Source};
+use crate::{How, deep};
 
 /// Looks at all that the plan changes below, and notes in it what is otherwise.
 pub(crate) struct Look<'l> {

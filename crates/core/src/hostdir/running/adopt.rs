@@ -194,7 +194,8 @@ impl Running {
     /// That all of what the group would change can be shown: what is in directories that it has adopted, or removes
     /// whole, it does not know.
     pub(super) fn check_shown(&self) -> Result<()> {
-        let cannot = |what: String| Err(Error::invalid(format!("a group that {what} can be neither reviewed nor parked")));
+        let cannot =
+            |what: String| Err(Error::invalid(format!("a group that {what} can be neither reviewed nor parked")));
         let private = self.names.as_ref();
         let taken = private.and_then(|private| private.taken_whole.values().find(|whole| whole.since_ns != ANY_TIME));
         match self.brought.as_ref().and_then(|brought| brought.from.last()) {

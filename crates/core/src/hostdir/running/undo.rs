@@ -130,7 +130,8 @@ impl Running {
         let head = (store.log.volume_id(), self.id, note);
         let times = (now, keep.map_or(0, |keeping| keeping.expires_ns(now)));
         let private = self.names.iter();
-        let adopted: Ids = private.flat_map(|names| names.adopted.iter().chain(names.given_whole.iter().copied())).collect();
+        let adopted: Ids =
+            private.flat_map(|names| names.adopted.iter().chain(names.given_whole.iter().copied())).collect();
         let write = || {
             let mut writing = Writing::new(&*store.host, &unfinished, head, times)?;
             writing.is_as_old_as_its_file()?;

@@ -1,0 +1,186 @@
+//! Directories that groups remove with everything in them, on real directories.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use common::{Dir, small};
+use wholly::{Error, KeepUndo, Options, Store, UndoFate};
+use wholly_host::HostOptions;
+
+/// A directory `d` with a file, a link, an empty directory and a deep one, last changed some ticks of the clock ago.
+fn dir(name: &str) -> Dir {
+    let dir = Dir::new(Path::new("/tmp"), &format!("whole-{name}"));
+    fs::create_dir_all(dir.join("d/deep/deeper")).unwrap();
+    fs::create_dir(dir.join("d/empty")).unwrap();
+    fs::write(dir.join("d/file"), "content").unwrap();
+    fs::write(dir.join("d/deep/deeper/file"), [3; 9000]).unwrap();
+    symlink("file", dir.join("d/link")).unwrap();
+    fs::write(dir.join("other"), "other").unwrap();
+    sleep(Duration::from_millis(20));
+    dir
+}
+
+fn open(dir: &Path) -> Store {
+    Store::open_or_create_with(dir, Options { at_once: true, ..small() }, HostOptions::default()).unwrap()
+}
+
+fn keep(most_bytes: u64) -> KeepUndo {
+    KeepUndo { note: "rm -r d".into(), expires: Duration::from_secs(1000), most_bytes }
+}
+
+fn is_empty(dir: &Path) -> bool {
+    fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+#[test]
+fn it_goes_with_everything_in_it() {
+    let dir = dir("goes");
+    let store = open(&dir);
+    let mut group = store.begin();
+    assert!(group.remove_tree("d").unwrap());
+    assert!(matches!(group.metadata("d/file"), Err(Error::NotFound(_))));
+    assert!(store.metadata("d/file").is_ok() && dir.join("d/file").exists());
+    group.mkdir("d", 0o700).unwrap();
+    group.commit().unwrap();
+    assert!(is_empty(&dir.join("d")) && is_empty(&dir.join(".wholly/anchor")));
+    store.close().unwrap();
+    assert!(wholly::check(&*dir).unwrap().is_sound());
+}
+
+#[test]
+fn a_group_that_aborts_leaves_it() {
+    let dir = dir("aborts");
+    let store = open(&dir);
+    let mut group = store.begin();
+    assert!(group.remove_tree("d").unwrap());
+    assert!(matches!(group.review(), Err(Error::Invalid(_))));
+    assert!(matches!(group.park("no", None), Err(Error::Invalid(_))));
+    assert_eq!(fs::read(dir.join("d/file")).unwrap(), b"content");
+    // What another program puts there later is not lost with a group that removes it name by name.
+    let mut group = store.begin();
+    for path in ["d/file", "d/link", "d/deep/deeper/file"] {
+        group.unlink(path).unwrap();
+    }
+    for path in ["d/deep/deeper", "d/deep", "d/empty", "d"] {
+        group.rmdir(path).unwrap();
+    }
+    fs::write(dir.join("d/mine"), "mine").unwrap();
+    assert!(matches!(group.commit(), Err(Error::Conflict { .. })));
+    assert_eq!(fs::read(dir.join("d/mine")).unwrap(), b"mine");
+}
+
+#[test]
+fn it_is_taken_back_as_it_was() {
+    let dir = dir("back");
+    let store = open(&dir);
+    let ino = |path: &str| fs::symlink_metadata(dir.join(path)).unwrap().ino();
+    let (file, deep) = (ino("d/file"), ino("d/deep/deeper/file"));
+    let mut group = store.begin();
+    assert!(group.remove_tree("d").unwrap());
+    group.keep_undo(&keep(1 << 20)).unwrap();
+    group.commit().unwrap();
+    let mut last = None;
+    for round in 0..3 {
+        assert_eq!(dir.join("d").exists(), round == 1);
+        let Some(UndoFate::Kept(id)) = store.undo_fate() else { panic!("{:?}", store.undo_fate()) };
+        assert_ne!(Some(id), last.replace(id));
+        assert!(store.undo(id, &keep(1 << 20), |_| true).unwrap());
+    }
+    assert_eq!((ino("d/file"), ino("d/deep/deeper/file")), (file, deep));
+    assert_eq!(fs::read(dir.join("d/deep/deeper/file")).unwrap(), [3; 9000]);
+    store.close().unwrap();
+    assert!(wholly::check(&*dir).unwrap().is_sound());
+}
+
+/// The undo counts all that is in it.
+#[test]
+fn what_takes_too_much_is_not_kept() {
+    let dir = dir("much");
+    let store = open(&dir);
+    let mut group = store.begin();
+    assert!(group.remove_tree("d").unwrap());
+    group.keep_undo(&keep(12 << 10)).unwrap();
+    group.commit().unwrap();
+    assert!(matches!(store.undo_fate(), Some(UndoFate::NotKept(why)) if why.contains("bytes")));
+    assert!(!dir.join("d").exists() && is_empty(&dir.join(".wholly/anchor")));
+}
+
+#[test]
+fn what_others_change_meanwhile_is_a_conflict() {
+    let changes: [(&str, fn(&Path)); 5] = [
+        ("d/mine", |at| fs::write(at, "mine").unwrap()),
+        ("d/deep/deeper/mine", |at| fs::create_dir(at).unwrap()),
+        ("d/file", |at| fs::write(at, "mine").unwrap()),
+        ("d/deep/deeper/file", |at| {
+            fs::set_permissions(at, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap()
+        }),
+        ("d/empty", |at| fs::remove_dir(at).unwrap()),
+    ];
+    for (i, (path, change)) in changes.into_iter().enumerate() {
+        let dir = dir(&format!("others-{i}"));
+        let store = open(&dir);
+        let mut group = store.begin();
+        group.create("new", 0o600).unwrap();
+        assert!(group.remove_tree("d").unwrap());
+        change(&dir.join(path));
+        let refused = group.commit();
+        if path == "d/empty" {
+            refused.expect("he has lost nothing");
+            continue;
+        }
+        assert!(
+            matches!(&refused, Err(Error::Conflict { path: at, .. }) if at.starts_with("d/")),
+            "{path}: {refused:?}"
+        );
+        assert!(dir.join(path).exists() && dir.join("d/deep/deeper/file").exists() && !dir.join("new").exists());
+        let mut group = store.begin();
+        group.create("new", 0o600).unwrap();
+        group.commit().unwrap();
+        store.close().unwrap();
+        assert!(wholly::check(&*dir).unwrap().is_sound());
+    }
+}
+
+#[test]
+fn what_is_in_use_or_has_other_names_keeps_it() {
+    let keeps: [(&str, fn(&Dir, &Store)); 3] = [
+        ("another name", |dir, _| fs::hard_link(dir.join("d/deep/deeper/file"), dir.join("linked")).unwrap()),
+        ("just changed", |dir, _| fs::write(dir.join("d/file"), "new").unwrap()),
+        ("nothing", |_, _| {}),
+    ];
+    for (what, prepare) in keeps {
+        let dir = dir(&what.replace(' ', "-"));
+        let store = open(&dir);
+        prepare(&dir, &store);
+        let mut group = store.begin();
+        assert_eq!(group.remove_tree("d").unwrap(), what == "nothing", "{what}");
+        drop(group);
+        let open_file = store.open_file("d/file").unwrap();
+        sleep(Duration::from_millis(20));
+        let mut group = store.begin();
+        assert!(!group.remove_tree("d").unwrap(), "it is open");
+        drop((group, open_file));
+    }
+    let dir = dir("changed");
+    let store = open(&dir);
+    let (mut group, mut other) = (store.begin(), store.begin());
+    group.unlink("d/file").unwrap();
+    assert!(!group.remove_tree("d").unwrap(), "a name of it was changed");
+    other.set_mode("d/deep/deeper/file", 0o600).unwrap();
+    drop(group);
+    let mut group = store.begin();
+    assert!(!matches!(group.remove_tree("d"), Ok(true)), "another group has changed a file in it");
+    drop((group, other));
+    let mut group = store.begin();
+    assert!(matches!(group.remove_tree("other"), Err(Error::Refused(..))));
+    assert!(matches!(group.remove_tree("nowhere"), Err(Error::NotFound(_))));
+    drop(group);
+    store.close().unwrap();
+    let store = Store::open(&*dir).unwrap();
+    assert!(!store.begin().remove_tree("d").unwrap(), "groups are not written back at once");
+}
