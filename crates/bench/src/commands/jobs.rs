@@ -19,6 +19,8 @@ pub(crate) struct Job {
     pub prepare: Box<dyn Fn() -> Result<()>>,
     /// That the command has done what it is for.
     pub judge: Box<dyn Fn() -> Result<()>>,
+    /// Whether it is also measured with its undo kept.
+    pub is_kept: bool,
     /// That the command was undone, where that is measured.
     pub undone: Option<Box<dyn Fn() -> Result<()>>>,
 }
@@ -63,6 +65,7 @@ pub(crate) fn job(case: &Case, scratch: &Path, dir: &Path) -> Result<Job> {
         needs_sync: true,
         prepare,
         judge,
+        is_kept: false,
         undone: None,
     };
     let last = case.files - 1;
@@ -96,11 +99,6 @@ pub(crate) fn job(case: &Case, scratch: &Path, dir: &Path) -> Result<Job> {
                 for name in (0..5).map(|n| format!("new{n}")).filter(|name| at.join(name).exists()) {
                     std::fs::remove_file(at.join(name))?;
                 }
-                // What the turn before has kept.
-                let store = at.join(wholly_host::HOME);
-                if store.exists() {
-                    std::fs::remove_dir_all(store)?;
-                }
                 Ok(())
             };
             let at = dir.clone();
@@ -113,7 +111,7 @@ pub(crate) fn job(case: &Case, scratch: &Path, dir: &Path) -> Result<Job> {
             };
             let changed = judge(Box::new(is_new), "it has not changed all of it");
             let undone = Some(judge(Box::new(is_old), "it is not as it was"));
-            Job { undone, ..job(&["sh", "-c", script], Box::new(prepare), changed) }
+            Job { is_kept: true, undone, ..job(&["sh", "-c", script], Box::new(prepare), changed) }
         }
         "tar_10k" => {
             make_tree(&source, &case)?;
@@ -136,7 +134,7 @@ pub(crate) fn job(case: &Case, scratch: &Path, dir: &Path) -> Result<Job> {
                 false => Ok(()),
                 true => Err(format!("{} is still there", tree.display()).into()),
             };
-            job(&["rm", "-rf", "tree"], Box::new(prepare), Box::new(judge))
+            Job { is_kept: true, ..job(&["rm", "-rf", "tree"], Box::new(prepare), Box::new(judge)) }
         }
         "sed_1k" => {
             make_tree(&dir, &case)?;
@@ -149,7 +147,7 @@ pub(crate) fn job(case: &Case, scratch: &Path, dir: &Path) -> Result<Job> {
                 false => Err(format!("{} is not edited", path.display()).into()),
             };
             let words = ["find", ".", "-name", "file*", "-exec", "sed", "-i", "s/1/2/g", "{}", "+"];
-            job(&words, Box::new(prepare), Box::new(judge))
+            Job { is_kept: true, ..job(&words, Box::new(prepare), Box::new(judge)) }
         }
         "git_clone" => {
             make_tree(&source, &case)?;

@@ -6,7 +6,7 @@
 //! | `overlayfs` | the command in the kernel's overlayfs alone, whose changes nobody takes home: what of `wholly_run` is not ours |
 //! | `wholly_run` | `wholly run`, with the view that it chooses: an overlay, where the superuser runs it |
 //! | `wholly_run_fuse` | `wholly run --view fuse` |
-//! | `wholly_run_kept` | `wholly run --keep-undo 1G`, in `change_15`; the others keep no undo |
+//! | `wholly_run_kept` | `wholly run --keep-undo 1G`, as by default, where undo counts; the others keep no undo |
 //! | `wholly_undo` | `wholly undo` of what that has changed |
 //!
 //! All run the same command in the same directory, in turns; the figure is the ratio to the median of `plain`, in the
@@ -84,7 +84,8 @@ pub fn run(
                 report.skipped.push(Skipped { case, medium, system, reason: "mounting needs root".into() });
             }
             let job = jobs::job(case, &place.dir, &place.dir.join("turn"))?;
-            let undo = [KEPT.0, UNDO].into_iter().filter(|name| job.undone.is_some() && is_wanted(name));
+            let undo = [(KEPT.0, job.is_kept), (UNDO, job.undone.is_some())].into_iter().filter(|(_, is)| *is);
+            let undo = undo.map(|(name, _)| name).filter(is_wanted);
             let systems: Vec<&str> = systems.iter().copied().chain(undo).collect();
             let mut figures = Figures::of(&systems);
             take_turns(plan, &job, program, &place, &mut figures).map_err(|e| format!("{label}: {e}"))?;
@@ -112,6 +113,10 @@ fn take_turns(plan: &Plan, job: &Job, program: &Path, place: &Place, figures: &m
     for turn in 0..plan.turns {
         for i in 0..figures.len() {
             let system = figures[(turn + i) % figures.len()].system;
+            let kept = job.dir.join(wholly_host::HOME);
+            if kept.exists() {
+                std::fs::remove_dir_all(kept)?;
+            }
             (job.prepare)()?;
             if system == UNDO {
                 run_in(&job.dir, &ours(KEPT.1))?;
