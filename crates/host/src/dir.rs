@@ -1,6 +1,6 @@
 //! The directory itself.
 
-use super::file::{BLOCK, OrdinaryFile, Unnamed, not_a_file, stat};
+use super::file::{BLOCK, Device, OrdinaryFile, Unnamed, device, not_a_file, stat, stat_in};
 use super::home::{HOME, UNNAMED};
 use super::names::touch;
 use super::resolve::{open_beneath, open_beneath_with, open_parent, split};
@@ -113,7 +113,9 @@ pub struct HostDir {
     pmem: Option<Arc<Pmem>>,
     guarantees: Guarantees,
     clock: fn() -> i64,
-    /// The device number of the directory, where directories below it may be other volumes of the same mount.
+    /// The device that it lies on.
+    device: Device,
+    /// Its number, where directories below may be other volumes of the same mount.
     volume: Option<u64>,
     /// Whether the file system once refused a file without a name; it will again.
     no_unnamed: AtomicBool,
@@ -170,6 +172,7 @@ impl HostDir {
         // Says now what every later call would say.
         open_beneath(root.as_fd(), b"", OFlags::PATH).or_fail("openat2", || show(name))?;
         let file_system = FileSystem::of(&root)?;
+        let device = device(root.as_fd()).or_fail("statx", || show(name))?;
         let pmem = match options.medium {
             HostMedium::Pmem => true,
             HostMedium::Disk => false,
@@ -193,12 +196,18 @@ impl HostDir {
             pmem,
             guarantees,
             clock: options.clock,
+            device,
             volume,
             no_unnamed: AtomicBool::new(false),
             shares_blocks: AtomicU8::new(UNKNOWN),
             largest_file: Mutex::new(None),
             longest_target: AtomicUsize::new(0),
         })
+    }
+
+    /// See the field.
+    pub(super) fn device(&self) -> Device {
+        self.device
     }
 
     /// The kind of file system that it lies on.
@@ -408,6 +417,13 @@ impl HostFs for HostDir {
     }
 
     fn stat(&self, path: &[u8]) -> Result<Stat> {
+        // A name in the directory itself, which is open.
+        if !matches!(path, b"" | b"." | b"..")
+            && !path.contains(&b'/')
+            && let Some(stat) = stat_in(self.root.as_fd(), self.device, path).or_fail("statx", || show(path))?
+        {
+            return Ok(stat);
+        }
         let fd = self.place(path)?;
         stat(fd.as_fd()).or_fail("statx", || show(path))
     }

@@ -7,8 +7,8 @@ use crate::{Fallocate, HostFile, Stat};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FallocateFlags, RenameFlags, SeekFrom, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
+use rustix::path::Arg;
 use std::any::Any;
-use std::ffi::CStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use wholly_media::{
     Error, Region, Result, Site,
@@ -109,12 +109,23 @@ pub(super) fn stat(fd: BorrowedFd<'_>) -> rustix::io::Result<Stat> {
     rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, WANTED).map(|statx| stat_of(&statx))
 }
 
-/// The same of what has a name in an open directory, a link itself; `None` where that lies on another file system, or
-/// may do so.
-pub(super) fn stat_in(dir: BorrowedFd<'_>, of_dir: &Statx, name: &CStr) -> rustix::io::Result<Option<Stat>> {
+/// The numbers of a device.
+pub(super) type Device = (u32, u32);
+
+/// The device that something lies on.
+pub(super) fn device(fd: BorrowedFd<'_>) -> rustix::io::Result<Device> {
+    rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::empty()).map(|statx| device_of(&statx))
+}
+
+fn device_of(statx: &Statx) -> Device {
+    (statx.stx_dev_major, statx.stx_dev_minor)
+}
+
+/// What [`stat`] gives of what has a name in a directory on this device, a link itself; `None` where it is mounted
+/// there, or on another device.
+pub(super) fn stat_in(dir: BorrowedFd<'_>, device: Device, name: impl Arg) -> rustix::io::Result<Option<Stat>> {
     let statx = rustix::fs::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, WANTED)?;
-    let device = |statx: &Statx| (statx.stx_dev_major, statx.stx_dev_minor);
-    let is_mounted = statx.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) || device(&statx) != device(of_dir);
+    let is_mounted = statx.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) || device_of(&statx) != device;
     Ok((!is_mounted).then(|| stat_of(&statx)))
 }
 

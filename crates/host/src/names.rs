@@ -9,7 +9,7 @@ use crate::{At, DirEntry, FileHandle, HostFile, HostFs, HostNames, Rename, SetXa
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, StatxFlags, Timespec, Timestamps, Uid, XattrFlags,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, Timespec, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -172,8 +172,6 @@ impl HostNames for HostDir {
 
     fn stat_all(&self, path: &[u8], look: &mut dyn FnMut(&[u8], &Stat) -> bool) -> Result<()> {
         let fd = self.open_fd(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW)?;
-        let of_dir = rustix::fs::statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::empty());
-        let of_dir = of_dir.or_fail("statx", || show(path))?;
         let mut buf = Vec::with_capacity(32 << 10);
         let mut raw = RawDir::new(&fd, buf.spare_capacity_mut());
         while let Some(entry) = raw.next() {
@@ -183,7 +181,7 @@ impl HostNames for HostDir {
                 continue;
             }
             let at = || if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() };
-            let stat = match stat_in(fd.as_fd(), &of_dir, entry.file_name()).or_fail("statx", || show(&at()))? {
+            let stat = match stat_in(fd.as_fd(), self.device(), entry.file_name()).or_fail("statx", || show(&at()))? {
                 Some(stat) => stat,
                 None => HostFs::stat(self, &at())?,
             };

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use rustix::fs::{AtFlags, FileType, IFlags, StatxAttributes, StatxFlags, readlinkat, unlinkat};
+use rustix::io::Errno;
 use wholly::vfs::{Handle, Ino, OFlags, Vfs};
 
 use crate::content::{self, Bytes};
@@ -123,12 +124,15 @@ impl<'a, 'v> Apply<'a, 'v> {
 
     /// Removes a directory with everything in it at once, if that can be. Whether it did.
     fn goes_whole(&self, dir: Ino, name: &[u8], path: &[u8]) -> Result<bool> {
-        let is_dir = self.lower.stat(path)?.is_some_and(|stat| stat.is_dir());
-        if self.how == How::Copy || !is_dir || self.plan.is_taken_out_of(path) || self.refuses_renames(split(path).0)? {
+        if self.how == How::Copy || !self.plan.may_go_whole(path) || self.refuses_renames(split(path).0)? {
             return Ok(false);
         }
-        let removed = self.group.vfs.remove_tree(self.group.id, dir, name, self.since_ns);
-        removed.map_err(|error| Error::Store { path: show(path), error })
+        match self.group.vfs.remove_tree(self.group.id, dir, name, self.since_ns) {
+            // Others have taken it away since it was looked at.
+            Err(wholly::Error::NotFound(_)) => Ok(false),
+            Err(wholly::Error::Refused(_, errno)) if errno == Errno::NOTDIR => Ok(false),
+            removed => removed.map_err(|error| Error::Store { path: show(path), error }),
+        }
     }
 
     /// Names in the store's root that nothing has, neither below nor in the layer.

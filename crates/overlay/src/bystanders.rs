@@ -21,7 +21,7 @@ pub(crate) struct Look<'l> {
 impl Look<'_> {
     /// All, but for what is in directories that may go whole, in which the group looks itself.
     pub fn at(&self, plan: &mut Plan, how: How) -> Result<()> {
-        let wrong = self.wrong(plan, |path| how == How::Adopt && !plan.is_taken_out_of(path))?;
+        let wrong = self.wrong(plan, |path| how == How::Adopt && plan.may_go_whole(path))?;
         plan.wrong.extend(wrong);
         Ok(())
     }

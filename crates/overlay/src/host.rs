@@ -2,7 +2,10 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, StatxFlags, makedev, openat, openat2, statx};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxAttributes, StatxFlags, makedev, openat, openat2,
+    statx,
+};
 use rustix::io::Errno;
 use wholly::vfs::Timestamp;
 use wholly_host::FileHandle;
@@ -119,6 +122,13 @@ impl<'d> Tree<'d> {
 
     /// What lies at a path: `None` for nothing.
     pub fn stat(&self, path: &[u8]) -> Result<Option<Stat>> {
+        // A name in the directory that is open.
+        if !path.is_empty() && !path.contains(&b'/') {
+            return match stat_in(self.root, path) {
+                Err(Errno::NOENT) => Ok(None),
+                found => found.on("statx", &self.shown(path)),
+            };
+        }
         match self.place(path)? {
             Some(fd) => stat(fd.as_fd(), b"").on("statx", &self.shown(path)).map(Some),
             None => Ok(None),
@@ -160,11 +170,23 @@ impl<'d> Tree<'d> {
     }
 }
 
+/// What has a name in a directory; `None` where something is mounted there.
+fn stat_in(dir: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Option<Stat>> {
+    let found = statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, WANTED)?;
+    let is_mounted = found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+    Ok((!is_mounted).then(|| stat_of(&found)))
+}
+
+const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
+
 fn stat(dir: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Stat> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | if name.is_empty() { AtFlags::EMPTY_PATH } else { AtFlags::empty() };
-    let found = statx(dir, name, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME)?;
+    statx(dir, name, flags, WANTED).map(|found| stat_of(&found))
+}
+
+fn stat_of(found: &Statx) -> Stat {
     let time = |time: rustix::fs::StatxTimestamp| Timestamp { sec: time.tv_sec, nsec: time.tv_nsec };
-    Ok(Stat {
+    Stat {
         kind: FileType::from_raw_mode(found.stx_mode.into()),
         mode: Mode::from_raw_mode(u32::from(found.stx_mode) & 0o7777),
         uid: found.stx_uid,
@@ -177,7 +199,7 @@ fn stat(dir: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Stat> {
         mtime: time(found.stx_mtime),
         ctime: time(found.stx_ctime),
         btime: time(found.stx_btime),
-    })
+    }
 }
 
 impl OpenDir {

@@ -117,6 +117,8 @@ pub(crate) struct Plan {
     pub files: Vec<File>,
     /// The names below that the layer hides.
     pub hidden: Paths,
+    /// Those of them that are of directories.
+    pub hidden_dirs: Paths,
     /// The names below of what has another place in the layer, with its number.
     pub asides: BTreeMap<Path, usize>,
     /// What was changed by others.
@@ -126,6 +128,14 @@ pub(crate) struct Plan {
 impl Plan {
     pub fn wrong(&mut self, path: &[u8], what: impl Into<String>) {
         self.wrong.insert((path.to_vec(), what.into()));
+    }
+
+    /// The layer hides a name below, of what is so.
+    pub fn hide(&mut self, path: &[u8], stat: &Stat) {
+        self.hidden.insert(path);
+        if stat.is_dir() {
+            self.hidden_dirs.insert(path);
+        }
     }
 
     pub fn mismatch((path, what): &(Path, String)) -> Mismatch {
@@ -174,10 +184,11 @@ impl Plan {
         false
     }
 
-    /// Whether something in a directory below gets another place.
-    pub fn is_taken_out_of(&self, dir: &[u8]) -> bool {
+    /// Whether what has a hidden name is a directory out of which nothing gets another place.
+    pub fn may_go_whole(&self, dir: &[u8]) -> bool {
         let inside = [dir, b"/"].concat();
-        self.asides.range(inside.clone()..).next().is_some_and(|(path, _)| path.starts_with(&inside))
+        let is_inside = |(path, _): (&Path, &usize)| path.starts_with(&inside);
+        self.hidden_dirs.contains(dir) && !self.asides.range(inside.clone()..).next().is_some_and(is_inside)
     }
 
     /// Marks the directories that are wholly new.
@@ -244,8 +255,8 @@ mod tests {
     }
 
     fn plan(root: Dir, files: Vec<File>) -> Plan {
-        let (hidden, asides, wrong) = Default::default();
-        Plan { root, files, hidden, asides, wrong }
+        let (hidden, hidden_dirs, asides, wrong) = Default::default();
+        Plan { root, files, hidden, hidden_dirs, asides, wrong }
     }
 
     fn linked(nlink: u32) -> File {

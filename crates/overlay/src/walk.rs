@@ -48,8 +48,8 @@ pub(crate) fn read(upper: &Tree<'_>, lower: &Tree<'_>, index: Option<&OpenDir>, 
         entries: Vec::new(),
         is_whole: false,
     };
-    let (files, hidden, asides, wrong) = Default::default();
-    let plan = Plan { root, files, hidden, asides, wrong };
+    let (files, hidden, hidden_dirs, asides, wrong) = Default::default();
+    let plan = Plan { root, files, hidden, hidden_dirs, asides, wrong };
     let mut walk = Walk { upper, lower, reader, plan, numbers: HashMap::new() };
     let root = walk.entries(b"", Some(b""), &dir)?;
     (walk.plan.root.count, walk.plan.root.plain, walk.plan.root.entries) = root;
@@ -115,7 +115,7 @@ impl Walk<'_> {
         if let Some((lower, below)) = below {
             let path = join(lower, name);
             match below.stat(name)? {
-                Some(_) => self.plan.hidden.insert(&path),
+                Some(stat) => self.plan.hide(&path, &stat),
                 None => self.plan.wrong(&path, "it is gone"),
             }
         }
@@ -125,9 +125,9 @@ impl Walk<'_> {
     /// What has a name below is not what has it in the layer.
     fn hide(&mut self, name: &[u8], below: Option<(&[u8], &OpenDir)>) -> Result<()> {
         if let Some((lower, below)) = below
-            && below.stat(name)?.is_some()
+            && let Some(stat) = below.stat(name)?
         {
-            self.plan.hidden.insert(&join(lower, name));
+            self.plan.hide(&join(lower, name), &stat);
         }
         Ok(())
     }

@@ -93,6 +93,14 @@ impl Walk<'_> {
         }))
     }
 
+    /// Whether a name is still what was found there at home, for the group as for all others: nobody has changed it by
+    /// the store, and no pass has ended meanwhile.
+    pub fn is_as_found(&self, dir: u64, name: &[u8], found: &Found) -> bool {
+        let Some((_, passes)) = found.stat else { return false };
+        self.private.is_none_or(|private| private.get(dir, name).is_none())
+            && self.names.with(|state| state.register(dir, name).is_none() && state.passes() == passes)
+    }
+
     /// The directory of a path, and its last part: symbolic links on the way are followed.
     pub fn parent(&self, path: &[u8]) -> Result<Last> {
         let (dir, name) = match path.iter().rposition(|&byte| byte == b'/') {

@@ -116,7 +116,10 @@ impl Running {
             let mut wanted = wanted?;
             wanted.names.push((last.dir, last.name[..].into()));
             self.claim(&wanted)?;
-            let now = self.walk().lookup(last.dir, &last.name)?;
+            let now = match found.as_ref().filter(|found| self.walk().is_as_found(last.dir, &last.name, found)) {
+                Some(found) => Some(found.clone()),
+                None => self.walk().lookup(last.dir, &last.name)?,
+            };
             if self.is_there(last.dir) && now.as_ref().map(|found| found.id) == found.map(|found| found.id) {
                 return Ok((last, now));
             }
@@ -194,8 +197,11 @@ impl Running {
         self.store.sync_file(&inner)?;
         let fresh = inner.identified.load(Ordering::Acquire) < self.store.log.announced_tail();
         let is_new = self.own(&inner)?;
+        // As long as no pass has ended, it is as it was found.
+        let passes = self.store.names.with(|state| state.passes());
         if fresh
             && is_new
+            && found.stat.is_none_or(|(_, then)| then != passes)
             && inner.is_clean()
             && let Err(error) = self.store.refresh_named(&inner)
         {
