@@ -271,6 +271,13 @@ impl HostDir {
 
     /// What a path names, if it is what it should be (invariant 3 of `resolve.rs`).
     pub(super) fn find(&self, at: At<'_>) -> Result<Place<'_>> {
+        // What is the right inode is it, in whatever directory.
+        if at.inode.is_some()
+            && let Ok(place) = self.place(at.path)
+            && compare(place.as_fd(), at.inode, at.path).is_ok()
+        {
+            return Ok(place);
+        }
         let place = match at.dir {
             None => self.place(at.path)?,
             Some(_) => {

@@ -101,12 +101,14 @@ impl HostNames for HostDir {
     }
 
     fn hard_link_at(&self, _site: Site, from: At<'_>, to: At<'_>) -> Result<()> {
-        let (old_parent, old) = self.pin(from)?;
         let itself = from.inode.map(|_| self.find(from)).transpose()?;
         let (parent, name) = self.pin(to)?;
         let linked = match itself {
             Some(itself) => link_itself(itself.as_fd(), parent.as_fd(), name),
-            None => rustix::fs::linkat(&old_parent, old, &parent, name, AtFlags::empty()),
+            None => {
+                let (old_parent, old) = self.pin(from)?;
+                rustix::fs::linkat(&old_parent, old, &parent, name, AtFlags::empty())
+            }
         };
         linked.or_fail("link", || format!("{} to {}", show(from.path), show(to.path)))
     }
