@@ -42,6 +42,8 @@ pub struct Told {
     /// Whether the bytes are otherwise.
     content: bool,
     xattrs: Vec<Xattr>,
+    /// Whether it is a directory with everything in it.
+    whole: bool,
     /// The lines that are otherwise, where both sides are small texts.
     diff: Option<String>,
 }
@@ -131,6 +133,7 @@ fn told(review: &Review<'_>, change: &Change) -> wholly::Result<Told> {
         replaced: change.replaced.as_ref().map(State::of),
         content: change.content,
         xattrs: change.xattrs.iter().map(xattr).collect(),
+        whole: change.whole,
         diff: lines(review, change)?,
     })
 }
@@ -269,6 +272,9 @@ fn one_line(change: &Told, paint: Paint) -> String {
     for kind in change.after.iter().chain(&change.before).map(|state| state.kind).filter(|kind| *kind != "file").take(1)
     {
         notes.push(kind.into());
+    }
+    if change.whole {
+        notes.push("with everything in it".into());
     }
     if let (Some(before), Some(after)) = (&change.before, &change.after) {
         if before.mode != after.mode {

@@ -79,6 +79,28 @@ fn a_command_is_taken_back_and_done_again() {
     recover(&dir);
 }
 
+/// In an overlay it is one change of a name, which the undo keeps and gives back.
+#[test]
+fn a_directory_that_is_removed_comes_back_with_everything_in_it() {
+    let Some(rig) = Rig::new("undo-whole") else { return };
+    let dir = rig.dir("dir", BEFORE);
+    kept(&dir, "mkdir new; echo x > new/x");
+    std::thread::sleep(Duration::from_millis(20));
+    let before = tree(&dir);
+    kept(&dir, "rm -r d n* keep; mkdir d; echo y > d/y");
+    let after = tree(&dir);
+    assert!(!dir.join("new").exists() && dir.join("d/y").exists());
+    let dry = on(&dir, &["undo", "--dry-run"]);
+    let is_overlay = common::views::VIEW == "overlay";
+    assert_eq!(dry.out.contains("new  (directory, with everything in it)"), is_overlay, "{}", dry.out);
+    for (state, what) in [(&before, "taken back"), (&after, "done again"), (&before, "taken back again")] {
+        on(&dir, &["undo"]).exits(0);
+        assert_same(&tree(&dir), state, what);
+    }
+    on(&dir, &["check"]).exits(0);
+    recover(&dir);
+}
+
 #[test]
 fn several_commands_are_taken_back_one_after_the_other() {
     let Some(rig) = Rig::new("undo-several") else { return };

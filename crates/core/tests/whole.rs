@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use common::{Dir, small};
-use wholly::{Error, KeepUndo, Options, Store, UndoFate};
+use wholly::{Error, KeepUndo, Options, Rename, Store, UndoFate};
 use wholly_host::HostOptions;
 
 /// A directory `d` with a file, a link, an empty directory and a deep one, last changed some ticks of the clock ago.
@@ -144,6 +144,50 @@ fn what_others_change_meanwhile_is_a_conflict() {
         store.close().unwrap();
         assert!(wholly::check(&*dir).unwrap().is_sound());
     }
+}
+
+#[test]
+fn what_is_opened_meanwhile_keeps_it() {
+    let dir = dir("opened");
+    let store = open(&dir);
+    let mut group = store.begin();
+    assert!(group.remove_tree("d").unwrap());
+    let file = store.open_file("d/deep/deeper/file").unwrap();
+    assert!(matches!(group.commit(), Err(Error::Busy(path, _)) if path == "d/deep/deeper/file"));
+    assert_eq!(file.len(), 9000);
+    drop(file);
+    let mut group = store.begin();
+    assert!(group.remove_tree("d").is_ok());
+}
+
+/// Taken back and done again: what the store remembers of a directory that went whole does not outlive that.
+#[test]
+fn it_can_be_moved_and_emptied_once_it_is_back() {
+    let dir = dir("again");
+    let store = open(&dir);
+    let mut group = store.begin();
+    assert!(group.remove_tree("d").unwrap());
+    group.keep_undo(&keep(1 << 20)).unwrap();
+    group.commit().unwrap();
+    for _ in 0..3 {
+        let Some(UndoFate::Kept(id)) = store.undo_fate() else { panic!("{:?}", store.undo_fate()) };
+        assert!(store.undo(id, &keep(1 << 20), |_| true).unwrap());
+    }
+    fs::write(dir.join("d/file"), "changed").unwrap();
+    let mut group = store.begin();
+    group.rename("d", "e", Rename::Replace).unwrap();
+    group.commit().unwrap();
+    assert_eq!(fs::read(dir.join("e/file")).unwrap(), b"changed");
+    let mut group = store.begin();
+    for path in ["e/file", "e/link", "e/deep/deeper/file"] {
+        group.unlink(path).unwrap();
+    }
+    for path in ["e/deep/deeper", "e/deep", "e/empty", "e"] {
+        group.rmdir(path).unwrap();
+    }
+    fs::write(dir.join("e/mine"), "mine").unwrap();
+    assert!(matches!(group.commit(), Err(Error::Conflict { .. })));
+    assert_eq!(fs::read(dir.join("e/mine")).unwrap(), b"mine");
 }
 
 #[test]

@@ -312,9 +312,9 @@ impl StoreInner {
     pub(super) fn make_final(&self, id: u64, target: u64) -> Result<()> {
         let keeping = self.kept.keeping.lock().unwrap().take_if(|(group, _)| *group == id);
         let Some((_, keeping)) = keeping else {
-            return match self.names.with(|state| state.whole.is_empty()) {
-                true => self.remove_undo(id),
-                false => self.drop_undo(id),
+            return match self.takes_whole(id)? {
+                true => self.drop_undo(id),
+                false => self.remove_undo(id),
             };
         };
         let fate = match self.keep_undo(id, &keeping, target) {
@@ -328,6 +328,15 @@ impl StoreInner {
         }
         *self.kept.last.lock().unwrap() = Some(fate);
         Ok(())
+    }
+
+    /// Whether a group removes directories with everything in them.
+    fn takes_whole(&self, id: u64) -> Result<bool> {
+        if self.names.with(|state| state.whole.is_empty()) {
+            return Ok(false);
+        }
+        let (_, undo) = Outline::read(&*self.host, &undo_path(id))?;
+        Ok(self.names.with(|state| undo.lost().any(|id| state.whole.contains_key(&id))))
     }
 
     /// Keeps the undo of a group, which is final when this returns. In words, why it is not kept: nothing is final.
@@ -679,7 +688,7 @@ impl StoreInner {
     /// Removes a kept undo. It does not come back after a crash when this has returned.
     pub(super) fn drop_kept(&self, id: u64) -> Result<()> {
         self.drop_file(&kept_path(id), id)?;
-        self.drop_rest(id)
+        self.drop_what_can_go(id)
     }
 
     /// Removes the files of a kept undo that was used: what it held has its name. What a group has left that was undone
@@ -748,7 +757,10 @@ impl StoreInner {
                     Err(error) if error.errno == Errno::NOENT => {}
                     Err(error) => return Err(host_error(error, &path)),
                 }
-                self.names.with(|state| state.fall(id));
+                self.names.with(|state| {
+                    state.whole.remove(&id);
+                    state.fall(id);
+                });
             }
         }
         self.unlink_parked(&made_path(id))?;

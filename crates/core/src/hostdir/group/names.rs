@@ -78,14 +78,16 @@ impl Group<'_> {
     /// It is not done where the store does not write groups back at once ([`Options::at_once`](crate::Options)), and
     /// where something in the directory has another name as well, is open, was changed by the group or just now by
     /// anybody, or may not be removed by the user. A group that has done it can be neither [reviewed](Self::review) nor
-    /// parked.
+    /// parked, nor committed together with others.
     ///
     /// # Errors
     /// - Those of `rmdir`, but for `ENOTEMPTY`.
     /// - [`Error::Busy`](crate::Error::Busy): another group has changed something in it.
     ///
-    /// The commit fails with [`Error::Conflict`](crate::Error::Conflict), with nothing changed, if another program
-    /// changes something in the directory meanwhile.
+    /// The commit fails, with nothing changed: with [`Error::Conflict`](crate::Error::Conflict) if another program
+    /// changes something in the directory meanwhile, with [`Error::Busy`](crate::Error::Busy) if a file in it has been
+    /// opened by the store. A program that has a descriptor in the directory can still write there after that; what it
+    /// writes is lost, or kept with the undo, as what it writes to a file that is removed.
     pub fn remove_tree(&mut self, path: impl AsRef<Path>) -> Result<bool> {
         let path = store_path(path.as_ref())?;
         self.call_by_name(|running| running.remove_tree(path.as_slice(), i64::MAX))

@@ -778,6 +778,10 @@ impl Names {
                 state.spoken_of(id, sequence);
             }
         }
+        for (_, change) in changes.iter() {
+            state.whole.remove(&change.after);
+        }
+        state.whole.append(&mut private.taken_whole);
         let lost = state.lose_places(changes.iter().map(|(name, change)| (name, change.committed)));
         state.set_names(sequence, changes, &lost);
         for id in private.born().iter() {
@@ -809,7 +813,6 @@ impl Names {
         for id in private.adopted.iter() {
             state.spoken_of(id, sequence);
         }
-        state.whole.append(&mut private.taken_whole);
         for id in private.staged() {
             if let Some(object) = state.objects.get_mut(id) {
                 object.known = true;

@@ -52,6 +52,8 @@ pub struct Change {
     pub content: bool,
     /// Extended attributes that the group sets or removes.
     pub xattrs: Vec<XattrChange>,
+    /// Whether a directory is removed, or comes back, with everything in it. No other change tells of that.
+    pub whole: bool,
     before_id: u64,
     after_id: u64,
 }
@@ -168,6 +170,7 @@ impl Summary {
             replaced: None,
             content: self.contents.contains_key(&id),
             xattrs: xattrs.map(xattr).collect(),
+            whole: false,
             before_id: 0,
             after_id: 0,
         }
@@ -197,7 +200,11 @@ struct Looked {
 impl<'g> Review<'g> {
     pub(in crate::hostdir) fn of_group(running: &'g Running, summary: Summary) -> Self {
         let store = running.store.clone();
-        Review { changes: changes_of(&summary), store, source: Source::Group(running, Box::new(summary)) }
+        let mut changes = changes_of(&summary);
+        for change in &mut changes {
+            change.whole = [change.before_id, change.after_id].into_iter().any(|id| running.is_whole(id));
+        }
+        Review { changes, store, source: Source::Group(running, Box::new(summary)) }
     }
 
     pub(in crate::hostdir) fn of_parked(store: &Arc<StoreInner>, file: ParkedFile) -> Self {

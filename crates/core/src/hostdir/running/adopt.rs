@@ -17,7 +17,6 @@ use wholly_host::{Rename, Stat};
 
 use super::Running;
 use super::names::{At, refused};
-use super::whole::ANY_TIME;
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::layer;
@@ -196,11 +195,10 @@ impl Running {
     pub(super) fn check_shown(&self) -> Result<()> {
         let cannot =
             |what: String| Err(Error::invalid(format!("a group that {what} can be neither reviewed nor parked")));
-        let private = self.names.as_ref();
-        let taken = private.and_then(|private| private.taken_whole.values().find(|whole| whole.since_ns != ANY_TIME));
+        let takes_whole = self.names.as_ref().is_some_and(|private| !private.taken_whole.is_empty());
         match self.brought.as_ref().and_then(|brought| brought.from.last()) {
             Some(from) => cannot(format!("has adopted {}", show(&from))),
-            None if taken.is_some() => cannot("removes a directory with everything in it".into()),
+            None if takes_whole && !self.takes_back() => cannot("removes a directory with everything in it".into()),
             None => Ok(()),
         }
     }

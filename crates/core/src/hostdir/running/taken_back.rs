@@ -1,7 +1,7 @@
 //! How a group is taken back whose undo was kept: a group that claims all that the first one has changed, compares what
 //! that left with what is there, and does the contrary. See [`kept`](crate::hostdir::kept).
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use wholly_host::Stat;
@@ -10,7 +10,6 @@ use super::Running;
 use super::Sharing;
 use super::apply::{Applying, content_changed};
 use super::undo::adopted;
-use super::whole::ANY_TIME;
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::joint::Neighbour;
@@ -48,13 +47,14 @@ impl Running {
         self.check_open()?;
         let (undo, made) = (&kept.undo.summary, &kept.made.summary);
         let summary = contrary(undo, made);
-        let whole: HashSet<u64> = adopted(&kept.undo).collect();
+        // Of each directory that goes with everything in it, when something in it was last changed.
+        let mut whole: BTreeMap<u64, i64> = adopted(&kept.undo).map(|id| (id, i64::MIN)).collect();
         let mut applying = Applying::new(&summary);
         for &id in made.objects.keys() {
             self.find_made(&mut applying, made, id)?;
         }
         self.find_held(&mut applying, undo, made)?;
-        let times = self.compare_made(&mut applying, kept, &whole)?;
+        let times = self.compare_made(&mut applying, kept, &mut whole)?;
         self.claim_all(&applying)?;
         for &id in summary.moved().keys() {
             if let Some(found) = applying.found(id) {
@@ -81,8 +81,8 @@ impl Running {
         }
         self.is_applied(kept.undo.head.id)?;
         self.restores(&applying, kept);
-        let ended: Vec<u64> = whole.iter().filter_map(|id| applying.ids.get(id)).copied().collect();
-        self.names_mut().taken_whole.extend(ended.into_iter().map(|id| (id, ANY_TIME.into())));
+        let ended = whole.iter().filter_map(|(id, changed_ns)| Some((*applying.ids.get(id)?, changed_ns + 1)));
+        self.names_mut().taken_whole.extend(ended.map(|(id, since_ns)| (id, since_ns.into())));
         Ok(Vec::new())
     }
 
@@ -144,7 +144,12 @@ impl Running {
 
     /// Compares what the group has left with what is there. Gives the directories whose times are others by now: those
     /// stay.
-    fn compare_made(&self, applying: &mut Applying<'_>, kept: &ReadUndo, whole: &HashSet<u64>) -> Result<HashSet<u64>> {
+    fn compare_made(
+        &self,
+        applying: &mut Applying<'_>,
+        kept: &ReadUndo,
+        whole: &mut BTreeMap<u64, i64>,
+    ) -> Result<HashSet<u64>> {
         let (undo, made) = (&kept.undo.summary, &kept.made.summary);
         let restored = self.store.restored()?;
         let mut times = HashSet::new();
@@ -154,15 +159,15 @@ impl Running {
             let is_left =
                 |then: Baseline| is_as_left(Baseline::of(&stat), restored.get(&stat.inode()), |state| *state == then);
             let is_dir = Kind::of(stat.mode) == Kind::Directory;
-            if (!is_dir || whole.contains(&id)) && !is_left(Baseline::of(&then.stat)) {
+            if (!is_dir || whole.contains_key(&id)) && !is_left(Baseline::of(&then.stat)) {
                 let what = match is_dir {
                     false if stat.size != then.stat.size => content_changed(then.stat.size, stat.size),
                     _ => CHANGED.into(),
                 };
                 applying.wrong(applying.path(id), what);
             }
-            if whole.contains(&id) {
-                self.compare_whole(applying, (id, &path), kept.undo.head.parked_ns)?;
+            if let Some(changed_ns) = whole.get_mut(&id) {
+                *changed_ns = self.compare_whole(applying, (id, &path), kept.undo.head.parked_ns)?;
                 continue;
             }
             if !is_dir {
@@ -192,23 +197,31 @@ impl Running {
         Ok(times)
     }
 
-    /// Of a directory that the group has made with all that is in it, everything is as old as the group.
-    fn compare_whole(&self, applying: &mut Applying<'_>, (id, root): (u64, &[u8]), since_ns: i64) -> Result<()> {
+    /// Of a directory that the group has made with all that is in it, everything is as old as the group. Gives when the
+    /// last of it was changed.
+    fn compare_whole(&self, applying: &mut Applying<'_>, (id, root): (u64, &[u8]), since_ns: i64) -> Result<i64> {
         let restored = self.store.restored()?;
+        let mut changed_ns = i64::MIN;
         self.store.look_below(root, &mut |path, stat| {
             let is_old = |state: &Baseline| state.ctime_ns <= since_ns;
-            if path != root && !is_as_left(Baseline::of(stat), restored.get(&stat.inode()), is_old) {
+            if path == root {
+                return Ok(());
+            }
+            changed_ns = changed_ns.max(stat.ctime_ns);
+            if !is_as_left(Baseline::of(stat), restored.get(&stat.inode()), is_old) {
                 let path = [&applying.path(id)[..], &path[root.len()..]].concat();
                 applying.wrong(path, CHANGED);
             }
             Ok(())
-        })
+        })?;
+        Ok(changed_ns)
     }
 
     /// A directory that the group has made, and that is to have no name, holds nothing else.
-    fn compare_ended(&self, applying: &mut Applying<'_>, whole: &HashSet<u64>) -> Result<()> {
+    fn compare_ended(&self, applying: &mut Applying<'_>, whole: &BTreeMap<u64, i64>) -> Result<()> {
         let summary = applying.summary;
-        for (&id, _) in summary.moved().iter().filter(|(id, moves)| moves.gained.is_empty() && !whole.contains(id)) {
+        for (&id, _) in summary.moved().iter().filter(|(id, moves)| moves.gained.is_empty() && !whole.contains_key(id))
+        {
             let Some(found) = applying.found(id).filter(|found| found.kind == Kind::Directory) else { continue };
             for (name, _) in self.walk().list(found.id)? {
                 let path = [&applying.path(id)[..], b"/", &name].concat();

@@ -44,13 +44,13 @@ use super::{Inner, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::joint::cannot_be_undone;
-use crate::hostdir::kept::lost;
+use crate::hostdir::kept::{held_path, lost};
 use crate::hostdir::names::{Found, Ids, Kind, Last, ROOT, Set};
 use crate::hostdir::parked::{
     Base, Content, Known, ParkedFile, Provisional, Settled, Summary, UNFINISHED, Writing, is_readable, runs, undo_path,
 };
 use crate::hostdir::records::Birth;
-use crate::hostdir::table::{host_error, is_there};
+use crate::hostdir::table::host_error;
 use crate::log::layout::EntryKind;
 use crate::site;
 use crate::sync::Ordering;
@@ -65,6 +65,7 @@ impl Running {
     /// Why it was refused: nothing has changed. [`Error::Poisoned`] where it could not be undone either: the next open
     /// does that.
     pub(super) fn commit_at_once(&mut self) -> Result<()> {
+        self.check_unused()?;
         match self.write_undo_with_space()? {
             Some(lost) => self.commit_provisionally(&lost, false),
             None => {
@@ -377,7 +378,7 @@ impl StoreInner {
                     // final. Others may build on it from here on.
                     Err(error) => {
                         why = Some(error.to_string());
-                        self.stays_whole(group.id);
+                        self.leave_whole(group.id);
                     }
                 }
             }
@@ -388,9 +389,11 @@ impl StoreInner {
                     None => settled.committed.push(part),
                 }
             }
-            match is_there(&*self.host, &undo_path(group.id))? {
-                true => self.drop_undo(group.id)?,
-                false => self.sync_parked(site::UNDO_END)?,
+            match self.drop_undo(group.id) {
+                Ok(()) => {}
+                Err(error @ Error::Poisoned(_)) => return Err(error),
+                // There is none; or no space for its other name.
+                Err(_) => self.remove_undo(group.id)?,
             }
             self.parked.provisional.lock().unwrap().retain(|other| other.id != group.id);
             group.applied.iter().for_each(|id| self.parked.has_applied(group.sequence, *id));
@@ -400,20 +403,34 @@ impl StoreInner {
         Ok(())
     }
 
-    /// A group that could not be undone is final: what it takes away whole goes so still, unless another program has
-    /// changed anything in it after the group.
-    fn stays_whole(&self, id: u64) {
-        let undo = ParkedFile::read(&*self.host, &undo_path(id)).ok();
-        self.names.with(|state| {
-            let Some(undo) = undo else { return };
-            let emptied: HashSet<u64> = undo.summary.names().keys().map(|(dir, _)| *dir).collect();
-            for id in lost(&undo.summary) {
-                match undo.summary.kind(id) == Kind::Directory && !emptied.contains(&id) {
-                    true => _ = state.whole.insert(id, undo.head.parked_ns.into()),
-                    false => _ = state.whole.remove(&id),
+    /// A group that could not be undone is final, but for directories that it has removed with everything in them:
+    /// nobody knows whether other programs have changed anything in them, and they stay as they are.
+    fn leave_whole(&self, id: u64) {
+        let Ok(undo) = ParkedFile::read(&*self.host, &undo_path(id)) else { return };
+        let named: HashSet<u64> = undo.summary.names().keys().map(|(dir, _)| *dir).collect();
+        for id in lost(&undo.summary).filter(|id| undo.summary.kind(*id) == Kind::Directory && !named.contains(id)) {
+            let (Some(path), Some(settled)) = (undo.summary.path_before(id), undo.summary.settled(id)) else {
+                continue;
+            };
+            let anchor = held_path(id);
+            let is_full = |path: &[u8]| self.host.read_dir(path).is_ok_and(|inside| !inside.is_empty());
+            let is_it = |path: &[u8]| self.host.stat(path).is_ok_and(|stat| stat.inode() == settled.stat.inode());
+            let stays = match is_it(&anchor) {
+                // Where something else has its name by now, it goes with the undo.
+                true => {
+                    is_full(&anchor) && self.host.rename(site::NAMES_ANCHOR, &anchor, &path, Rename::NoReplace).is_ok()
                 }
+                false => is_it(&path) && is_full(&path),
+            };
+            if stays {
+                self.names.with(|state| {
+                    state.fall(id);
+                    state.set_home(settled.place.0, &settled.place.1, 0);
+                });
             }
-        });
+        }
+        let gone = adopted(&undo).chain(lost(&undo.summary));
+        self.names.with(|state| gone.for_each(|id| _ = state.whole.remove(&id)));
     }
 
     /// Commits a group that undoes the provisional one. That makes passes, where it looks for space: the tail does not
@@ -433,7 +450,6 @@ impl StoreInner {
         let done = group.revert(&undo).and_then(|()| group.commit_to_log());
         self.let_grow(false);
         done?;
-        self.names.with(|state| lost(&undo.summary).for_each(|id| _ = state.whole.remove(&id)));
         self.parked.is_not_applied(id);
         Ok(())
     }

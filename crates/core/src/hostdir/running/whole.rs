@@ -18,6 +18,8 @@
 //!
 //! The cost is a look at everything that is in it when the group removes it, and one when the group goes home.
 
+use std::sync::Arc;
+
 use rustix::io::Errno;
 use wholly_host::Stat;
 
@@ -25,10 +27,12 @@ use super::Running;
 use super::names::{At, refused};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
-use crate::hostdir::names::{Found, Kind, Name, Wanted, Whole};
+use crate::hostdir::file::File;
+use crate::hostdir::names::{Found, Kind, Name, Object, Wanted, Whole};
 use crate::hostdir::table::{host_error, is_taken_away};
+use crate::sync::Ordering;
 
-/// As [since](self), where it does not matter when something was changed.
+/// As [since](self), where it does not matter when something was changed: it all goes back to where it was.
 pub(super) const ANY_TIME: i64 = i64::MAX;
 
 impl Running {
@@ -56,9 +60,46 @@ impl Running {
         Ok(true)
     }
 
+    /// That since the group has removed directories whole, nobody has come to use what is in them.
+    ///
+    /// # Errors
+    /// [`Error::Busy`].
+    pub(super) fn check_unused(&self) -> Result<()> {
+        let Some(private) = self.names.as_ref().filter(|private| !private.taken_whole.is_empty()) else {
+            return Ok(());
+        };
+        if self.takes_back() {
+            // It has just been compared with what the group left.
+            return Ok(());
+        }
+        let in_use = self.store.names.with(|state| {
+            let is_taken = |id: u64| {
+                let above = |id: &u64| state.objects.get(id)?.place().map(|place| place.0);
+                let mut all = std::iter::successors(above(&id), above);
+                all.any(|id| private.taken_whole.contains_key(&id))
+            };
+            let is_used = |object: &Object| {
+                let is_others = object.owner().is_some_and(|owner| owner != self.claimer());
+                let is_open = |file: Arc<File>| file.handles.load(Ordering::Relaxed) > 0 || !file.is_clean();
+                is_others || object.file.upgrade().is_some_and(is_open)
+            };
+            let found = state.objects.iter().find(|(id, object)| is_used(object) && is_taken(**id));
+            found.map(|(id, _)| state.path(*id))
+        });
+        match in_use {
+            None => Ok(()),
+            Some(path) => Err(Error::Busy(path, "it is in use, in a directory that the group removes".into())),
+        }
+    }
+
     /// Whether a directory goes with everything in it.
     pub(super) fn takes_whole(&self, id: u64) -> bool {
         self.names.as_ref().is_some_and(|private| private.taken_whole.contains_key(&id))
+    }
+
+    /// The same, also of one that the group gives a name with everything in it.
+    pub(in crate::hostdir) fn is_whole(&self, id: u64) -> bool {
+        self.takes_whole(id) || self.names.as_ref().is_some_and(|private| private.given_whole.contains(&id))
     }
 
     /// What in a directory the group has to claim before that can go whole (invariants 1 and 2); `None` where it cannot
@@ -157,17 +198,25 @@ impl StoreInner {
         let since = self.names.with(|state| state.whole.get(&id).map(|whole| whole.since_ns));
         let Some(since_ns) = since.filter(|since| *since != ANY_TIME) else { return Ok(()) };
         let shown = self.names.with(|state| state.path_of(name.0, &name.1));
+        let conflict = |path: String, change: String| Err(Error::Conflict { path, change });
         let mut bytes = 0;
-        self.look_below(path, &mut |at, stat| {
+        let looked = self.look_below(path, &mut |at, stat| {
             bytes += stat.allocated;
             match at == path || stat.ctime_ns < since_ns {
                 true => Ok(()),
-                false => Err(Error::Conflict {
-                    path: format!("{shown}{}", String::from_utf8_lossy(&at[path.len()..])),
-                    change: "another program has changed it, or put it into a directory that was removed".into(),
-                }),
+                false => conflict(
+                    format!("{shown}{}", String::from_utf8_lossy(&at[path.len()..])),
+                    "another program has changed it, or put it into a directory that was removed".into(),
+                ),
             }
-        })?;
+        });
+        match looked {
+            // Whatever keeps it from being looked at: no later pass would look again.
+            Err(error) if !matches!(error, Error::Conflict { .. }) => {
+                conflict(shown, format!("what is in it cannot be looked at: {error}"))?;
+            }
+            looked => looked?,
+        }
         self.names.with(|state| state.whole.insert(id, Whole { since_ns, bytes: Some(bytes) }));
         Ok(())
     }

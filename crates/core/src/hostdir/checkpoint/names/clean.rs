@@ -89,11 +89,11 @@ impl StoreInner {
         let failed = |error| host_error(error, path);
         let stat = self.host.stat(path).map_err(failed)?;
         if Kind::of(stat.mode) == Kind::Directory
-            && folder == BLANKS
             && self.names.with(|state| state.objects.get(&id).is_none_or(|object| !object.is_born()))
         {
-            // A pass has told the log of a directory that it made before anything but blanks came into it. What cannot
-            // be removed, since others have made it, keeps nobody from his store: no other object ever gets its id.
+            // A pass has told the log of a directory that it made before anything but blanks came into it; and one on
+            // an anchor, which nothing needs, is what was dropped. What cannot be removed, since others have made it,
+            // keeps nobody from his store: no other object ever gets its id.
             let _ = self.remove_tree(site::NAMES_CLEAN, path);
             return Ok(());
         }

@@ -306,7 +306,17 @@ impl NamePlan<'_> {
         if let Some(i) = self.place_in_changes(dir, &name) {
             self.changes[i].home = 0;
         }
-        store.look_at_whole((&(dir, name), id), &to)
+        if !is_dir || self.wants(id) {
+            return Ok(());
+        }
+        if store.names.with(|state| state.whole.contains_key(&id)) {
+            return store.look_at_whole((&(dir, name), id), &to);
+        }
+        // Until now others could come by it.
+        for entry in store.host.read_dir(&to).map_err(|error| host_error(error, &to))? {
+            self.must_go(id, &path, &entry.name)?;
+        }
+        Ok(())
     }
 
     /// The log learns which inodes were made: what a crash finds of them from here on is the store's own.

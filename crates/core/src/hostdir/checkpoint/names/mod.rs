@@ -279,14 +279,20 @@ impl<'a> NamePlan<'a> {
             });
             let Some(path) = path.filter(|_| is_dir) else { continue };
             for entry in store.host.read_dir(&path).map_err(|error| host_error(error, &path))? {
-                if self.place_in_changes(id, &entry.name).is_none() {
-                    let path = String::from_utf8_lossy(&join(&path, &entry.name)).into_owned();
-                    let change = "another program has put it into a directory that was removed".into();
-                    return Err(Error::Conflict { path, change });
-                }
+                self.must_go(id, &path, &entry.name)?;
             }
         }
         Ok(())
+    }
+
+    /// A name in a directory that goes, with this path, goes or moves itself.
+    fn must_go(&self, dir: u64, path: &[u8], name: &[u8]) -> Result<()> {
+        if self.place_in_changes(dir, name).is_some() {
+            return Ok(());
+        }
+        let path = String::from_utf8_lossy(&join(path, name)).into_owned();
+        let change = "another program has put it into a directory that was removed".into();
+        Err(Error::Conflict { path, change })
     }
 
     /// Of the objects that lose all names that the store knows, those that have others.
