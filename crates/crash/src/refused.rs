@@ -49,6 +49,7 @@ pub const ALL: &[&str] = &[
     "bare,adopt-B+unlink-A/foo",
     "bare,clear-A+create-foo+append-foo",
     "dirs,clear-A+adopt-A",
+    "bare,unlink-A/foo+rmdir-A+adopt-A",
     "dirs,clear-B+rename-A-B+chmod-B",
     "bare,take-foo+adopt-C+chmod-A/foo",
     "bare.staged,create-foo+fill-foo+unlink-A/foo",

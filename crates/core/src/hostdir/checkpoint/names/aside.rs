@@ -165,6 +165,13 @@ impl StoreInner {
         let strange = self.names.with(|state| std::mem::take(&mut state.strange));
         let mut kept = Vec::new();
         for one in strange {
+            if self.names.with(|state| state.whole.contains_key(&one.object)) {
+                // It was on its way out, with everything in it.
+                let path = self.names.with(|state| state.host_path_of(one.place.0, &one.place.1)).unwrap_or_default();
+                self.remove_tree(site::NAMES_CLEAN, &path)?;
+                self.names.with(|state| state.objects.get_mut(&one.object).map(|object| object.set_home(None)));
+                continue;
+            }
             match self.return_one(&one) {
                 Err(_) if !self.is_gone(&one) => kept.push(one),
                 _ => {}
