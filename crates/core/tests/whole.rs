@@ -112,7 +112,8 @@ fn what_takes_too_much_is_not_kept() {
 
 #[test]
 fn what_others_change_meanwhile_is_a_conflict() {
-    let changes: [(&str, fn(&Path)); 5] = [
+    type Case = (&'static str, fn(&Path));
+    let changes: [Case; 5] = [
         ("d/mine", |at| fs::write(at, "mine").unwrap()),
         ("d/deep/deeper/mine", |at| fs::create_dir(at).unwrap()),
         ("d/file", |at| fs::write(at, "mine").unwrap()),
@@ -192,7 +193,8 @@ fn it_can_be_moved_and_emptied_once_it_is_back() {
 
 #[test]
 fn what_is_in_use_or_has_other_names_keeps_it() {
-    let keeps: [(&str, fn(&Dir, &Store)); 3] = [
+    type Case = (&'static str, fn(&Dir, &Store));
+    let keeps: [Case; 3] = [
         ("another name", |dir, _| fs::hard_link(dir.join("d/deep/deeper/file"), dir.join("linked")).unwrap()),
         ("just changed", |dir, _| fs::write(dir.join("d/file"), "new").unwrap()),
         ("nothing", |_, _| {}),
