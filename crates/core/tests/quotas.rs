@@ -9,11 +9,12 @@ mod common;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use common::mounts::{self, run, runs};
 use common::{Dir, small};
 use rustix::io::Errno;
-use wholly::{Error, Fallocate, File, FindingKind, Options, Store};
+use wholly::{Error, Fallocate, File, FindingKind, KeepUndo, Options, Store, UndoFate};
 use wholly_host::{HostMedium, HostOptions, SetXattr};
 
 const KIB: u64 = 1 << 10;
@@ -505,6 +506,37 @@ fn what_is_reserved_has_room(rig: &mut Rig<'_>) {
     assert!(std::fs::read(rig.at("a")).unwrap() == model);
 }
 
+/// What is kept to be taken back gives way to what groups need: the oldest first, before anybody meets the limit.
+fn undo_makes_room(rig: &mut Rig<'_>) {
+    const GROUPS: u64 = 8;
+    rig.init(MIB).close().unwrap();
+    (rig.options.stage_bytes, rig.options.at_once) = (64 * KIB, true);
+    let store = rig.open();
+    rig.limit(12 * MIB, 1000);
+    let keep = KeepUndo { note: "rm".into(), expires: Duration::from_secs(1000), most_bytes: 1 << 30 };
+    for number in 0..GROUPS {
+        let mut group = store.begin();
+        let file = group.create("large", 0o600).unwrap();
+        (0..2 * MIB / PIECE).for_each(|number| _ = group.append(&file, &piece(number)).unwrap());
+        drop(file);
+        group.commit().unwrap();
+        let mut group = store.begin();
+        group.unlink("large").unwrap();
+        group.keep_undo(&keep).unwrap();
+        group.commit().unwrap();
+        assert!(matches!(store.undo_fate(), Some(UndoFate::Kept(_))), "{number}: {:?}", store.undo_fate());
+    }
+    let kept = store.undos().unwrap();
+    assert!((1..GROUPS as usize).contains(&kept.len()), "{} are kept", kept.len());
+    // The newest are.
+    assert!(store.undo(kept.last().unwrap().id, &keep, |_| true).unwrap());
+    assert!(read(&store, "large").chunks(PIECE as usize).zip(0..).all(|(bytes, number)| bytes == piece(number)));
+    for undo in store.undos().unwrap() {
+        store.discard(undo.id).unwrap();
+    }
+    rig.close(store);
+}
+
 /// Extended attributes that do not fit into inodes have room, too: each file takes a block for them.
 fn attributes_have_room(rig: &mut Rig<'_>) {
     rig.init(512 * KIB).close().unwrap();
@@ -624,7 +656,7 @@ struct Case {
     run: fn(&mut Rig<'_>),
 }
 
-const CASES: [Case; 12] = {
+const CASES: [Case; 13] = {
     fn is_limited(host: &Host) -> bool {
         host.limit.is_some()
     }
@@ -643,6 +675,7 @@ const CASES: [Case; 12] = {
         Case { name: "full", on: |host| host.tells, run: nothing_is_accepted_that_has_no_room },
         Case { name: "reserved", on: |host| host.tells, run: what_is_reserved_has_room },
         Case { name: "attributes", on: |host| host.tells && !is_limited(host), run: attributes_have_room },
+        Case { name: "undo", on: |host| overwrites(host) && host.forgets_files, run: undo_makes_room },
         Case { name: "apart", on: |host| host.apart.is_some(), run: what_cannot_be_placed_waits },
     ]
 };
