@@ -28,7 +28,7 @@ use super::names::{At, refused};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::file::File;
-use crate::hostdir::names::{Found, Kind, Name, Object, Wanted, Whole};
+use crate::hostdir::names::{Found, Kind, Name, Object, Private, Wanted, Whole};
 use crate::hostdir::table::{host_error, is_taken_away};
 use crate::sync::Ordering;
 
@@ -36,8 +36,8 @@ use crate::sync::Ordering;
 pub(super) const ANY_TIME: i64 = i64::MAX;
 
 impl Running {
-    /// Removes a directory with everything in it, by one change of a name. Gives whether it did; else nothing has
-    /// changed, and something in it, perhaps, after `since_ns`.
+    /// Removes a directory with everything in it, by one change of a name, unless something in it was changed after
+    /// `since_ns`, or it cannot go so for another reason. Gives whether it did; if not, nothing has changed.
     pub(in crate::hostdir) fn remove_tree<'a>(&mut self, at: impl Into<At<'a>>, since_ns: i64) -> Result<bool> {
         let at = at.into();
         self.check_open()?;
@@ -65,13 +65,9 @@ impl Running {
     /// # Errors
     /// [`Error::Busy`].
     pub(super) fn check_unused(&self) -> Result<()> {
-        let Some(private) = self.names.as_ref().filter(|private| !private.taken_whole.is_empty()) else {
-            return Ok(());
-        };
-        if self.takes_back() {
-            // It has just been compared with what the group left.
-            return Ok(());
-        }
+        // What is taken back has just been compared with what the group left.
+        let takes = |private: &&Private| !private.taken_whole.is_empty() && !self.takes_back();
+        let Some(private) = self.names.as_deref().filter(takes) else { return Ok(()) };
         let in_use = self.store.names.with(|state| {
             let is_taken = |id: u64| {
                 let above = |id: &u64| state.objects.get(id)?.place().map(|place| place.0);
