@@ -783,12 +783,16 @@ impl StoreInner {
         Ok(())
     }
 
-    /// Drops the oldest undo that is kept, for want of space. Whether there was one.
+    /// Drops the oldest undo that is kept, for want of space. Whether it did.
     pub(super) fn drop_oldest(&self) -> Result<bool> {
         let applied = self.parked.applied_ids();
         let is_free = |id: &u64| !applied.contains(id) && !self.parked.is_at_work(*id);
         match ids(&*self.host, KEPT)?.into_iter().find(is_free) {
-            Some(id) => self.drop_kept(id).map(|()| true),
+            Some(id) => match self.drop_kept(id) {
+                Err(error @ Error::Poisoned(_)) => Err(error),
+                // At a quota a host may refuse that, too.
+                dropped => Ok(dropped.is_ok()),
+            },
             None => Ok(false),
         }
     }
