@@ -778,7 +778,12 @@ impl StoreInner {
             if all <= super::room::free_on(host)?.bytes {
                 break;
             }
-            self.drop_kept(kept[i].0)?;
+            match self.drop_kept(kept[i].0) {
+                Err(error @ Error::Poisoned(_)) => return Err(error),
+                // Where the host does not let it go, it stays.
+                Err(_) => break,
+                Ok(()) => {}
+            }
         }
         Ok(())
     }
