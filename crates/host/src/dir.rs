@@ -205,7 +205,7 @@ impl HostDir {
         })
     }
 
-    /// See the field.
+    /// The device that the directory lies on.
     pub(super) fn device(&self) -> Device {
         self.device
     }

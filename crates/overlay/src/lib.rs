@@ -17,10 +17,10 @@
 //! 1. For the group, the store's directory is at the end what the view was.
 //! 2. What was there before stays what it is: its inode gets other names, attributes and blocks, and no others take its
 //!    place.
-//! 3. All is read and compared before anything is changed, but for what is in a directory that goes whole: that the
-//!    group looks at when it removes it. Where a bystander has changed what the group builds on, that
+//! 3. All is read and compared before anything is changed. Where a bystander has changed what the group builds on, that
 //!    is noted of the group first, which then never gets home by itself; and nothing in the layer is changed. Behind
-//!    the last call it is looked once more: whatever comes after that the group itself notices.
+//!    the last call it is looked once more: whatever comes after that the group itself notices. It also looks by itself
+//!    at what is in a directory that it removes with everything in it.
 //! 4. Names below are freed before names are given, deeper ones first: each path means what it meant in the plan until
 //!    it is its turn.
 //! 5. Attributes come after content, those of directories after all that is in them, times last.

@@ -86,8 +86,22 @@ impl Group<'_> {
     ///
     /// The commit fails, with nothing changed: with [`Error::Conflict`](crate::Error::Conflict) if another program
     /// changes something in the directory meanwhile, with [`Error::Busy`](crate::Error::Busy) if a file in it has been
-    /// opened by the store. A program that has a descriptor in the directory can still write there after that; what it
-    /// writes is lost, or kept with the undo, as what it writes to a file that is removed.
+    /// opened through the store. A program that has the directory open can still write there after the commit. What it
+    /// writes then is lost, or kept with the undo, as with a file that is removed.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # fn main() -> wholly::Result<()> {
+    /// let options = wholly::Options { at_once: true, ..Default::default() };
+    /// let store = wholly::Store::open_or_create_with("/srv/app", options, Default::default())?;
+    /// let mut group = store.begin();
+    /// if !group.remove_tree("releases/6")? {
+    ///     eprintln!("something in releases/6 is in use");
+    /// }
+    /// group.commit()?; // however many files it has, it is gone; or it is as it was
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn remove_tree(&mut self, path: impl AsRef<Path>) -> Result<bool> {
         let path = store_path(path.as_ref())?;
         self.call_by_name(|running| running.remove_tree(path.as_slice(), i64::MAX))
