@@ -8,6 +8,7 @@ use super::patience::Patience;
 use crate::error::{Error, Result};
 use crate::hostdir::file::IMPLICIT;
 use crate::hostdir::names::{Found, Kind, Last, Object, Private, ROOT, TRIES, Walk, Wanted};
+use crate::hostdir::records::Baseline;
 use crate::rules::permit;
 use crate::sync::{Backoff, Ordering};
 
@@ -197,11 +198,12 @@ impl Running {
         self.store.sync_file(&inner)?;
         let fresh = inner.identified.load(Ordering::Acquire) < self.store.log.announced_tail();
         let is_new = self.own(&inner)?;
-        // As long as no pass has ended, it is as it was found.
+        // As long as no pass has ended, what was found is how it lies.
         let passes = self.store.names.with(|state| state.passes());
+        let is_known = |(stat, then)| then == passes && inner.baseline() == Some(Baseline::of(&stat));
         if fresh
             && is_new
-            && found.stat.is_none_or(|(_, then)| then != passes)
+            && !found.stat.is_some_and(is_known)
             && inner.is_clean()
             && let Err(error) = self.store.refresh_named(&inner)
         {
