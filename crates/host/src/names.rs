@@ -101,12 +101,15 @@ impl HostNames for HostDir {
     }
 
     fn hard_link_at(&self, _site: Site, from: At<'_>, to: At<'_>) -> Result<()> {
-        let itself = from.inode.map(|_| self.find(from)).transpose()?;
-        let (parent, name) = self.pin(to)?;
-        let linked = match itself {
-            Some(itself) => link_itself(itself.as_fd(), parent.as_fd(), name),
+        let linked = match from.inode {
+            Some(_) => {
+                let itself = self.find(from)?;
+                let (parent, name) = self.pin(to)?;
+                link_itself(itself.as_fd(), parent.as_fd(), name)
+            }
             None => {
                 let (old_parent, old) = self.pin(from)?;
+                let (parent, name) = self.pin(to)?;
                 rustix::fs::linkat(&old_parent, old, &parent, name, AtFlags::empty())
             }
         };
