@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use common::{Dir, small};
 use wholly::{Error, KeepUndo, Options, Rename, Store, UndoFate};
-use wholly_host::HostOptions;
+use wholly_host::{HostFs, HostNames, HostOptions};
+use wholly_media::Site;
+use wholly_sim::{Explorer, SimConfig, World};
 
 /// A directory `d` with a file, a link, an empty directory and a deep one, last changed some ticks of the clock ago.
 fn dir(name: &str) -> Dir {
@@ -62,16 +64,22 @@ fn a_group_that_aborts_leaves_it() {
     assert!(matches!(group.park("no", None), Err(Error::Invalid(_))));
     assert_eq!(fs::read(dir.join("d/file")).unwrap(), b"content");
     // What another program puts there later is not lost with a group that removes it name by name.
+    removes_by_names_what_is_not_its_own(&dir, &store, "d");
+}
+
+/// Not: what another program puts into a directory, while a group removes it name by name, is in the way.
+fn removes_by_names_what_is_not_its_own(dir: &Path, store: &Store, root: &str) {
     let mut group = store.begin();
-    for path in ["d/file", "d/link", "d/deep/deeper/file"] {
-        group.unlink(path).unwrap();
+    for name in ["file", "link", "deep/deeper/file"] {
+        group.unlink(format!("{root}/{name}")).unwrap();
     }
-    for path in ["d/deep/deeper", "d/deep", "d/empty", "d"] {
-        group.rmdir(path).unwrap();
+    for name in ["deep/deeper", "deep", "empty", ""] {
+        group.rmdir(format!("{root}/{name}")).unwrap();
     }
-    fs::write(dir.join("d/mine"), "mine").unwrap();
+    let mine = dir.join(root).join("mine");
+    fs::write(&mine, "mine").unwrap();
     assert!(matches!(group.commit(), Err(Error::Conflict { .. })));
-    assert_eq!(fs::read(dir.join("d/mine")).unwrap(), b"mine");
+    assert_eq!(fs::read(&mine).unwrap(), b"mine");
 }
 
 #[test]
@@ -179,16 +187,53 @@ fn it_can_be_moved_and_emptied_once_it_is_back() {
     group.rename("d", "e", Rename::Replace).unwrap();
     group.commit().unwrap();
     assert_eq!(fs::read(dir.join("e/file")).unwrap(), b"changed");
-    let mut group = store.begin();
-    for path in ["e/file", "e/link", "e/deep/deeper/file"] {
-        group.unlink(path).unwrap();
+    removes_by_names_what_is_not_its_own(&dir, &store, "e");
+}
+
+/// A process dies in the commit, and another program then removes a file that the group has changed, so that the group
+/// cannot be undone, and writes to the directory that it removes. Simulated.
+#[test]
+fn what_can_be_neither_undone_nor_finished_stays() {
+    const BY: Site = Site("test.bystander");
+    for config in [SimConfig::pmem(), SimConfig::disk()] {
+        let world = World::new(SimConfig { log_len: 0, ..config.clone() });
+        let host = world.host();
+        world.add_file("a", &[1; 9000]);
+        host.mkdir(BY, b"d", 0o700).unwrap();
+        host.create(BY, b"d/file", 0o600).unwrap().write_at(BY, 0, b"content").unwrap();
+        // The simulated clock goes on with each change.
+        host.create(BY, b"later", 0o600).unwrap();
+        host.sync_all(BY).unwrap();
+        Store::format_on(&*world.log(), &small(), [7; 16]).unwrap();
+        let options = || Options { at_once: true, ..small() };
+        let store = Store::open_on(world.log(), world.host(), options(), None).unwrap();
+        let mut group = store.begin();
+        let file = group.open_file("a").unwrap();
+        group.write_at(&file, 100, &[2; 200]).unwrap();
+        assert!(group.remove_tree("d").unwrap());
+        let from = world.now() + 1;
+        group.commit().unwrap();
+        let (trace, end) = (world.trace(), world.now());
+        drop((file, store));
+        let (mut explorer, mut stayed) = (Explorer::new(&trace), 0);
+        for point in from..=end.min(trace.events.len() as u64) {
+            explorer.seek(point);
+            let world = World::from_image(&explorer.kill_image(), config.clone());
+            let host = world.host();
+            host.unlink(BY, b"a").unwrap();
+            let lies = [&b"d"[..], b".wholly/anchor/10000000001"].into_iter().find(|at| host.stat(at).is_ok());
+            let Some(lies) = lies.filter(|_| host.stat(b".wholly/parked/10000000001.undo").is_ok()) else { continue };
+            let mine = [lies, b"/mine"].concat();
+            host.create(BY, &mine, 0o600).unwrap();
+            for _ in 0..2 {
+                let store = Store::open_on(world.log(), world.host(), options(), None).unwrap();
+                drop(store);
+                assert!(host.stat(b"d/mine").is_ok() && host.stat(b"d/file").is_ok(), "point {point}");
+            }
+            stayed += 1;
+        }
+        assert!(stayed > 3, "only {stayed} times");
     }
-    for path in ["e/deep/deeper", "e/deep", "e/empty", "e"] {
-        group.rmdir(path).unwrap();
-    }
-    fs::write(dir.join("e/mine"), "mine").unwrap();
-    assert!(matches!(group.commit(), Err(Error::Conflict { .. })));
-    assert_eq!(fs::read(dir.join("e/mine")).unwrap(), b"mine");
 }
 
 #[test]

@@ -184,7 +184,7 @@ impl Plan {
         false
     }
 
-    /// Whether what has a hidden name is a directory out of which nothing gets another place.
+    /// Whether a hidden name is of a directory, and nothing in that gets another place.
     pub fn may_go_whole(&self, dir: &[u8]) -> bool {
         let inside = [dir, b"/"].concat();
         let is_inside = |(path, _): (&Path, &usize)| path.starts_with(&inside);

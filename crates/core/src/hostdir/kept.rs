@@ -28,7 +28,7 @@
 //! 5. A group that takes back another has its own undo kept: to take it back is to do the first one again. The kept
 //!    undo that it has used goes with an Applied entry, as a parked group does.
 //! 6. Nothing that is held is removed before its kept undo has the name of a dropped one, durably. An open goes on with
-//!    what is dropped.
+//!    what is dropped. What the host does not remove stays held, and a later pass or open tries again.
 //! 7. A group that is final with its undo kept is never written back again: that would give its objects other times of
 //!    change. Its `.made` tells how far the log is in the directory, and an open does not replay what is below that.
 //!    The tail follows once `.kept` is durable.

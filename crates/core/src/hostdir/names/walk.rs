@@ -93,8 +93,8 @@ impl Walk<'_> {
         }))
     }
 
-    /// Whether a name is still what was found there at home, for the group as for all others: nobody has changed it by
-    /// the store, and no pass has ended meanwhile.
+    /// Whether a name is still what was found there at home: neither the group nor a committed one has changed it, and
+    /// no pass has ended meanwhile.
     pub fn is_as_found(&self, dir: u64, name: &[u8], found: &Found) -> bool {
         let Some((_, passes)) = found.stat else { return false };
         self.private.is_none_or(|private| private.get(dir, name).is_none())

@@ -378,7 +378,7 @@ impl StoreInner {
                     // final. Others may build on it from here on.
                     Err(error) => {
                         why = Some(error.to_string());
-                        self.leave_whole(group.id);
+                        self.leave_whole(group.id)?;
                     }
                 }
             }
@@ -403,10 +403,11 @@ impl StoreInner {
         Ok(())
     }
 
-    /// A group that could not be undone is final, but for directories that it has removed with everything in them:
-    /// nobody knows whether other programs have changed anything in them, and they stay as they are.
-    fn leave_whole(&self, id: u64) {
-        let Ok(undo) = ParkedFile::read(&*self.host, &undo_path(id)) else { return };
+    /// A group that could not be undone is final, but for directories that it has removed with everything in them.
+    /// Other programs may have changed something in them, so they stay, each at its name. They are durable there when
+    /// this returns.
+    fn leave_whole(&self, id: u64) -> Result<()> {
+        let Ok(undo) = ParkedFile::read(&*self.host, &undo_path(id)) else { return Ok(()) };
         let named: HashSet<u64> = undo.summary.names().keys().map(|(dir, _)| *dir).collect();
         for id in lost(&undo.summary).filter(|id| undo.summary.kind(*id) == Kind::Directory && !named.contains(id)) {
             let (Some(path), Some(settled)) = (undo.summary.path_before(id), undo.summary.settled(id)) else {
@@ -431,6 +432,8 @@ impl StoreInner {
         }
         let gone = adopted(&undo).chain(lost(&undo.summary));
         self.names.with(|state| gone.for_each(|id| _ = state.whole.remove(&id)));
+        // Before the undo goes, and with it all that is still on an anchor.
+        self.host.sync_all(site::NAMES_BARRIER).map_err(|error| self.poison(&Error::Media(error)))
     }
 
     /// Commits a group that undoes the provisional one. That makes passes, where it looks for space: the tail does not

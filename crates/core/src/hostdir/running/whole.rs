@@ -60,7 +60,8 @@ impl Running {
         Ok(true)
     }
 
-    /// That since the group has removed directories whole, nobody has come to use what is in them.
+    /// Checks that nothing is in use in the directories that the group has removed whole: a file may have been opened
+    /// after that.
     ///
     /// # Errors
     /// [`Error::Busy`].
@@ -98,8 +99,8 @@ impl Running {
         self.takes_whole(id) || self.names.as_ref().is_some_and(|private| private.given_whole.contains(&id))
     }
 
-    /// What in a directory the group has to claim before that can go whole (invariants 1 and 2); `None` where it cannot
-    /// go so.
+    /// What the group has to claim in a directory before it can remove that whole (invariants 1 and 2). `None` if it
+    /// cannot do that.
     fn look_into(&self, root: &Found, since_ns: i64) -> Result<Option<Vec<u64>>> {
         let stat = Stat { ctime_ns: i64::MIN, ..self.stat(b"", root)? };
         if !self.may_go(&stat, since_ns) || self.store.host.copies_up() {
@@ -158,7 +159,7 @@ impl Running {
         stat.ctime_ns < since_ns && !is_fixed && if is_dir { is_own() } else { stat.nlink == 1 }
     }
 
-    /// The same as far as the store knows it: then it is claimed, if others might come by it.
+    /// Whether it may go so, by what the store knows of it. A directory, and a file that the store knows, is claimed.
     fn goes(&self, dir: u64, name: &[u8], stat: &Stat, claim: &mut dyn FnMut(u64, bool)) -> bool {
         let is_dir = Kind::of(stat.mode) == Kind::Directory;
         let is_changed = |id: u64| self.names.as_ref().is_some_and(|private| private.has_changed(id));
