@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use common::{Dir, small};
-use wholly::{Error, KeepUndo, Options, Rename, Store, UndoFate};
+use wholly::{Error, Group, KeepUndo, Options, Rename, Store, UndoFate};
 use wholly_host::{HostFs, HostNames, HostOptions};
 use wholly_media::Site;
 use wholly_sim::{Explorer, SimConfig, World};
@@ -67,15 +67,19 @@ fn a_group_that_aborts_leaves_it() {
     removes_by_names_what_is_not_its_own(&dir, &store, "d");
 }
 
-/// Not: what another program puts into a directory, while a group removes it name by name, is in the way.
-fn removes_by_names_what_is_not_its_own(dir: &Path, store: &Store, root: &str) {
-    let mut group = store.begin();
+fn remove_by_names(group: &mut Group<'_>, root: &str) {
     for name in ["file", "link", "deep/deeper/file"] {
         group.unlink(format!("{root}/{name}")).unwrap();
     }
     for name in ["deep/deeper", "deep", "empty", ""] {
         group.rmdir(format!("{root}/{name}")).unwrap();
     }
+}
+
+/// Not: what another program puts into a directory, while a group removes it name by name, is in the way.
+fn removes_by_names_what_is_not_its_own(dir: &Path, store: &Store, root: &str) {
+    let mut group = store.begin();
+    remove_by_names(&mut group, root);
     let mine = dir.join(root).join("mine");
     fs::write(&mine, "mine").unwrap();
     assert!(matches!(group.commit(), Err(Error::Conflict { .. })));
@@ -184,10 +188,15 @@ fn it_can_be_moved_and_emptied_once_it_is_back() {
     }
     fs::write(dir.join("d/file"), "changed").unwrap();
     let mut group = store.begin();
-    group.rename("d", "e", Rename::Replace).unwrap();
+    group.mkdir("new", 0o700).unwrap();
+    group.rename("d", "new/d", Rename::Replace).unwrap();
     group.commit().unwrap();
-    assert_eq!(fs::read(dir.join("e/file")).unwrap(), b"changed");
-    removes_by_names_what_is_not_its_own(&dir, &store, "e");
+    assert_eq!(fs::read(dir.join("new/d/file")).unwrap(), b"changed");
+    removes_by_names_what_is_not_its_own(&dir, &store, "new/d");
+    fs::remove_file(dir.join("new/d/mine")).unwrap();
+    let mut group = store.begin();
+    remove_by_names(&mut group, "new/d");
+    group.commit().unwrap();
 }
 
 /// A process dies in the commit, and another program then removes a file that the group has changed, so that the group
@@ -215,16 +224,21 @@ fn what_can_be_neither_undone_nor_finished_stays() {
         group.commit().unwrap();
         let (trace, end) = (world.trace(), world.now());
         drop((file, store));
-        let (mut explorer, mut stayed) = (Explorer::new(&trace), 0);
+        let (mut explorer, mut stayed, mut moved) = (Explorer::new(&trace), 0, 0);
         for point in from..=end.min(trace.events.len() as u64) {
             explorer.seek(point);
             let world = World::from_image(&explorer.kill_image(), config.clone());
             let host = world.host();
             host.unlink(BY, b"a").unwrap();
-            let lies = [&b"d"[..], b".wholly/anchor/10000000001"].into_iter().find(|at| host.stat(at).is_ok());
-            let Some(lies) = lies.filter(|_| host.stat(b".wholly/parked/10000000001.undo").is_ok()) else { continue };
-            let mine = [lies, b"/mine"].concat();
-            host.create(BY, &mine, 0o600).unwrap();
+            if host.stat(b".wholly/parked/10000000001.undo").is_err() {
+                continue;
+            }
+            let anchors = host.read_dir(b".wholly/anchor").unwrap_or_default();
+            let anchors = anchors.iter().map(|entry| [b".wholly/anchor/", &entry.name[..]].concat());
+            let is_it = |at: &Vec<u8>| host.stat(&[at, &b"/file"[..]].concat()).is_ok();
+            let lies = anchors.chain([b"d".to_vec()]).find(is_it).expect("it is somewhere");
+            host.create(BY, &[&lies[..], b"/mine"].concat(), 0o600).unwrap();
+            moved += u32::from(lies != b"d");
             for _ in 0..2 {
                 let store = Store::open_on(world.log(), world.host(), options(), None).unwrap();
                 drop(store);
@@ -232,7 +246,7 @@ fn what_can_be_neither_undone_nor_finished_stays() {
             }
             stayed += 1;
         }
-        assert!(stayed > 3, "only {stayed} times");
+        assert!(moved > 3 && stayed > moved, "it stayed {stayed} times, and had moved before {moved} times");
     }
 }
 
