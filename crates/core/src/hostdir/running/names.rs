@@ -258,15 +258,20 @@ impl Running {
         Ok(())
     }
 
-    pub(in crate::hostdir) fn rmdir<'a>(&mut self, at: impl Into<At<'a>>) -> Result<()> {
-        let at = at.into();
-        self.check_open()?;
+    /// Claims a directory that is to lose its name, and the name.
+    pub(super) fn claim_directory(&mut self, at: At<'_>) -> Result<(Last, Found)> {
         let (last, found) = self.claim_last(at, |_, found| match found {
             None => Err(Error::NotFound(at.show())),
             Some(found) if found.kind != Kind::Directory => refused(at, Errno::NOTDIR),
             Some(found) => Ok(Self::of_object(found)),
         })?;
-        let found = found.expect("it was just found");
+        Ok((last, found.expect("it was just found")))
+    }
+
+    pub(in crate::hostdir) fn rmdir<'a>(&mut self, at: impl Into<At<'a>>) -> Result<()> {
+        let at = at.into();
+        self.check_open()?;
+        let (last, found) = self.claim_directory(at)?;
         if !self.walk().list(found.id)?.is_empty() {
             return refused(at, Errno::NOTEMPTY);
         }

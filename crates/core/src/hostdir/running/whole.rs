@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use wholly_host::Stat;
 
 use super::Running;
-use super::names::{At, refused};
+use super::names::At;
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::file::File;
@@ -45,12 +45,7 @@ impl Running {
         if !self.store.options.at_once {
             return Ok(false);
         }
-        let (last, found) = self.claim_last(at, |_, found| match found {
-            None => Err(Error::NotFound(at.show())),
-            Some(found) if found.kind != Kind::Directory => refused(at, Errno::NOTDIR),
-            Some(found) => Ok(Self::of_object(found)),
-        })?;
-        let found = found.expect("it was just found");
+        let (last, found) = self.claim_directory(at)?;
         // What is changed from here on has this time, or a later one.
         let since_ns = self.store.host.now_ns().min(since_ns.saturating_add(1));
         let Some(inside) = self.look_into(&found, since_ns)? else { return Ok(false) };
