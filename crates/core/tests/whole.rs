@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{Dir, small};
 use wholly::{Error, Group, KeepUndo, Options, Rename, Store, UndoFate};
-use wholly_host::{HostFs, HostNames, HostOptions};
+use wholly_host::HostOptions;
 use wholly_media::Site;
 use wholly_sim::{Explorer, SimConfig, World};
 
