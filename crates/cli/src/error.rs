@@ -149,11 +149,8 @@ impl Failure {
                     .advice("neither version was overwritten: the store's is in its log, see `wholly dump`")
                     .exit(Exit::DAMAGED)
             }
-            Error::Copied { groups } => Failure::new(
-                what,
-                format!("this is a copy, and its log holds {groups} groups for the files of the original"),
-            )
-            .advice("open the original, or accept the copy: `wholly recover --accept-copy`"),
+            Error::Copied(holds) => Failure::new(what, format!("this is a copy: {holds}"))
+                .advice("open the original, or accept the copy: `wholly recover --accept-copy`"),
             Error::Untrusted { why, .. } => Failure::new(what, why).advice(
                 "opening a store executes what is written there, with your rights: let its owner open it, or chown the \
                  folder; or use `wholly recover --trust-owner`",

@@ -204,6 +204,7 @@ struct How {
 
 fn open_as(verb: &str, dir: &Path, how: How, ui: &Ui) -> Result<Store, Failure> {
     let medium = survey::medium_of(dir, &format!("{verb} {}", dir.display()))?;
+    opening::tell_whose(verb, dir, dir);
     open_on(medium, dir, how, ui).map_err(|error| Failure::of_store(verb, dir, error))
 }
 

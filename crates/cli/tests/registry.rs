@@ -5,6 +5,7 @@ mod common;
 use common::{Place, Run, places, wholly, wholly_with};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -28,6 +29,8 @@ impl Registry {
     fn init(&self, place: &Place) {
         let made = self.on(&place.dir, &["--json", "init"]).json();
         assert_eq!(made["registered"], true);
+        // It tells which stores there are.
+        assert_eq!(fs::metadata(&self.0).expect("stat").permissions().mode() & 0o777, 0o700);
     }
 
     /// What `recover --all` says, with this exit code, of each store: its outcome by its directory.

@@ -10,7 +10,7 @@ use wholly_host::{HOME, HostDir, HostFs, HostNames, HostOptions, StoreHome, Trus
 use crate::check::refuse_busy;
 use crate::error::{Error, Result};
 use crate::hostdir::{Options, Original, SALVAGE, Salvaged, Store, salvage_on, slots_of};
-use crate::open::{LOG, home_error};
+use crate::open::{LOG, home_error, look};
 
 /// Copies the directory `dir`, whose store is damaged, to `out`, with each group of the store's log that can be proven.
 /// When this returns, the copy survives a power failure, and `out` is an ordinary directory. `dir` stays as it is.
@@ -42,10 +42,7 @@ use crate::open::{LOG, home_error};
 /// ```
 pub fn salvage(dir: impl AsRef<Path>, out: impl AsRef<Path>, progress: &mut dyn FnMut(u64, u64)) -> Result<Salvaged> {
     let (dir, out) = (dir.as_ref(), out.as_ref());
-    let host = Arc::new(HostDir::open(dir, HostOptions::default())?);
-    if !StoreHome::exists(&host)? {
-        return Err(Error::NotAStore(dir.display().to_string()));
-    }
+    let host = look(dir)?;
     // What is written there is done in the copy, with the rights of the calling process.
     StoreHome::check_trust(&host, Trust::Own).map_err(|error| home_error(error, dir))?;
     refuse_busy(&host, dir)?;

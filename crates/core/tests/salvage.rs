@@ -84,7 +84,7 @@ fn fates(salvaged: &Salvaged) -> String {
 }
 
 fn superblock(log: &[u8]) -> Superblock {
-    let slot = |slot: usize| Superblock::checked(&RawSuperblock::read_from_bytes(&log[slot * 4096..][..128]).unwrap());
+    let slot = |slot: usize| Superblock::checked(&RawSuperblock::read_from_prefix(&log[slot * 4096..]).unwrap().0);
     [slot(0), slot(1)].into_iter().flatten().max_by_key(|superblock| superblock.generation).unwrap()
 }
 
