@@ -110,8 +110,8 @@ impl Store {
                 home.create_mark(GUEST)?;
             }
             let region = home.create_region(LOG)?;
-            let made = origin_of(&**home.dir())
-                .and_then(|origin| Store::format_in(&*region, options, volume_id, origin));
+            let made =
+                origin_of(&**home.dir()).and_then(|origin| Store::format_in(&*region, options, volume_id, origin));
             made.map_err(|error| {
                 let errno = Errno::from_raw_os_error(error.errno());
                 failed = Some(error);

@@ -513,7 +513,7 @@ fn in_another_folder(work: Work, at: u64, stays: bool) -> u64 {
         exchange();
     }
     assert!(!dir.join(TRAP).exists(), "{what}");
-    assert_eq!(all_of(&dir.join("evil")), before, "{what}: something was changed in the other folder");
+    assert!(all_of(&dir.join("evil")) == before, "{what}: something was changed in the other folder");
     let (store, ..) = open_watched(&dir, |_| {}).unwrap_or_else(|error| panic!("{what}: {error}"));
     store.checkpoint().unwrap_or_else(|error| panic!("{what}: {error}"));
     calls
@@ -524,9 +524,10 @@ fn an_exchange_of_the_folder_itself_leads_nowhere() {
     for work in [Work::Apply, Work::Undo, Work::Park, Work::Commit, Work::Recover] {
         let calls = in_another_folder(work, u64::MAX - 1, false);
         assert!(calls > 15, "{work:?}: {calls} calls");
-        for at in 0..calls {
-            in_another_folder(work, at, false);
-            in_another_folder(work, at, true);
+        // Beside the long run, each of the two ways at every fifth call.
+        let step = if std::env::var_os("WHOLLY_LONG").is_some() { 1 } else { 5 };
+        for (from, stays) in [(0, false), (2, true)] {
+            (from..calls).step_by(step).for_each(|at| _ = in_another_folder(work, at, stays));
         }
     }
 }

@@ -180,8 +180,7 @@ mod tests {
                 | Error::Invalid(_)
                 | Error::NoSpace(_)
                 | Error::Unsupported(_) => {}
-                Error::Corrupt { .. } | Error::Conflict { .. } | Error::Copied(_) | Error::ChangedMeanwhile(..) => {
-                }
+                Error::Corrupt { .. } | Error::Conflict { .. } | Error::Copied(_) | Error::ChangedMeanwhile(..) => {}
                 Error::Untrusted { .. } | Error::Poisoned(_) | Error::Media(_) => {}
             }
             let text = format!("{error:?}");

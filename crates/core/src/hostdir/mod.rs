@@ -307,12 +307,7 @@ impl Store {
     }
 
     /// The same, in a folder that is there.
-    pub(crate) fn format_in(
-        region: &dyn Region,
-        options: &Options,
-        volume_id: [u8; 16],
-        origin: Origin,
-    ) -> Result<()> {
+    pub(crate) fn format_in(region: &dyn Region, options: &Options, volume_id: [u8; 16], origin: Origin) -> Result<()> {
         Log::format(region, options.geometry()?, volume_id, || origin)
     }
 

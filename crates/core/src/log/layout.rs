@@ -318,7 +318,8 @@ mod tests {
         }
         let at = |log, dir| Origin { log, dir };
         let here = at((2, 3), (4, 5));
-        let table = [(here, true), (at((2, 3), (0, 0)), true), (at((2, 3), (6, 7)), false), (at((2, 4), (4, 5)), false)];
+        let table =
+            [(here, true), (at((2, 3), (0, 0)), true), (at((2, 3), (6, 7)), false), (at((2, 4), (4, 5)), false)];
         for (origin, is_here) in table.into_iter().chain([(Origin::default(), false)]) {
             assert_eq!(origin.is_here(here), is_here, "{origin:?}");
         }

@@ -17,8 +17,8 @@ use super::super::table::host_error;
 use super::{Base, ContentFile, FOLDER, Known, LONGEST_NOTE, Piece, Settled, Summary};
 use crate::error::Result;
 use crate::hostdir::names::{Ids, id_name, id_of, join};
-use crate::log::checksum::{PIECE, checksum, payload_checksum, segment_seed};
 use crate::hostdir::recover::origin_of;
+use crate::log::checksum::{PIECE, checksum, payload_checksum, segment_seed};
 use crate::log::layout::{EntryKind, Origin};
 use crate::site;
 pub(crate) use outline::Outline;
@@ -666,6 +666,26 @@ mod tests {
 
     fn settled_at(name: &[u8]) -> Settled {
         Settled { stat: Stat::default(), place: (ROOT, name.into()), base: None }
+    }
+
+    /// The same of version 7, which tells in addition the folder that it was parked in.
+    #[test]
+    fn version_7_tells_its_folder() {
+        let before = include_bytes!("../../../tests/fixtures/parked-version-4");
+        let bytes = include_bytes!("../../../tests/fixtures/parked-version-7");
+        let head = Head::checked(&bytes[..HEAD], bytes.len() as u64).expect("its head");
+        let origin = Origin { log: (12, 1_700_000_000_000_000_007), dir: (11, 1_700_000_000_000_000_003) };
+        assert_eq!((head.version, head.origin), (WITH_CONTENT, Some(origin)));
+        assert_eq!(head.to_bytes(), bytes[..HEAD]);
+        assert_eq!((&bytes[HEAD..], bytes[16]), (&before[HEAD..], 7));
+        let old = Head::checked(&before[..HEAD], before.len() as u64).expect("its head");
+        assert_eq!(Head { origin: None, ..head }, old);
+        // A corrupt twin of it is refused.
+        for at in FOLDER_AT..HEAD {
+            let mut foul = bytes[..HEAD].to_vec();
+            foul[at] ^= 1;
+            assert!(Head::checked(&foul, bytes.len() as u64).is_err(), "byte {at}");
+        }
     }
 
     /// Something of everything: `d/a` is written to and moves to the new directory `n`, in which a file is made.
