@@ -1,0 +1,147 @@
+//! A directory that is filled wholly or not at all, and out of everybody's reach until then.
+//!
+//! What is made by its name in a directory of another user can be exchanged by him before it has its owner and its
+//! permissions. So all of it is made in a folder that only the calling user can enter, and moved to its place when it
+//! is whole: from then on nothing of it is touched any more.
+
+use super::home::{FOLDER, StoreHome, UNFINISHED};
+use super::names::{itself, move_name};
+use super::resolve::open_beneath;
+use crate::sys::{OrFail, show};
+use crate::{Attributes, HostDir, HostNames, HostOptions, Rename};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use std::path::Path;
+use std::sync::Arc;
+use wholly_media::{Error, Site};
+
+const FILL: Site = Site("fill");
+
+/// The directory in the folder; its attributes become those of the directory that is filled.
+const TREE: &str = "tree";
+
+/// Access control lists, which a new directory may have from the one above it.
+const LISTS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
+
+impl HostDir {
+    /// Gives this directory, which is empty, what `work` makes in another one, attributes included. Nobody else reaches
+    /// that one, so plain paths are safe in it. After an error of `work` nothing of it is left. Nothing is synced.
+    ///
+    /// # Errors
+    /// `ENOTEMPTY`; `ENOLCK` where the file system has no locks; `EACCES` where it does not keep other users out of a
+    /// folder; `EEXIST` where somebody has made something here meanwhile: then a part is in its place.
+    pub fn fill<T, E: From<Error>>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Arc<HostDir>) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        // What an interruption left is removed below.
+        if self.read_dir(b"")?.iter().any(|entry| !entry.name.starts_with(UNFINISHED.as_bytes())) {
+            return Err(Error::new("fill", ".", Errno::NOTEMPTY).into());
+        }
+        let filled = StoreHome::with_scratch(self, |home| Ok(self.fill_from(home.as_fd(), work)))?;
+        let (value, attributes) = filled.ok_or(Error::new("lock", UNFINISHED, Errno::NOLCK))??;
+        for list in LISTS {
+            match self.remove_xattr(FILL, b"", list.as_bytes()) {
+                Err(error) if !matches!(error.errno, Errno::NODATA | Errno::OPNOTSUPP) => return Err(error.into()),
+                _ => {}
+            }
+        }
+        attributes.give(FILL, &**self, b"", &mut |_, error| Err(error))?;
+        Ok(value)
+    }
+
+    fn fill_from<T, E: From<Error>>(
+        self: &Arc<Self>,
+        folder: BorrowedFd<'_>,
+        work: impl FnOnce(&Arc<HostDir>) -> std::result::Result<T, E>,
+    ) -> std::result::Result<(T, Attributes), E> {
+        // Whatever has this name by now: nobody else can have made, or make, anything in it.
+        let stat = super::file::stat(folder).or_fail("statx", || UNFINISHED)?;
+        if stat.uid != geteuid().as_raw() || stat.mode & 0o077 != 0 {
+            return Err(Error::new("make a folder that only its owner can enter", UNFINISHED, Errno::ACCESS).into());
+        }
+        rustix::fs::mkdirat(folder, TREE, Mode::RWXU).or_fail("mkdir", || TREE)?;
+        let fd = open_beneath(folder, TREE.as_bytes(), FOLDER).or_fail("open", || TREE)?;
+        for list in LISTS {
+            match rustix::fs::fremovexattr(&fd, list) {
+                Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+                removed => removed.or_fail("removexattr", || TREE)?,
+            }
+        }
+        rustix::fs::fchmod(&fd, Mode::RWXU).or_fail("fchmod", || TREE)?;
+        let tree = Arc::new(HostDir::open(Path::new(&itself(fd.as_fd())), HostOptions::default())?);
+        let moved = work(&tree).and_then(|value| {
+            let attributes = tree.object(b"".as_slice().into())?.attributes()?;
+            rustix::fs::fchmod(&fd, Mode::RWXU).or_fail("fchmod", || TREE)?;
+            for entry in tree.read_dir(b"")? {
+                move_out(fd.as_fd(), self.as_fd(), &entry.name).or_fail("rename to", || show(&entry.name))?;
+            }
+            Ok((value, attributes))
+        });
+        if moved.is_err() {
+            // What cannot be removed now is when somebody fills this directory again.
+            let _ = empty(fd.as_fd());
+        }
+        moved
+    }
+}
+
+/// Moves what has a name to where nothing has it.
+fn move_out(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<()> {
+    let move_it = || move_name((from, name), (to, name), Rename::NoReplace);
+    match move_it() {
+        // A directory that its owner may not write to cannot leave the one above it.
+        Err(Errno::ACCESS) => {
+            let dir = open_beneath(from, name, OFlags::PATH | OFlags::DIRECTORY)?;
+            let mode = Mode::from_raw_mode(super::file::stat(dir.as_fd())?.mode & 0o7777);
+            let place = itself(dir.as_fd());
+            rustix::fs::chmodat(CWD, &place, mode | Mode::RWXU, AtFlags::empty())?;
+            move_it()?;
+            rustix::fs::chmodat(CWD, &place, mode, AtFlags::empty())
+        }
+        moved => moved,
+    }
+}
+
+/// Removes all that is in a directory that nobody else can reach. However deep it is: directories in directories are
+/// moved up first.
+fn empty(dir: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    let mut moved = 0u64;
+    let names = |fd: BorrowedFd<'_>| {
+        let mut names = Vec::new();
+        super::home::each_entry(fd, |name, kind| names.push((name.to_vec(), kind))).map(|()| names)
+    };
+    loop {
+        let entries = names(dir)?;
+        if entries.is_empty() {
+            return Ok(());
+        }
+        for (name, _) in entries {
+            match rustix::fs::unlinkat(dir, &*name, AtFlags::empty()) {
+                Err(Errno::ISDIR | Errno::PERM) => {}
+                removed => {
+                    removed?;
+                    continue;
+                }
+            }
+            let inner = open_beneath(dir, &name, OFlags::PATH | OFlags::DIRECTORY)?;
+            rustix::fs::chmodat(CWD, itself(inner.as_fd()), Mode::RWXU, AtFlags::empty())?;
+            let inner = open_beneath(dir, &name, FOLDER)?;
+            for (below, kind) in names(inner.as_fd())? {
+                if kind != FileType::Directory
+                    && let Ok(()) = rustix::fs::unlinkat(&inner, &*below, AtFlags::empty())
+                {
+                    continue;
+                }
+                let below_it = open_beneath(inner.as_fd(), &below, OFlags::PATH | OFlags::DIRECTORY)?;
+                rustix::fs::chmodat(CWD, itself(below_it.as_fd()), Mode::RWXU, AtFlags::empty())?;
+                moved += 1;
+                let aside = format!("{UNFINISHED}{moved}");
+                move_name((inner.as_fd(), &below), (dir, aside.as_bytes()), Rename::NoReplace)?;
+            }
+            rustix::fs::unlinkat(dir, &*name, AtFlags::REMOVEDIR)?;
+        }
+    }
+}
