@@ -145,3 +145,95 @@ fn empty(dir: BorrowedFd<'_>) -> rustix::io::Result<()> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{HostFs, SetXattr};
+    use wholly_media::Result;
+    use wholly_scratch::TestDir;
+
+    fn open(dir: &TestDir) -> Arc<HostDir> {
+        Arc::new(HostDir::open(dir.path(), HostOptions::default()).expect("open"))
+    }
+
+    fn names(dir: &HostDir) -> Vec<Vec<u8>> {
+        let mut names: Vec<_> = dir.read_dir(b"").expect("list").into_iter().map(|entry| entry.name).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_directory_is_filled_with_all_or_nothing() {
+        let dir = TestDir::on_disk();
+        let host = open(&dir);
+        let failed = host.fill(|tree| -> Result<()> {
+            let mut path = b"d".to_vec();
+            for _ in 0..300 {
+                tree.mkdir(FILL, &path, 0o700)?;
+                tree.create(FILL, &[&path[..], b"/file"].concat(), 0o600)?;
+                path.extend(b"/d");
+            }
+            tree.set_mode(FILL, b"d/d", 0o500)?;
+            Err(Error::new("test", "", Errno::IO))
+        });
+        assert_eq!(failed, Err(Error::new("test", "", Errno::IO)));
+        assert_eq!(names(&host), [b""; 0]);
+
+        let filled = host.fill(|tree| -> Result<_> {
+            tree.mkdir(FILL, b"sub", 0o555)?;
+            tree.create(FILL, b"file", 0o604)?;
+            tree.symlink(FILL, b"file", b"link")?;
+            tree.set_mode(FILL, b"", 0o751)?;
+            tree.set_times(FILL, b"", Some(1), Some(2))?;
+            Ok(names(&host))
+        });
+        assert_eq!(filled, Ok(vec![b".wholly.unfinished-1".to_vec()]), "it is empty until then");
+        assert_eq!(names(&host), [&b"file"[..], b"link", b"sub"]);
+        let stat = host.stat(b"").expect("stat");
+        assert_eq!((stat.mode & 0o7777, stat.mtime_ns), (0o751, 2));
+        let mode = |path| host.stat(path).expect("stat").mode & 0o7777;
+        assert_eq!((mode(b"sub"), mode(b"file")), (0o555, 0o604));
+
+        let again = host.fill(|_| -> Result<()> { panic!("it is not empty") });
+        assert_eq!(again.map_err(|error| error.errno), Err(Errno::NOTEMPTY));
+    }
+
+    /// Whoever owns the directory above has no say in what may be done with the new ones.
+    #[test]
+    fn access_control_lists_above_do_not_count() {
+        let dir = TestDir::on_disk();
+        let host = open(&dir);
+        // Version 2; the owner, user 7001, the group, the mask and the others.
+        let entries = [(1u16, 7u16, !0u32), (2, 7, 7001), (4, 5, !0), (0x10, 7, !0), (0x20, 5, !0)];
+        let mut list = 2u32.to_le_bytes().to_vec();
+        for (tag, may, id) in entries {
+            list.extend([&tag.to_le_bytes()[..], &may.to_le_bytes(), &id.to_le_bytes()].concat());
+        }
+        for name in LISTS {
+            match host.set_xattr(FILL, b"", name.as_bytes(), &list, SetXattr::Any) {
+                Err(error) if error.errno == Errno::OPNOTSUPP => return println!("skipped: there are no such lists"),
+                set => set.expect("set"),
+            }
+        }
+        host.fill(|tree| -> Result<()> {
+            tree.mkdir(FILL, b"sub", 0o770)?;
+            tree.create(FILL, b"sub/file", 0o660).map(drop)
+        })
+        .expect("filled");
+        for path in [&b""[..], b"sub", b"sub/file"] {
+            for name in LISTS {
+                assert_eq!(host.get_xattr(path, name.as_bytes()), Ok(None), "{name} of {}", show(path));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_made_where_others_can_go() {
+        let dir = TestDir::on_disk();
+        let host = open(&dir);
+        rustix::fs::fchmod(host.as_fd(), Mode::from_raw_mode(0o710)).expect("chmod");
+        let refused = host.fill_from(host.as_fd(), |_| -> Result<()> { panic!("others can go there") });
+        assert_eq!(refused.map(drop).map_err(|error| error.errno), Err(Errno::ACCESS));
+    }
+}

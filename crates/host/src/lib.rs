@@ -54,6 +54,7 @@ pub use dir::{HostDir, HostMedium, HostOptions, coarse_clock};
 pub use file::OrdinaryFile;
 pub use home::{HOME, HomeError, IGNORED, StoreHome, Trust, UNFINISHED, UNNAMED};
 pub use name_calls::{At, DirEntry, FileHandle, HostNames, Inode, Rename, SetXattr};
+pub use named::find;
 pub use object::{Attributes, Object};
 pub use owner::{Busy, OwnerLock};
 pub use owner_bits::{OwnerBits, SLIP};

@@ -36,15 +36,24 @@ impl HostDir {
 
     fn found(path: &Path, makes: bool, options: HostOptions) -> Result<HostDir> {
         let name = path.as_os_str().as_bytes();
-        let fd = find(name, makes).or_fail("open directory", || show(name))?;
+        let fd = follow(name, makes).or_fail("open directory", || show(name))?;
         HostDir::open(Path::new(&itself(fd.as_fd())), options)
     }
+}
+
+/// Finds what a user names, and opens it by `O_PATH`.
+///
+/// # Errors
+/// Those of [`HostDir::named`].
+pub fn find(path: &Path) -> Result<OwnedFd> {
+    let name = path.as_os_str().as_bytes();
+    follow(name, false).or_fail("open", || show(name))
 }
 
 const WAY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const DIRECTORY: OFlags = WAY.union(OFlags::DIRECTORY);
 
-fn find(path: &[u8], makes: bool) -> rustix::io::Result<OwnedFd> {
+fn follow(path: &[u8], makes: bool) -> rustix::io::Result<OwnedFd> {
     let start = |path: &[u8]| openat(CWD, if path.starts_with(b"/") { "/" } else { "." }, DIRECTORY, Mode::empty());
     let parts = |path: &[u8]| {
         let parts = path.split(|&byte| byte == b'/').filter(|part| !matches!(*part, b"" | b"."));
@@ -55,41 +64,42 @@ fn find(path: &[u8], makes: bool) -> rustix::io::Result<OwnedFd> {
     }
     let (mut at, mut rest, mut links) = (start(path)?, parts(path), 0);
     while let Some(name) = rest.pop() {
-        match openat(&at, &*name, DIRECTORY, Mode::empty()) {
-            Err(Errno::NOENT) if makes && rest.is_empty() => {
+        let is_last = rest.is_empty();
+        // Of the last one nobody asks an automounter.
+        let found = match openat(&at, &*name, if is_last { WAY } else { DIRECTORY }, Mode::empty()) {
+            Err(Errno::NOENT) if makes && is_last => {
                 match mkdirat(&at, &*name, Mode::RWXU) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(errno) => return Err(errno),
                 }
                 // Whatever else has come there since, no link is followed.
-                at = openat(&at, &*name, DIRECTORY, Mode::empty())?;
+                return openat(&at, &*name, DIRECTORY, Mode::empty());
             }
-            // A link, or no directory at all.
-            Err(Errno::NOTDIR | Errno::LOOP) => {
-                let link = openat(&at, &*name, WAY, Mode::empty())?;
-                let stat = fstat(&link)?;
-                if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
-                    return Err(Errno::NOTDIR);
-                }
-                links += 1;
-                if links > MOST_LINKS || geteuid().is_root() && stat.st_uid != 0 {
-                    return Err(Errno::LOOP);
-                }
-                if fstatfs(&link)?.f_type == PROC_SUPER_MAGIC {
-                    // It leads elsewhere than it reads.
-                    at = openat(&at, &*name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-                    continue;
-                }
-                let target = readlinkat(&link, "", Vec::new())?.into_bytes();
-                if target.starts_with(b"/") {
-                    at = start(&target)?;
-                }
-                rest.extend(parts(&target));
-            }
-            found => at = found?,
+            // A link, or no directory at all. From that no name leads on.
+            Err(Errno::NOTDIR | Errno::LOOP) => openat(&at, &*name, WAY, Mode::empty())?,
+            found => found?,
+        };
+        let stat = fstat(&found)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+            at = found;
+            continue;
         }
+        links += 1;
+        if links > MOST_LINKS || geteuid().is_root() && stat.st_uid != 0 {
+            return Err(Errno::LOOP);
+        }
+        if fstatfs(&found)?.f_type == PROC_SUPER_MAGIC {
+            // It leads elsewhere than it reads.
+            at = openat(&at, &*name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+            continue;
+        }
+        let target = readlinkat(&found, "", Vec::new())?.into_bytes();
+        if target.starts_with(b"/") {
+            at = start(&target)?;
+        }
+        rest.extend(parts(&target));
     }
-    openat(&at, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    Ok(at)
 }
 
 #[cfg(test)]
