@@ -162,6 +162,10 @@ impl Failure {
 
     /// A call on the file system failed.
     pub fn of_media(what: impl Into<String>, error: wholly_media::Error) -> Failure {
+        if error.operation == "open directory" && error.errno == rustix::io::Errno::LOOP {
+            return Failure::new(what, "a symbolic link on the way belongs to another user, or links lead in circles")
+                .advice("name the directory without that link: the superuser does not follow it");
+        }
         let advice = match std::io::Error::from_raw_os_error(error.raw_os_error()).kind() {
             std::io::ErrorKind::NotFound => "check the name",
             std::io::ErrorKind::PermissionDenied => "run it as the owner of the directory",

@@ -21,6 +21,7 @@
 //!    ([`StoreHome`](crate::StoreHome)): whoever owns the directory can exchange the folder, and nothing in it.
 //! 5. What is moved, removed or replaced by its name can be another object by then, so it is first moved to where
 //!    nobody else can exchange it, and compared there. That is the caller's (`checkpoint/names` of the store).
+//! 5. A tree of which nothing is there yet is made where nobody else can go, and moved to its place (`fill.rs`).
 
 use crate::sys::show;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -28,7 +28,7 @@ mod proof;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wholly_host::{HostFile, HostFs, Stat};
+use wholly_host::{HostDir, HostFile, HostFs, Stat};
 use wholly_media::Region;
 
 use super::check::{Finding, FindingKind, ReadOnly};
@@ -93,7 +93,7 @@ impl Salvaged {
 /// A store that is salvaged.
 pub struct Original {
     /// Its directory.
-    pub host: Arc<dyn HostFs>,
+    pub host: Arc<HostDir>,
     /// Its log, if it has one.
     pub log: Option<Arc<dyn HostFile>>,
 }
