@@ -1,4 +1,4 @@
-//! Making, opening and checking volumes.
+//! Opening and checking volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -182,49 +182,6 @@ impl std::fmt::Debug for Volume {
 }
 
 impl Volume {
-    /// Makes an empty volume of `bytes` bytes in a file, which is made if it does not exist (0: as long as the file
-    /// is), or on a block device, all of which it takes. The volume is durable on return; the name of a new file is
-    /// not.
-    ///
-    /// # Errors
-    /// [`Error::Exists`] if there is something in the file or device and `force` is not set; [`Error::Busy`] if another
-    /// process has it open; [`Error::NoSpace`] if it is too small.
-    pub fn format(path: &Path, bytes: u64, options: &VolumeOptions) -> Result<()> {
-        Self::format_for_medium(path, bytes, options, |_| options.engine)
-    }
-
-    /// The same, with the engine that is chosen for the medium, such as by [`EngineKind::for_medium`].
-    ///
-    /// # Errors
-    /// Those of `format`.
-    pub fn format_for_medium(
-        path: &Path,
-        bytes: u64,
-        options: &VolumeOptions,
-        choose: impl FnOnce(&Guarantees) -> EngineKind,
-    ) -> Result<()> {
-        let (file, _lock) = own(path, Access::Make)?;
-        let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
-        let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
-        let region = region(file, path, options)?;
-        let block = BLOCK as u64;
-        if !options.force {
-            let mut head = vec![0; (region.len() as usize).min(16 * BLOCK)];
-            region.read(0, &mut head)?;
-            if head.iter().any(|byte| *byte != 0) {
-                return Err(Error::Exists(format!("{}: it is not empty", path.display())));
-            }
-        }
-        if !is_device {
-            let len = if bytes == 0 { region.len() } else { bytes } / block * block;
-            // What was there is gone: an old superblock at the end must not be found.
-            region.set_len(LENGTH, 0)?;
-            region.extend(LENGTH, len)?;
-        }
-        let engine = choose(region.guarantees());
-        Self::format_region(&*region, &VolumeOptions { engine, ..options.clone() })
-    }
-
     /// Makes an empty volume on a region, whose whole blocks it takes.
     ///
     /// # Errors
@@ -808,7 +765,7 @@ impl Drop for Inner {
     }
 }
 
-fn failed(what: &'static str, path: &Path, errno: Errno) -> Error {
+pub(crate) fn failed(what: &'static str, path: &Path, errno: Errno) -> Error {
     match errno {
         Errno::NOENT => Error::NotFound(path.display().to_string()),
         errno => Error::Media(MediaError::new(what, path.display().to_string(), errno)),
@@ -817,11 +774,9 @@ fn failed(what: &'static str, path: &Path, errno: Errno) -> Error {
 
 /// What a file or device is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Access {
+pub(crate) enum Access {
     Read,
     Use,
-    /// The same; a file that is not there is made.
-    Make,
 }
 
 fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd> {
@@ -835,39 +790,55 @@ fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd> {
 /// A file is locked. A device may have several nodes, and the lock of one says nothing to the others: the kernel gives
 /// a device to one opener with `O_EXCL`, whichever node that takes. A mount of another file system is one, and so are
 /// `mkfs` and `fsck` of others.
-fn own(path: &Path, access: Access) -> Result<(OwnedFd, owner::Lock)> {
-    let busy = |of: String| Error::Busy(path.display().to_string(), of);
-    let found = rustix::fs::statat(CWD, path.as_os_str().as_bytes(), AtFlags::empty());
-    let is_device = found.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice);
+pub(crate) fn own(path: &Path, access: Access) -> Result<(OwnedFd, owner::Lock)> {
+    let is_device = |stat: &rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
     let flags = match access {
         Access::Read => OFlags::RDONLY,
-        Access::Make if !is_device => OFlags::RDWR | OFlags::CREATE,
-        Access::Use | Access::Make => OFlags::RDWR,
+        Access::Use => OFlags::RDWR,
     };
-    let alone = if is_device { OFlags::EXCL } else { OFlags::empty() };
     // A child process has a copy of the descriptor from its fork to its exec, and the kernel keeps the device claimed
     // as long: it may be free in a moment.
     const TRIES: u32 = 20;
     let mut tries = 0..TRIES;
     let file = loop {
-        match open_file(path, flags | alone) {
-            Err(Error::Media(error)) if is_device && error.errno == Errno::BUSY => match tries.next() {
+        let found = rustix::fs::statat(CWD, path.as_os_str().as_bytes(), AtFlags::empty());
+        let alone = found.is_ok_and(|stat| is_device(&stat));
+        match open_file(path, if alone { flags | OFlags::EXCL } else { flags }) {
+            Err(Error::Media(error)) if alone && error.errno == Errno::BUSY => match tries.next() {
                 Some(_) => std::thread::sleep(Duration::from_millis(5)),
-                None => return Err(busy(owner::of(&open_file(path, OFlags::RDONLY)?))),
+                None => return Err(busy(path, &open_file(path, OFlags::RDONLY)?)),
             },
-            file => break file?,
+            opened => {
+                let file = opened?;
+                let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
+                // Something else may have come to the path meanwhile.
+                match is_device(&stat) == alone {
+                    true => break file,
+                    false if tries.next().is_none() => return Err(failed("open", path, Errno::AGAIN)),
+                    false => {}
+                }
+            }
         }
     };
+    let lock = lock(&file, path, access)?;
+    Ok((file, lock))
+}
+
+fn busy(path: &Path, file: &OwnedFd) -> Error {
+    Error::Busy(path.display().to_string(), owner::of(file))
+}
+
+/// Locks what was opened, if nobody else has.
+pub(crate) fn lock(file: &OwnedFd, path: &Path, access: Access) -> Result<owner::Lock> {
     let name = path.display().to_string();
     let is_free = match access {
         Access::Read => wholly_media::lock_file_to_read(file.as_fd(), &name)?,
-        Access::Use | Access::Make => wholly_media::lock_file(file.as_fd(), &name)?,
+        Access::Use => wholly_media::lock_file(file.as_fd(), &name)?,
     };
     if !is_free {
-        return Err(busy(owner::of(&file)));
+        return Err(busy(path, file));
     }
-    let lock = owner::Lock::of(&file).map_err(|errno| failed("dup", path, errno))?;
-    Ok((file, lock))
+    owner::Lock::of(file).map_err(|errno| failed("dup", path, errno))
 }
 
 /// A volume that is looked at. Also of persistent memory it is read by calls: a mapping would take memory for holes.
@@ -876,7 +847,7 @@ fn only_read(path: &Path) -> Result<(DiskRegion, owner::Lock)> {
     Ok((DiskRegion::open_read_only(file, path.display().to_string())?, lock))
 }
 
-fn region(file: OwnedFd, path: &Path, options: &VolumeOptions) -> Result<Arc<dyn Region>> {
+pub(crate) fn region(file: OwnedFd, path: &Path, options: &VolumeOptions) -> Result<Arc<dyn Region>> {
     let name = path.display().to_string();
     let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;

@@ -108,21 +108,29 @@ pub struct Making<'m> {
     pub has_heads: bool,
 }
 
+/// The log of a new volume of so many blocks, of an engine that has one.
+///
+/// # Errors
+/// [`Error::NoSpace`] if the volume is too small.
+pub fn log_area(place: Option<fn(Lba, u64) -> LogArea>, blocks: u64) -> Result<Option<LogArea>> {
+    let log = place.map(|place| place(Lba(2), blocks));
+    // Half of the smallest volume is for its user.
+    let least = log.map_or(MIN_BLOCKS, |log| MIN_BLOCKS_WITH_LOG.max(2 * log.run().count));
+    match blocks < least {
+        true => Err(Error::NoSpace(format!("a volume: it takes {} bytes", least * BLOCK as u64))),
+        false => Ok(log),
+    }
+}
+
 /// Makes an empty volume.
 pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
     let Making { label, owner, now, .. } = *making;
     let blocks = region.len() / BLOCK as u64;
-    let area = making.log.map(|area| area(Lba(2), blocks));
-    // Half of the smallest volume is for its user.
-    let least = area.map_or(MIN_BLOCKS, |log| MIN_BLOCKS_WITH_LOG.max(2 * log.run().count));
-    if blocks < least {
-        return Err(Error::NoSpace(format!("a volume: it takes {} bytes", least * BLOCK as u64)));
-    }
+    let log = log_area(making.log, blocks)?;
     let mut name = [0; 64];
     let label = &label[..label.len().min(name.len())];
     name[..label.len()].copy_from_slice(label);
     // What is in the log's blocks is not valid there: the seed of entries is another one.
-    let log = area;
     let after_log = 2 + log.map_or(0, |log| log.run().count);
     let heads = making.has_heads.then(|| HeadTable::for_volume(Lba(after_log), blocks));
     let superblock = Superblock {
@@ -185,6 +193,17 @@ pub fn read_copy(region: &dyn Region, at: Lba) -> Result<std::result::Result<Sup
     }
 }
 
+/// The blocks of a region that may have a volume.
+///
+/// # Errors
+/// [`Error::Unsupported`] if it is shorter than any.
+pub fn blocks_of(region: &dyn Region) -> Result<u64> {
+    match region.len() / BLOCK as u64 {
+        0..MIN_BLOCKS => Err(Error::Unsupported("it is too small for a volume".into())),
+        blocks => Ok(blocks),
+    }
+}
+
 /// The current superblock of a region: the one with the highest generation, of the volume that has the most copies. The
 /// copy at the end is as new as the slots: without it, the loss of one slot would bring back what was before the mount,
 /// with allocators that no longer hold and an incarnation that was used. One slot may be another volume's, by a write
@@ -193,10 +212,7 @@ pub fn read_copy(region: &dyn Region, at: Lba) -> Result<std::result::Result<Sup
 /// # Errors
 /// If there is none; [`Error::Corrupt`] if all copies are damaged, or no volume has more of them than others.
 pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
-    let blocks = region.len() / BLOCK as u64;
-    if blocks < MIN_BLOCKS {
-        return Err(Error::Unsupported("it is too small for a volume".into()));
-    }
+    let blocks = blocks_of(region)?;
     let slots = [read_copy(region, Lba(0))?, read_copy(region, Lba(1))?];
     // The volume may end before its medium. A copy for another size is no copy.
     let ends = slots.iter().flatten().map(|slot| slot.blocks).chain([blocks]).filter(|end| *end <= blocks);
