@@ -27,7 +27,7 @@ use crate::engine::kind::{Description, EngineKind, Left, Logs, Opening, Tuning};
 use crate::engine::none::NoneEngine;
 use crate::engine::patch::{self, Patch};
 use crate::engine::{Engine, InoGen, InodeMap, Moved, Trial};
-use crate::format::inode::Time;
+use crate::format::inode::{PER_BLOCK, Time};
 use crate::format::superblock::{Superblock, copies};
 use crate::format::{BLOCK, Lba, Seed};
 use crate::fs::check::{self, Checked, Finding, Progress};
@@ -114,11 +114,13 @@ pub struct VolumeStat {
     pub block_bytes: u64,
     /// Blocks of the volume.
     pub blocks: u64,
-    /// Free ones, and those that the engine can make free.
+    /// Free ones, and those that become free when they are needed.
     pub free_blocks: u64,
     /// Of those, blocks with content that waits to be written back.
     pub pending_blocks: u64,
-    /// Bytes of memory of the index over those. It keeps the most that it has needed.
+    /// Of those, blocks that the inode file does not need.
+    pub idle_blocks: u64,
+    /// Bytes of memory of the index over the pending ones. It keeps the most that it has needed.
     pub index_bytes: u64,
     /// Inodes that there is room for.
     pub inodes: u64,
@@ -300,9 +302,8 @@ impl Volume {
         (how, forced): (Repair, bool),
         watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Repaired> {
-        let _ = options;
         let mut repaired = Repaired::default();
-        match repair_all(region, (how, forced), watch, &mut repaired) {
+        match repair_all(region, options, (how, forced), watch, &mut repaired) {
             Ok(()) => {}
             Err(Error::Corrupt { place, fault }) => repaired.left.push(Finding { place, fault }),
             Err(error) if repaired.done.is_empty() => return Err(error),
@@ -417,6 +418,7 @@ impl Volume {
     /// What the volume is, and how full.
     pub fn stat(&self) -> VolumeStat {
         let core = &self.inner.core;
+        let idle = core.idle();
         let superblock = core.storage.superblock.lock().unwrap().clone();
         let label = superblock.label.split(|byte| *byte == 0).next().unwrap_or_default();
         let Guarantees { description, emulated, .. } = self.inner.region.guarantees();
@@ -428,10 +430,11 @@ impl Volume {
             emulated: *emulated,
             block_bytes: BLOCK as u64,
             blocks: superblock.blocks,
-            free_blocks: core.free_blocks(),
+            free_blocks: core.free_blocks() + idle.total(),
             pending_blocks: core.engine.pending_blocks(),
             index_bytes: core.engine.index_bytes(),
-            inodes: core.inodes.units(),
+            idle_blocks: idle.total(),
+            inodes: core.inodes.units() - core.holes.free() * PER_BLOCK,
             free_inodes: core.inodes.free(),
             incarnation: superblock.incarnation,
         }
@@ -619,8 +622,9 @@ fn recovered<T>(region: &dyn Region, look: impl FnOnce(&Overlay<'_>) -> Result<T
 
 /// The superblock as it is with another map of the inode file.
 fn of_superblock(superblock: &Superblock, map: Option<InodeMap>) -> Vec<Patch> {
-    let Some(InodeMap { tree, inodes }) = map else { return Vec::new() };
-    let superblock = Superblock { inode_tree: tree, inodes, ..superblock.clone() };
+    let Some(map) = map else { return Vec::new() };
+    let mut superblock = superblock.clone();
+    superblock.set_inode_file(map);
     let all = [slot_of(&superblock), copies(superblock.blocks)[2]];
     all.map(|at| Patch::old(at.byte(), superblock.encode(at).to_vec())).into()
 }
@@ -636,17 +640,25 @@ fn check_region(region: &dyn Region, watch: &mut dyn FnMut(Progress) -> ControlF
 /// A repair. What was done so far is in `repaired`, also after an error.
 fn repair_all(
     region: &Arc<dyn Region>,
+    options: &VolumeOptions,
     (how, forced): (Repair, bool),
     watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     repaired: &mut Repaired,
 ) -> Result<()> {
     repair_structure(region, (how, forced), watch, repaired)?;
-    if repaired.done.is_empty() {
+    let idle = repaired.checked.idle_inode_blocks;
+    if repaired.done.is_empty() && (idle == 0 || !repaired.left.is_empty()) {
         return Ok(());
     }
     if repaired.left.is_empty() {
-        // It has no log any more, and so the medium need not be one for its engine.
-        repair::tidy(region, &in_place)?;
+        if !repaired.done.is_empty() {
+            // It has no log any more, and so the medium need not be one for its engine.
+            repair::tidy(region, &in_place)?;
+        }
+        give_back(region, options, idle, repaired)?;
+        if repaired.done.is_empty() {
+            return Ok(());
+        }
     }
     // What was done is told, whoever would end it now.
     let mut show = |progress| {
@@ -655,6 +667,17 @@ fn repair_all(
     };
     repaired.checked = check_region(&**region, &mut show)?;
     repaired.left = repaired.checked.findings.clone();
+    Ok(())
+}
+
+/// The inode file gives back blocks, as in each unmount. Where the medium is none for the engine, the next one does.
+fn give_back(region: &Arc<dyn Region>, options: &VolumeOptions, idle: u64, repaired: &mut Repaired) -> Result<()> {
+    let kind = EngineKind::of(&mount::read_superblock(&**region)?)?;
+    if idle > 0 && kind.check_medium(&**region).is_ok() {
+        Volume::open_region(region.clone(), options)?.close()?;
+        let finding = Finding { place: "inode file".into(), fault: format!("{idle} blocks have no inodes in use") };
+        repaired.done.push(Mended { finding, done: "given back".into() });
+    }
     Ok(())
 }
 
@@ -750,7 +773,7 @@ impl Inner {
             true => Ok(()),
             false => {
                 let _shut = self.core.shut();
-                let unmounted = mount::unmount(&self.core, &*self.region);
+                let unmounted = mount::let_go(&self.core).and_then(|()| mount::unmount(&self.core, &*self.region));
                 self.core.end();
                 unmounted
             }

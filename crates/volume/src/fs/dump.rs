@@ -157,6 +157,9 @@ impl<'r> Image<'r> {
             return Err(Error::NotFound(format!("inode {ino}: there are {}", self.superblock.inodes)));
         }
         let Some(pointer) = map::get(&self.view, seed, &self.superblock.inode_tree, ino / PER_BLOCK)? else {
+            if self.superblock.generation_floor > 0 {
+                return Err(Error::NotFound(format!("inode {ino}: it is not in use")));
+            }
             return Err(corrupt(format!("inode {ino}"), Fault("the inode file has no block for it")));
         };
         let at = (ino % PER_BLOCK) as usize * INODE;

@@ -10,15 +10,32 @@ use wholly::{Error, Result};
 use wholly_media::{Region, Site};
 
 use super::check::check;
-use super::mount::read_superblock;
+use super::map;
+use super::mount::{Plain, read_superblock};
 use super::storage::slot_of;
 use crate::format::pointer::MAX_VOLUME_BLOCKS;
-use crate::format::superblock::{MIN_BLOCKS, copies};
-use crate::format::{BLOCK, Lba};
+use crate::format::inode::{INODE_FILE, PER_BLOCK};
+use crate::format::superblock::{MIN_BLOCKS, Superblock, copies};
+use crate::format::{BLOCK, Lba, Seed, Stream};
 
 const COPY: Site = Site("volume.resize");
 const FENCE: Site = Site("volume.resize.fence");
 pub const SITES: &[Site] = &[COPY, FENCE];
+
+/// Behind the last block of the inode file.
+fn inode_file_end(region: &dyn Region, superblock: &Superblock) -> Result<u64> {
+    let seed = Seed::of(&superblock.volume_id).stream(INODE_FILE, 0, Stream::Data);
+    let (mut end, mut failed) = (0, Ok(()));
+    let mut each = |level, index, _| {
+        if level == 0 {
+            end = index + 1;
+        }
+        true
+    };
+    let view = Plain { region, next: 0 };
+    map::walk(&view, seed, &superblock.inode_tree, &mut each, &mut |_, _, error| failed = Err(error))?;
+    failed.map(|()| end)
+}
 
 /// Gives a volume so many blocks. The region is long enough for both sizes.
 ///
@@ -50,8 +67,10 @@ pub fn resize(region: &dyn Region, blocks: u64) -> Result<()> {
     if blocks == before {
         return Ok(());
     }
-    // The saved allocators are of another length; the next mount rebuilds them.
+    // The saved allocators are of another length; the next mount rebuilds them. The inode file has no holes at its end:
+    // with them it could be longer than the volume.
     (superblock.blocks, superblock.saved) = (blocks, None);
+    superblock.inodes = inode_file_end(region, &superblock)? * PER_BLOCK;
     superblock.generation += 1;
     let [first, second, last] = copies(blocks);
     let next = slot_of(&superblock);
