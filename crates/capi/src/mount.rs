@@ -27,14 +27,8 @@ pub const WHOLLY_IOC_ABORT: u32 = 0xE774;
 pub const WHOLLY_IOC_HOLDER: u32 = 0x8020_E775;
 
 const _: () = {
-    let numbers = [
-        WHOLLY_IOC_WHAT,
-        WHOLLY_IOC_BEGIN,
-        WHOLLY_IOC_ADD,
-        WHOLLY_IOC_COMMIT,
-        WHOLLY_IOC_ABORT,
-        WHOLLY_IOC_HOLDER,
-    ];
+    let numbers =
+        [WHOLLY_IOC_WHAT, WHOLLY_IOC_BEGIN, WHOLLY_IOC_ADD, WHOLLY_IOC_COMMIT, WHOLLY_IOC_ABORT, WHOLLY_IOC_HOLDER];
     let asked = [WHAT, BEGIN, ADD, COMMIT, ABORT, HOLDER];
     let mut i = 0;
     while i < numbers.len() {

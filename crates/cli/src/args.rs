@@ -322,8 +322,9 @@ const SALVAGE_EXAMPLES: &str = "\
 For a store that `recover` refuses. OUT, which must be empty or absent, becomes an ordinary directory: the files as \
 they are, and over them each group of the log that can be proven, in commit order. A group is proven if its checksums \
 match, each group that it builds on is proven or written back, and its files are as the log says. A group that is not \
-proven is left out as a whole, and named. If both superblocks are gone, a group counts as not written back if its \
-files have the times from before it. DIR is only read, and stays as it is. If OUT is what you want, put it in the \
+proven is left out as a whole, and named. If both superblocks are gone, nothing tells that the log was written in DIR: \
+--accept-copy accepts it, as it accepts a copy, and a group counts as not written back if its files have the times from \
+before it. DIR is only read, and stays as it is. If OUT is what you want, put it in the \
 place of DIR.
 
 Parked groups are not copied. Owners and modes are kept as far as the calling user may set them. After an \
@@ -345,6 +346,9 @@ pub struct SalvageArgs {
     /// The copy
     #[arg(value_hint = ValueHint::DirPath)]
     pub out: PathBuf,
+    /// Accept a store that was copied, or whose superblocks are gone: what its log says is executed in OUT
+    #[arg(long)]
+    pub accept_copy: bool,
 }
 
 const DEINIT_EXAMPLES: &str = "\

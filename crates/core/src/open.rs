@@ -271,7 +271,7 @@ impl Ownership for Owned {
     }
 }
 
-fn trust_of(options: &Options) -> Trust {
+pub(crate) fn trust_of(options: &Options) -> Trust {
     if options.trust_owner { Trust::Anybody } else { Trust::Own }
 }
 

@@ -6,23 +6,26 @@ use std::sync::Arc;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use wholly_host::{HOME, HostDir, HostFs, HostNames, HostOptions, StoreHome, Trust};
+use wholly_host::{HOME, HostDir, HostFs, HostNames, HostOptions, StoreHome};
 
 use crate::check::refuse_busy;
 use crate::error::{Error, Result};
-use crate::hostdir::{Options, Original, SALVAGE, Salvaged, Store, salvage_on, slots_of};
-use crate::open::{LOG, home_error, look};
+use crate::hostdir::{Options, Original, SALVAGE, Salvaged, Store, origin_of, salvage_on, slots_of};
+use crate::log::in_force;
+use crate::open::{LOG, home_error, look, trust_of};
 
 /// Copies the directory `dir`, whose store is damaged, to `out`, with each group of the store's log that can be proven.
 /// When this returns, the copy survives a power failure, and `out` is an ordinary directory. `dir` stays as it is.
-/// `progress` gets the number of bytes copied so far, and of all bytes.
+/// `progress` gets the number of bytes copied so far, and of all bytes. Of `options` count [`Options::accept_copy`] and
+/// [`Options::trust_owner`]: the groups are executed in the copy.
 ///
 /// A group is proven if its records match their checksums, all groups that it builds on are proven or written back, and
 /// its files are as the log says. Other groups are left out as a whole, and named. The files are copied as they are,
 /// and proven groups are written over them.
 ///
 /// # Errors
-/// [`Error::NotAStore`]; [`Error::Untrusted`]; [`Error::Busy`] naming the process that has the store open, or that had
+/// [`Error::NotAStore`]; [`Error::Untrusted`]; [`Error::Copied`], also if no superblock says where the log was written;
+/// [`Error::Busy`] naming the process that has the store open, or that had
 /// it open meanwhile; [`Error::Exists`] if `out` is not empty; [`Error::Invalid`] if it is in `dir`;
 /// [`Error::Unsupported`] for what another program wrote; [`Error::Media`]. After an error `out` is empty.
 /// Damage is not an error: the result reports it.
@@ -34,18 +37,23 @@ use crate::open::{LOG, home_error, look};
 /// # let out = dir.with_extension("out");
 /// # std::fs::create_dir_all(&dir).unwrap();
 /// wholly::Store::init(&dir, &wholly::Options::default())?;
-/// let salvaged = wholly::salvage(&dir, &out, &mut |_, _| ())?;
+/// let salvaged = wholly::salvage(&dir, &out, &wholly::Options::default(), &mut |_, _| ())?;
 /// assert!(salvaged.is_whole());
 /// # std::fs::remove_dir_all(&dir).unwrap();
 /// # std::fs::remove_dir_all(&out).unwrap();
 /// # Ok(())
 /// # }
 /// ```
-pub fn salvage(dir: impl AsRef<Path>, out: impl AsRef<Path>, progress: &mut dyn FnMut(u64, u64)) -> Result<Salvaged> {
+pub fn salvage(
+    dir: impl AsRef<Path>,
+    out: impl AsRef<Path>,
+    options: &Options,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Salvaged> {
     let (dir, out) = (dir.as_ref(), out.as_ref());
     let host = look(dir)?;
     // What is written there is done in the copy, with the rights of the calling process.
-    StoreHome::check_trust(&host, Trust::Own).map_err(|error| home_error(error, dir))?;
+    StoreHome::check_trust(&host, trust_of(options)).map_err(|error| home_error(error, dir))?;
     refuse_busy(&host, dir)?;
     let log = match host.open(format!("{HOME}/{LOG}").as_bytes(), false) {
         Ok(log) => Some(log),
@@ -53,6 +61,13 @@ pub fn salvage(dir: impl AsRef<Path>, out: impl AsRef<Path>, progress: &mut dyn 
         Err(error) => return Err(error.into()),
     };
     let before = log.as_ref().map(slots_of).transpose()?;
+    let here = origin_of(&*host)?;
+    if let Some(slots) = &before
+        && !options.accept_copy
+        && !in_force(slots).is_some_and(|superblock| superblock.client.is_here(here))
+    {
+        return Err(Error::Copied("its log does not tell that it was written there".into()));
+    }
     // Before it is made there.
     let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     refuse_inside(&host, &HostDir::named(parent, HostOptions::default())?, out)?;

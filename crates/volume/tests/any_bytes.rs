@@ -133,7 +133,8 @@ fn image(seed: u64, volumes: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
 fn try_all(image: &[u8], is_disk: bool) {
     let on = |act: &dyn Fn(Arc<dyn Region>)| region(image, is_disk).into_iter().for_each(act);
     on(&|region| _ = Volume::dump_region(&*region, None));
-    for object in [Object::Path(b"/"), Object::Path(b"a"), Object::Inode(1), Object::Inode(2), Object::Inode(u64::MAX)] {
+    for object in [Object::Path(b"/"), Object::Path(b"a"), Object::Inode(1), Object::Inode(2), Object::Inode(u64::MAX)]
+    {
         on(&|region| _ = Volume::dump_region(&*region, Some(object)));
     }
     on(&|region| _ = Volume::check_region(&*region));

@@ -123,7 +123,7 @@ impl Layer {
         taken.undo(&self.layers(place, view, group)).map_err(|error| failed(place, error))
     }
 
-    fn layers<'a>(&self, place: &'a Place, vfs: &'a StoreVfs, group: GroupId) -> Layers<'a> {
+    fn layers<'a>(&'a self, place: &'a Place, vfs: &'a StoreVfs, group: GroupId) -> Layers<'a> {
         // What others have changed by a clock that was set back is older by that, but no more.
         let since_ns = self.since_ns.saturating_sub(Ahead::now().set_back_since(self.ahead));
         let (dir, layer) = (place.itself().as_fd(), self.itself.as_fd());

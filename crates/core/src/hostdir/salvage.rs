@@ -35,6 +35,7 @@ use super::check::{Finding, FindingKind, ReadOnly};
 use super::homes::Looking;
 use super::names::{ANCHOR_FOLDER, BLANK_FOLDER};
 use super::records::Identity;
+use super::recover::origin_of;
 use super::shadow::SHADOW_FOLDER;
 use crate::error::{Error, Result};
 use crate::log::layout::{EntryKind, LINE, Origin, Superblock};
@@ -151,7 +152,7 @@ pub fn salvage_on(
             }
             Ok(())
         })?;
-        rebuilt.finish(proof.tail(), proof.checkpointing(), Origin::default())?;
+        rebuilt.finish(proof.tail(), proof.checkpointing(), origin_of(&**to)?)?;
         file.sync(SALVAGE)?;
     }
     to.sync_all(SALVAGE)?;

@@ -79,8 +79,7 @@ impl Holder {
     fn of_bytes(bytes: &[u8; Self::LENGTH]) -> Option<Holder> {
         let number = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
         let time = |at: usize| Duration::from_millis(u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i])));
-        let holder =
-            Holder { process: number(0), user: number(4), held: time(8), idle: time(16), timeout: time(24) };
+        let holder = Holder { process: number(0), user: number(4), held: time(8), idle: time(16), timeout: time(24) };
         (holder.process != 0).then_some(holder)
     }
 }

@@ -13,8 +13,8 @@ use super::check::check;
 use super::map;
 use super::mount::{Plain, read_superblock};
 use super::storage::slot_of;
-use crate::format::pointer::MAX_VOLUME_BLOCKS;
 use crate::format::inode::{INODE_FILE, PER_BLOCK};
+use crate::format::pointer::MAX_VOLUME_BLOCKS;
 use crate::format::superblock::{MIN_BLOCKS, Superblock, copies};
 use crate::format::{BLOCK, Lba, Seed, Stream};
 
