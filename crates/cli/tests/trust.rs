@@ -46,7 +46,9 @@ fn a_file_system_that_somebody_else_serves_is_not_believed() {
     if !common::may_mount() || !may_run(&["bindfs", "setpriv"]) {
         return;
     }
-    let (place, point) = (Place::on_disk(), Place::on_disk());
+    let place = Place::on_disk();
+    let point = place.dir.with_extension("point");
+    std::fs::create_dir(&point).unwrap();
     place.run(&["init"]).exits(0);
     place.crash_after_groups(3);
     let before = std::fs::read(place.dir.join(".wholly/log")).unwrap();
@@ -56,17 +58,18 @@ fn a_file_system_that_somebody_else_serves_is_not_believed() {
         .args(["--reuid", &id, "--clear-groups"])
         .args(caps)
         .args(["bindfs", "-o", "allow_other,force-user=root"])
-        .args([&place.dir, &point.dir])
+        .args([&place.dir, &point])
         .status()
         .unwrap();
     assert!(served.success());
-    let dir = point.dir.to_str().unwrap();
+    let dir = point.to_str().unwrap();
     for verb in [&["recover", dir][..], &["apply", dir, "1-1"], &["run", "--dir", dir, "--", "true"]] {
         let said = wholly(verb);
         assert!(said.code != Some(0) && said.err.contains("a process of user 12345 serves"), "{verb:?}: {}", said.err);
     }
     assert!(std::fs::read(place.dir.join(".wholly/log")).unwrap() == before);
-    common::umount(&point.dir);
+    common::umount(&point);
+    std::fs::remove_dir(&point).unwrap();
     place.run(&["recover"]).exits(1);
 }
 
