@@ -1,0 +1,7 @@
+//! Tests of mounted stores and volumes.
+
+mod common;
+mod groups;
+mod kernel;
+mod suite;
+mod volume_groups;

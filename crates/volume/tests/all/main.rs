@@ -1,0 +1,4 @@
+//! Tests of volumes. One is a program of its own: `large_group.rs` looks at the memory of its process.
+
+mod crash;
+mod volume;
