@@ -40,7 +40,7 @@ test-long: ## all tests with their long bounds, 90 minutes on 2 cores; ARGS="--p
 
 # Far more states than `make test`, a line at a time. What x86 allows persistent memory, `pmem` allows too.
 crash: ## explore crashes beyond what `make test` does, hours on 2 cores; ARGS="--piece 3/16" for one of sixteen pieces
-	$(CARGO) test --workspace --test semantic
+	$(CARGO) test --package wholly-crash --test all semantic::
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --world disk --world disk-ext4 \
 	  --world pmem $(ARGS)
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject volume:fine_grained_wal $(ARGS)

@@ -1,8 +1,8 @@
 //! The C library `libwholly`: the store's Rust interface by `wholly_*` functions over opaque handles.
 //!
 //! What stands in the comments of exported items stands in the header, and is written for its readers;
-//! `tests/header.rs` sees to it that `include/wholly.h` is what these sources say. What holds for all functions is told
-//! once, at the header's head (`cbindgen.toml`).
+//! `tests/all/header.rs` sees to it that `include/wholly.h` is what these sources say. What holds for all functions is
+//! told once, at the header's head (`cbindgen.toml`).
 //!
 //! | module | holds |
 //! |---|---|

@@ -1,5 +1,5 @@
 //! Takes a store through its life, and, when run under the interposer of the media's tests, sees that none of its calls
-//! went through libc's file functions. `tests/no_libc_file_calls.rs` runs it so.
+//! went through libc's file functions. `tests/all/no_libc_file_calls.rs` runs it so.
 
 #[path = "../../host/tests/no_libc/watch.rs"]
 mod watch;

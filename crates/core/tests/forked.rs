@@ -8,9 +8,10 @@ use std::time::Duration;
 use wholly::{Error, File, Options, Policy, Store};
 use wholly_host::{HostMedium, HostOptions};
 
-mod common;
+#[path = "all/common/dir.rs"]
+mod dir;
 
-use common::Dir;
+use dir::Dir;
 
 unsafe extern "C" {
     fn fork() -> i32;

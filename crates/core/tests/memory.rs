@@ -11,11 +11,13 @@ use wholly::vfs::{Context, Ino, Mode, OFlags, Vfs};
 use wholly::{Options, Store, StoreVfs};
 use wholly_host::HostOptions;
 
-mod common;
 mod counted;
+#[path = "all/common/dir.rs"]
+#[allow(dead_code, reason = "this test needs no medium")]
+mod dir;
 
-use common::Dir;
 use counted::{Phases, check_undo, for_each_name, keep_undo, most_above, now};
+use dir::Dir;
 
 fn name(n: usize) -> String {
     format!("file-{n:07}")

@@ -1,5 +1,5 @@
 //! Takes every real medium through its calls, and, when run under the interposer of `tests/no_libc`, sees that none of
-//! them went through libc. `tests/no_libc_file_calls.rs` runs it so.
+//! them went through libc. `tests/all/no_libc_file_calls.rs` runs it so.
 
 #[path = "../tests/no_libc/watch.rs"]
 mod watch;

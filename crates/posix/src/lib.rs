@@ -1,9 +1,9 @@
 //! What a file system owes its programs: a suite of cases over the trait [`Vfs`](wholly::vfs::Vfs).
 //!
-//! What Linux does is right. So the suite is run over the host's own file systems first ([`HostVfs`], `tests/host.rs`):
-//! a case that fails there is wrong. Where host file systems differ among themselves, a list of exceptions says so, a
-//! reason a line. And it is run over implementations with a mistake made on purpose ([`Planted`]): a case that cannot
-//! fail proves nothing.
+//! What Linux does is right. So the suite is run over the host's own file systems first ([`HostVfs`],
+//! `tests/all/host.rs`): a case that fails there is wrong. Where host file systems differ among themselves, a list of
+//! exceptions says so, a reason a line. And it is run over implementations with a mistake made on purpose
+//! ([`Planted`]): a case that cannot fail proves nothing.
 //!
 //! | module | holds |
 //! |---|---|

@@ -312,7 +312,7 @@ impl<P: Threaded> Judge<P> {
         let (program, setting, row) = (self.program.name(), &self.setting.name, &self.row);
         let number = self.number.unwrap_or_default();
         self.outcome.violations.push(format!(
-            "{what}\n    WHOLLY_SCHEDULE='{program}:{setting}:{row}:{number}{choice}' cargo test -p wholly-threads --test schedules replay -- --nocapture"
+            "{what}\n    WHOLLY_SCHEDULE='{program}:{setting}:{row}:{number}{choice}' cargo test -p wholly-threads --test all schedules::replay -- --nocapture"
         ));
     }
 

@@ -31,7 +31,7 @@
 //!    of a directory.
 //! 9. Memory: the inode cache, what is known of leaves and maps, and the page cache have bounds in bytes; allocators
 //!    take one bit a block or inode. No directory is ever held whole.
-//! 10. `engine` imports nothing of `fs`, and `fs` no engine but through the trait (`tests/borders.rs`).
+//! 10. `engine` imports nothing of `fs`, and `fs` no engine but through the trait (`tests/all/volume/borders.rs`).
 //!
 //! | module | contents |
 //! |---|---|

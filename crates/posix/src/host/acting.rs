@@ -1,7 +1,7 @@
-//! Calls as somebody else: credentials belong to a thread in Linux, the umask to the process.
+//! Calls as somebody else: credentials belong to a thread in Linux, and so does the umask of a thread that asks for one
+//! of its own.
 
-use std::sync::{Mutex, PoisonError};
-
+use nix::sched::{CloneFlags, unshare};
 use rustix::fs::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use wholly::vfs::{Context, Errno, Result};
@@ -47,10 +47,10 @@ impl Drop for Acting {
     }
 }
 
-/// Makes something under the umask of a context. Others who make something through here wait.
+/// Makes something under the umask of a context. From then on the umask of this thread is its own, as its working
+/// directory is: other tests of the process never see this one.
 pub(super) fn with_umask<T>(ctx: &Context, make: impl FnOnce() -> Result<T>) -> Result<T> {
-    static UMASK: Mutex<()> = Mutex::new(());
-    let _alone = UMASK.lock().unwrap_or_else(PoisonError::into_inner);
+    unshare(CloneFlags::CLONE_FS).map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
     let before = rustix::process::umask(ctx.umask);
     let made = make();
     rustix::process::umask(before);

@@ -1,0 +1,5 @@
+//! Tests of the C library.
+
+mod c_programs;
+mod header;
+mod installed;

@@ -1,0 +1,70 @@
+//! The suites that measure the command itself, with the smallest sizes. Never a verdict on time.
+
+use super::common::{may_mount, wholly};
+use serde_json::Value;
+
+/// The rows of a suite, by case and system, once each has been on its media: so many.
+fn tiny(suite: &str, all: usize, systems: &[&str]) -> Value {
+    let report = wholly(&["bench", suite, "--tiny", "--json"]).json_of_version(1);
+    let skipped = report["skipped"].as_array().unwrap();
+    for skipped in skipped {
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{skipped}");
+        println!("skipped {skipped}");
+    }
+    let rows = report["rows"].as_array().unwrap();
+    assert!(rows.len() == all || !skipped.is_empty(), "{report}");
+    for row in rows {
+        assert!(systems.contains(&row["system"].as_str().unwrap()) && row["suite"] == suite, "{row}");
+        assert!(row["ns_per_group"].as_f64().unwrap() > 0.0 && row["ratio"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    report
+}
+
+/// Instructions of a group of `store_deferred` in the case `one_64`, as they were counted: in a release build, and in
+/// the test profile, which keeps assertions.
+const INSTRUCTIONS: (f64, f64) = (1908.0, 2569.0);
+
+/// Counts do not depend on the speed of the machine. Processors with other instructions for persistent memory, and
+/// other compilers, have 5 % room.
+#[test]
+fn a_group_executes_no_more_instructions_than_it_did() {
+    if !cfg!(target_arch = "x86_64") || !may_mount() {
+        return;
+    }
+    // Few groups: each instruction is a stop, which takes the longer the more other tests run.
+    let arguments = ["--medium", "pmem", "--case", "one_64", "--system", "store_deferred", "--turns", "3", "--json"];
+    let report = wholly(&[&["bench", "groups", "--instructions"], &arguments[..]].concat()).json_of_version(1);
+    let rows = report["instructions"].as_array().unwrap();
+    let of = |system: &str| {
+        let row = rows.iter().find(|row| row["system"] == system).unwrap_or_else(|| panic!("{report}"));
+        row["instructions_per_group"].as_f64().unwrap()
+    };
+    let (raw, store) = (of("raw"), of("store_deferred"));
+    let bound = 1.05 * if cfg!(debug_assertions) { INSTRUCTIONS.1 } else { INSTRUCTIONS.0 };
+    println!("{store}, at most {bound}; raw {raw}");
+    assert!(raw > 20.0 && raw < store && store <= bound, "{store}, at most {bound}; raw {raw}");
+}
+
+#[test]
+fn whole_commands_are_measured() {
+    if may_mount() {
+        let systems = ["plain", "overlayfs", "wholly_run", "wholly_run_fuse", "wholly_run_kept", "wholly_undo"];
+        tiny("run", (9 * 4 + 4) * 2, &systems);
+    }
+}
+
+#[test]
+fn mounts_are_measured() {
+    if may_mount() {
+        tiny("mount", 5 * 4 * 2, &["bare", "store", "view", "direct"]);
+    }
+}
+
+/// Five cases are in process or about opening, on persistent memory; two are of durable writes, on a disk.
+#[test]
+fn volumes_are_measured() {
+    if may_mount() {
+        let systems = ["raw", "raw_16k", "tmpfs", "passthrough", "ext4_journal", "volume", "clean", "crashed"];
+        tiny("volume", 5 * 2 + 5 * 2 * 2 + 3 + 2, &systems);
+    }
+}

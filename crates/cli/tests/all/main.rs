@@ -1,0 +1,33 @@
+//! The command's tests. What needs a view has its file in `viewed/`, which is here once for each view.
+
+#![allow(clippy::duplicate_mod, reason = "the view of a module's commands is known by where the module is")]
+
+#[path = "viewed/mod.rs"]
+mod fuse;
+#[path = "viewed/mod.rs"]
+mod overlay;
+
+mod any_bytes;
+mod bench;
+mod check;
+mod documented;
+mod made;
+mod mount;
+mod one_door;
+mod origins;
+mod parked;
+mod registry;
+mod salvage;
+mod sources;
+mod tools;
+mod trust;
+mod unprivileged;
+mod verbs;
+mod views;
+mod volume;
+
+use fuse::common;
+use std::sync::Mutex;
+
+/// One test of `viewed/packages.rs` at a time, in whatever view: each copies a system several times.
+static PACKAGES_TURN: Mutex<()> = Mutex::new(());

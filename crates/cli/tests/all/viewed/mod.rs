@@ -1,0 +1,16 @@
+//! Tests whose commands have a view: FUSE in the module `fuse`, an overlay in the module `overlay`. What differs is in
+//! `common/views.rs`.
+
+#[path = "../common/mod.rs"]
+pub mod common;
+
+mod directories;
+mod groups;
+mod guests;
+mod links;
+mod outcomes;
+mod packages;
+mod programs;
+mod root;
+mod run;
+mod undo;

@@ -1,4 +1,0 @@
-//! The tests of `directories.rs` where views are overlays. What differs: `common/views.rs`.
-
-#[path = "directories.rs"]
-mod directories;

@@ -1,4 +1,0 @@
-//! The tests of `groups.rs` where views are overlays. What differs: `common/views.rs`.
-
-#[path = "groups.rs"]
-mod groups;

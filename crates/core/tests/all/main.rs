@@ -1,0 +1,44 @@
+//! Tests of the store. Two are programs of their own: `forked.rs`, since a child of `fork` keeps the descriptors and
+//! locks of all stores that are open in the process, and `memory.rs`, which counts and limits the memory of its process.
+
+mod adopted;
+mod applied_together;
+mod attributes;
+mod background;
+mod bounds;
+mod check;
+mod common;
+mod copies;
+mod cut_log;
+mod directory;
+mod exchanged;
+mod full;
+mod fuzz_corpus;
+mod fuzz_recovery;
+mod guests;
+mod hosts;
+mod joint;
+mod killed;
+mod large_log;
+mod layers;
+mod links;
+mod model;
+mod names;
+mod no_libc_file_calls;
+mod ordinary_user;
+mod over;
+mod overtaken;
+mod parked;
+mod parked_staged;
+mod quotas;
+mod readme;
+mod rot;
+mod salvage;
+mod shadow;
+mod space;
+mod staged;
+mod straight;
+mod taken_away;
+mod threads;
+mod trust;
+mod whole;

@@ -1,0 +1,23 @@
+//! The crash explorer at work: stores and volumes. Each test that explores has two workers. `hunt.rs` is a program of its
+//! own: `make check` runs it and builds no other test program.
+
+mod adopted;
+mod archive;
+mod bystanders;
+mod common;
+mod copies;
+mod explore;
+mod faults;
+mod joint;
+mod mutants;
+mod names;
+mod parked;
+mod reader;
+mod real_fs;
+mod refused;
+mod semantic;
+mod staged;
+mod stories;
+mod taken_back;
+mod volume;
+mod volume_mutants;

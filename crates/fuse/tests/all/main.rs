@@ -1,0 +1,8 @@
+//! Tests of mounted stores and volumes.
+
+mod common;
+mod groups;
+mod holders;
+mod kernel;
+mod suite;
+mod volume_groups;

@@ -1,0 +1,3 @@
+//! Tests of the log, apart from any store.
+
+mod client;

@@ -1,0 +1,3 @@
+//! Tests of the index under a memory model.
+
+mod models;

@@ -1,0 +1,60 @@
+//! Every order that the memory model allows, of small programs over the index; and each memory order of the index
+//! weakened in turn.
+//!
+//! `WHOLLY_LONG=1` allows one more preemption where that comes to an end.
+
+use wholly_orders::{models, sync};
+
+/// Runs all models until one fails.
+fn run() -> Result<(), String> {
+    let is_long = std::env::var_os("WHOLLY_LONG").is_some();
+    let failed = |model: &models::Model| {
+        model.check(is_long).err().map(|error| format!("{} of {}: {error}", model.name, model.kind))
+    };
+    models::all().find_map(|model| failed(&model)).map_or(Ok(()), Err)
+}
+
+#[test]
+fn nothing_goes_wrong_in_any_order() {
+    run().unwrap();
+}
+
+/// Orders that no model needs: the line, and why it may stay all the same.
+const NOT_NEEDED: &[(&str, &str)] = &[(
+    "self.slot.state.store(CLAIM, Ordering::Release);",
+    "of a drain: nothing is written between the exclusion and its end",
+)];
+
+/// A rig that cannot fail proves nothing: with any one order weakened to relaxed, some model fails.
+#[test]
+fn every_order_is_needed() {
+    run().unwrap();
+    let sites = sync::sites();
+    let mut survivors = Vec::new();
+    for site in &sites {
+        sync::weaken(Some(*site));
+        match run() {
+            Err(found) => println!("{site}: {}", found.lines().next().unwrap_or_default()),
+            Ok(()) => {
+                println!("{site}: no model fails");
+                survivors.push(source(site));
+            }
+        }
+        sync::weaken(None);
+    }
+    assert!(sites.len() > 10, "only {} orders", sites.len());
+    let expected: Vec<&str> = NOT_NEEDED.iter().map(|(line, _)| *line).collect();
+    assert_eq!(survivors, expected);
+}
+
+/// The text of a site's line.
+fn source(site: &sync::Site) -> &'static str {
+    let text = match site.file {
+        "slot.rs" => include_str!("../../../index/src/slot.rs"),
+        "version.rs" => include_str!("../../../index/src/version.rs"),
+        "lines.rs" => include_str!("../../../index/src/lines.rs"),
+        "radix.rs" => include_str!("../../../index/src/radix.rs"),
+        _ => "",
+    };
+    text.lines().nth(site.line as usize - 1).unwrap_or_default().trim()
+}

@@ -1,0 +1,7 @@
+//! Tests by threads in many schedules.
+
+mod mistakes;
+mod oracle;
+mod schedules;
+mod stories;
+mod volumes;
