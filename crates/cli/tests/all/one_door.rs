@@ -2,7 +2,7 @@
 //! that outside, nor is content given away. Nothing here depends on when they do: each order of events is to be safe.
 
 use super::common::{is_long, skipped, wholly};
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use rustix::fs::{CWD, RenameFlags, XattrFlags, renameat_with};
 use rustix::fs::{Gid, Uid};
 use std::collections::BTreeMap;
