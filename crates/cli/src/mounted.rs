@@ -108,7 +108,8 @@ pub fn stat(path: &Path, ui: &Ui) -> Option<Result<Exit, Failure>> {
 }
 
 fn show(mount: &Path, ui: &Ui) -> Result<Exit, Failure> {
-    let failed = |errno: rustix::io::Errno| Failure::new(format!("stat {}", mount.display()), std::io::Error::from(errno));
+    let failed =
+        |errno: rustix::io::Errno| Failure::new(format!("stat {}", mount.display()), std::io::Error::from(errno));
     let found = at(mount).ok_or(rustix::io::Errno::NOENT).map_err(failed)?;
     let space = rustix::fs::statvfs(mount).map_err(failed)?;
     let stat = Stat {

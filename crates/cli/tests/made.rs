@@ -136,7 +136,9 @@ fn a_device_has_nothing_where_signatures_are() {
         assert!(refused.err.contains(what), "{at}: {}", refused.err);
         drop(device);
         let left = std::fs::read(&backing).expect("read it");
-        assert!(left[at as usize..].starts_with(bytes) && left.iter().filter(|byte| **byte != 0).count() == bytes.len());
+        assert!(
+            left[at as usize..].starts_with(bytes) && left.iter().filter(|byte| **byte != 0).count() == bytes.len()
+        );
     }
     let file = File::create(&backing).expect("make it");
     file.set_len(length).expect("its length");

@@ -149,7 +149,8 @@ fn try_all(dir: &Path, out: &Path, log: &[u8]) {
     with(&|| {
         let Ok(store) = Store::open_with(dir, options(), HostOptions::default()) else { return };
         let mut group = store.begin();
-        let _ = group.create("new", 0o600).and_then(|file| group.append(&file, &[1; 5000])).and_then(|_| group.commit());
+        let _ =
+            group.create("new", 0o600).and_then(|file| group.append(&file, &[1; 5000])).and_then(|_| group.commit());
         let _ = store.close();
     });
 }

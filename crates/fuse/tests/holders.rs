@@ -211,9 +211,12 @@ fn a_group_without_calls_ends_and_others_begin_theirs() {
         let busy = try_group(point);
         assert!(busy.contains(&format!("process {} of user 0 has a group", std::process::id())), "{busy}");
         // Any call of the process keeps it: one that changes something, and one that only looks.
-        for call in [|at: &Path| std::fs::write(at.join("half"), "more").expect("write"), |at: &Path| {
-            std::fs::metadata(at.join("half")).expect("look");
-        }] {
+        for call in [
+            |at: &Path| std::fs::write(at.join("half"), "more").expect("write"),
+            |at: &Path| {
+                std::fs::metadata(at.join("half")).expect("look");
+            },
+        ] {
             pass(299);
             call(point);
             pass(299);

@@ -9,9 +9,9 @@ use std::ops::{Deref, DerefMut};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{INCARNATION_SHIFT, MOST_INCARNATIONS};
 use super::checksum::{checksum, fold, record_seed};
 use super::client::{ClientKind, ClientPart};
+use super::{INCARNATION_SHIFT, MOST_INCARNATIONS};
 
 /// Everything in the log is a whole number of lines.
 pub const LINE: u64 = 64;

@@ -20,8 +20,8 @@ use super::replay::{End, replay};
 use super::site;
 use super::verify::holds;
 use super::{
-    Client, ClientKind, ClientPart, Geometry, KeptSegment, Log, MOST_INCARNATIONS, SegmentSource, check_length, first_of,
-    read_superblock, segments_in, volume_seed, write_superblock,
+    Client, ClientKind, ClientPart, Geometry, KeptSegment, Log, MOST_INCARNATIONS, SegmentSource, check_length,
+    first_of, read_superblock, segments_in, volume_seed, write_superblock,
 };
 use wholly_error::{Error, Result};
 

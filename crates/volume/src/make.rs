@@ -42,8 +42,8 @@ impl Volume {
         Target::open(path)?.fill(|target| target.format(bytes, options, |_| options.engine).map(drop))
     }
 
-    /// The same, with the engine that is chosen for the medium, such as by [`EngineKind::for_medium`]. It is opened once
-    /// to see that it can be, without letting go of the file.
+    /// The same, with the engine that is chosen for the medium, such as by [`EngineKind::for_medium`]. It is opened
+    /// once to see that it can be, without letting go of the file.
     ///
     /// # Errors
     /// Those of `format`, and of [`open`](Self::open).

@@ -9,9 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use twox_hash::XxHash3_64;
+use wholly_media::Region;
 use wholly_media::disk::DiskRegion;
 use wholly_media::pmem::{PmemOptions, PmemRegion};
-use wholly_media::Region;
 use wholly_volume::format::Lba;
 use wholly_volume::format::superblock::Superblock;
 use wholly_volume::{EngineKind, Object, Repair, Volume, VolumeOptions};
@@ -132,7 +132,8 @@ fn image(seed: u64, volumes: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
 fn try_all(image: &[u8], is_disk: bool, opened: &mut u64) {
     let on = |act: &dyn Fn(Arc<dyn Region>)| region(image, is_disk).into_iter().for_each(act);
     on(&|region| _ = Volume::dump_region(&*region, None));
-    for object in [Object::Path(b"/"), Object::Path(b"a"), Object::Inode(1), Object::Inode(2), Object::Inode(u64::MAX)] {
+    for object in [Object::Path(b"/"), Object::Path(b"a"), Object::Inode(1), Object::Inode(2), Object::Inode(u64::MAX)]
+    {
         on(&|region| _ = Volume::dump_region(&*region, Some(object)));
     }
     on(&|region| _ = Volume::check_region(&*region));

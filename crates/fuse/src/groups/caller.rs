@@ -91,7 +91,21 @@ mod tests {
         let at = Timestamp::default();
         let (kind, mode) = (FileType::Directory, Mode::from_raw_mode(mode));
         let (ino, nlink, rdev, size, blocks, blksize) = (Ino::ROOT, 2, 0, 0, 0, 4096);
-        Attr { ino, kind, mode, nlink, uid: user, gid: group, rdev, size, blocks, blksize, atime: at, mtime: at, ctime: at }
+        Attr {
+            ino,
+            kind,
+            mode,
+            nlink,
+            uid: user,
+            gid: group,
+            rdev,
+            size,
+            blocks,
+            blksize,
+            atime: at,
+            mtime: at,
+            ctime: at,
+        }
     }
 
     #[test]
@@ -108,7 +122,8 @@ mod tests {
 
     #[test]
     fn who_may_write_to_the_root_directory() {
-        let may = |status: &str, user, group, attr: Attr| Caller::told(status, user, group).unwrap().may_write(&attr, None);
+        let may =
+            |status: &str, user, group, attr: Attr| Caller::told(status, user, group).unwrap().may_write(&attr, None);
         // The superuser without his capability is a user like others.
         assert!(may(BARE, 0, 0, of(0, 0, 0o755)) && !may(BARE, 0, 0, of(1, 1, 0o755)));
         assert!(may(BARE, 7, 8, of(7, 0, 0o700)) && !may(BARE, 7, 8, of(7, 8, 0o577)), "the owner's bits alone");

@@ -2,8 +2,8 @@
 //!
 //! A mount that we serve is asked by `ioctl`. The numbers are part of the interface of every mount, and of the C
 //! header: they never change their meaning. What is asked about is the open file that the descriptor stands for; none
-//! takes anything else, and one gives more than a number. A view of `wholly run` may be an overlay of the kernel's, which knows nothing of that: there
-//! the same numbers go through a [connection](overlay) to who has mounted it.
+//! takes anything else, and one gives more than a number. A view of `wholly run` may be an overlay of the kernel's,
+//! which knows nothing of that: there the same numbers go through a [connection](overlay) to who has mounted it.
 
 mod overlay;
 
@@ -79,8 +79,7 @@ impl Holder {
     fn of_bytes(bytes: &[u8; Self::LENGTH]) -> Option<Holder> {
         let number = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
         let time = |at: usize| Duration::from_millis(u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i])));
-        let holder =
-            Holder { process: number(0), user: number(4), held: time(8), idle: time(16), timeout: time(24) };
+        let holder = Holder { process: number(0), user: number(4), held: time(8), idle: time(16), timeout: time(24) };
         (holder.process != 0).then_some(holder)
     }
 }
