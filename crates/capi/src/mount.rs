@@ -67,9 +67,9 @@ pub(crate) unsafe fn descriptor<'a>(fd: c_int) -> Result<BorrowedFd<'a>> {
 /// Begins a group on the mount that fd belongs to: any open file or directory there. fd may be closed afterwards.
 ///
 /// Errors: -EBUSY if another group runs on the mount; -EACCES if the caller may not write to the mount's root
-/// directory; -EROFS on a read-only mount; -ECANCELED if an earlier group of the process was aborted because it made no calls, and
-/// was not ended by wholly_mount_commit or wholly_mount_abort; -EOPNOTSUPP if it is not a mount of a store, or one that
-/// cannot tell which process makes a call (in another PID namespace, or before Linux 5.3); -EBADF.
+/// directory; -EROFS on a read-only mount; -ECANCELED if an earlier group of the process was aborted because it made no
+/// calls, and was not ended by wholly_mount_commit or wholly_mount_abort; -EOPNOTSUPP if it is not a mount of a store,
+/// or one that cannot tell which process makes a call (in another PID namespace, or before Linux 5.3); -EBADF.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_mount_begin(fd: c_int, group: *mut *mut wholly_mount_group) -> c_int {
     done(|| {
