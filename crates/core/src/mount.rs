@@ -20,8 +20,8 @@ use crate::error::{Error, Result};
 ///
 /// If the group is dropped without a commit, or the process that began it ends, it is aborted. So it is if it makes no
 /// calls for as long as the mount says (`group_timeout`, five minutes by default), so that nobody can keep all others
-/// waiting. The process can then change nothing on the mount (`ECANCELED`) until it drops, aborts or tries to commit the
-/// group.
+/// waiting. The process can then change nothing on the mount (`ECANCELED`) until it drops, aborts or tries to commit
+/// the group.
 ///
 /// # Example
 /// ```no_run
@@ -46,8 +46,9 @@ impl MountGroup {
     ///
     /// # Errors
     /// - [`Error::Busy`]: another group runs on the mount; the text says which process has it.
-    /// - [`Error::Refused`]: with `EACCES` if the user may not write to the mount's root directory, `EROFS` if the mount
-    ///   is read-only, `ECANCELED` if an earlier group of this process was aborted for want of calls and not ended here.
+    /// - [`Error::Refused`]: with `EACCES` if the user may not write to the mount's root directory, `EROFS` if the
+    ///   mount is read-only, `ECANCELED` if an earlier group of this process was aborted for want of calls and not
+    ///   ended here.
     /// - [`Error::Unsupported`]: it is not a mount of a store, or one that cannot tell which process makes a call.
     pub fn begin(descriptor: impl AsFd) -> Result<MountGroup> {
         let open = Open::of(descriptor.as_fd()).map_err(|errno| refused("begin a group", errno))?;

@@ -12,15 +12,13 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, SeekFrom, fstat, openat, statat, unlinkat};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use wholly::{Error, Result};
-use wholly_media::{Guarantees, Region, Site};
+use wholly_media::{Guarantees, Region};
 
 use crate::EngineKind;
 use crate::format::BLOCK;
 use crate::fs::mount;
-use crate::open::{Access, Volume, VolumeOptions, VolumeStat, failed, lock, own, region};
+use crate::open::{Access, LENGTH, Volume, VolumeOptions, VolumeStat, failed, lock, own, region};
 use crate::owner::Lock;
-
-const LENGTH: Site = Site("volume.length");
 
 /// Bytes at the start and at the end of a device that are looked at. The signatures of file systems, swap, partition
 /// tables, RAID, LVM and encryption all begin within these: the farthest from the start is VMFS, at 2 MiB; of those at
@@ -44,8 +42,8 @@ impl Volume {
         Target::open(path)?.fill(|target| target.format(bytes, options, |_| options.engine).map(drop))
     }
 
-    /// The same, with the engine that is chosen for the medium, such as by [`EngineKind::for_medium`]. It is opened once
-    /// to see that it can be, without letting go of the file.
+    /// The same, with the engine that is chosen for the medium, such as by [`EngineKind::for_medium`]. It is opened
+    /// once to see that it can be, without letting go of the file.
     ///
     /// # Errors
     /// Those of `format`, and of [`open`](Self::open).

@@ -39,7 +39,7 @@ use crate::fs::storage::slot_of;
 use crate::fs::{Core, mount, resize};
 use crate::{VolumeCalls, VolumeGroup, VolumeVfs, owner};
 
-const LENGTH: Site = Site("volume.length");
+pub(crate) const LENGTH: Site = Site("volume.length");
 
 /// How a file or device is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

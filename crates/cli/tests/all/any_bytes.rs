@@ -86,7 +86,9 @@ fn no_verb_panics_on_the_bytes_of_a_volume() {
     with_all(&images(&real), |n, image| {
         let at = |name: &str| place.dir.join(format!("{n}-{name}"));
         let (file, source, out, point) = (at("file"), at("source"), at("out"), at("point"));
-        [&source, &point].iter().for_each(|dir| std::fs::create_dir(dir).expect("mkdir"));
+        for dir in [&source, &point] {
+            std::fs::create_dir(dir).expect("mkdir");
+        }
         std::fs::write(source.join("x"), "x").expect("write");
         let words = |path: &PathBuf| path.to_str().expect("UTF-8").to_owned();
         let (v, source, to, on) = (words(&file), words(&source), words(&out), words(&point));

@@ -53,8 +53,8 @@ pub fn check_open(
     }
 }
 
-/// Whether the permission bits of what looks like `stat` allow all of `wanted` to a user without capabilities, who is in
-/// these groups.
+/// Whether the permission bits of what looks like `stat` allow all of `wanted` to a user without capabilities, who is
+/// in these groups.
 pub fn allows(stat: &Stat, uid: u32, is_member: impl Fn(u32) -> bool, wanted: u32) -> bool {
     let bits = match () {
         () if uid == stat.uid => stat.mode >> 6,

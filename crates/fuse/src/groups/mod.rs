@@ -37,8 +37,8 @@
 //!    may wait for answers itself.
 //! 4. `ABORT` is answered when the state is None again.
 //! 5. Of what a group has touched nothing is missing in its [`Changes`]: each is noted before the call is made.
-//! 6. A member of a lapsed group changes nothing (`ECANCELED`) until it has asked for the end of that group, or its open
-//!    file was closed for the last time: else the second half of what it wanted to be one group would stay.
+//! 6. A member of a lapsed group changes nothing (`ECANCELED`) until it has asked for the end of that group, or its
+//!    open file was closed for the last time: else the second half of what it wanted to be one group would stay.
 //!
 //! | file | idea |
 //! |---|---|

@@ -156,7 +156,7 @@ fn pass(seconds: u64) {
 /// What this process does as another one: see [`act`].
 fn another(what: &str, path: &Path) -> String {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--exact", "act", "--nocapture"]).env("WHOLLY_ACT", what).env("WHOLLY_AT", path);
+    command.args(["--exact", "holders::act", "--nocapture"]).env("WHOLLY_ACT", what).env("WHOLLY_AT", path);
     String::from_utf8(command.output().expect("run it").stdout).expect("a text")
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A mount that we serve is asked by `ioctl`. The numbers are part of the interface of every mount, and of the C
 //! header: they never change their meaning. What is asked about is the open file that the descriptor stands for; none
-//! takes anything else, and one gives more than a number. A view of `wholly run` may be an overlay of the kernel's, which knows nothing of that: there
-//! the same numbers go through a [connection](overlay) to who has mounted it.
+//! takes anything else, and one gives more than a number. A view of `wholly run` may be an overlay of the kernel's,
+//! which knows nothing of that: there the same numbers go through a [connection](overlay) to who has mounted it.
 
 mod overlay;
 
