@@ -166,7 +166,7 @@ impl Import<'_> {
     /// Holes stay holes, and zeros become some.
     fn content(&mut self, object: &Object, ino: Ino, handle: Handle) -> Copied<()> {
         let (file, size) = (object.open()?, object.stat().size);
-        let mut at = 0;
+        let (mut at, mut written_to) = (0, 0);
         // Where nobody can tell there are no holes.
         while let Some(begin) = file.next_data(at).unwrap_or(Some(at)).filter(|begin| *begin < size) {
             let end = file.next_hole(begin).unwrap_or(None).unwrap_or(size).min(size);
@@ -183,8 +183,12 @@ impl Import<'_> {
             while !part.is_empty() {
                 let written = self.vfs.write(&self.ctx, handle, to, part).map_err(of_volume)?;
                 (part, to) = (&part[written..], to + written as u64);
+                written_to = to;
             }
             at = begin + read as u64;
+        }
+        if written_to == size {
+            return Ok(());
         }
         let size = SetAttr { size: Some(size), ..SetAttr::default() };
         self.vfs.setattr(&self.ctx, ino, Some(handle), &size).map(drop).map_err(of_volume)
@@ -198,14 +202,13 @@ impl Import<'_> {
         for (name, value) in &attributes.xattrs {
             self.vfs.setxattr(&self.ctx, ino, name, value, XattrFlags::empty()).map_err(of_volume)?;
         }
-        if FileType::from_raw_mode(stat.mode) != FileType::Symlink {
-            set(SetAttr { mode: Some(Mode::from_raw_mode(stat.mode & 0o7777)), ..SetAttr::default() })?;
-        }
+        let has_mode = FileType::from_raw_mode(stat.mode) != FileType::Symlink;
+        let mode = has_mode.then(|| Mode::from_raw_mode(stat.mode & 0o7777));
         let time = |ns: i64| {
             const SECOND: i64 = 1_000_000_000;
             SetTime::At(Timestamp { sec: ns.div_euclid(SECOND), nsec: ns.rem_euclid(SECOND) as u32 })
         };
-        set(SetAttr { atime: time(stat.atime_ns), mtime: time(stat.mtime_ns), ..SetAttr::default() })
+        set(SetAttr { mode, atime: time(stat.atime_ns), mtime: time(stat.mtime_ns), ..SetAttr::default() })
     }
 }
 

@@ -101,8 +101,8 @@ fn what_is_not_exchanged_goes_home() {
 /// What the folder that is put in the place of the store's own would make, if anybody did what is written in it.
 const TRAP: &str = "rootshell";
 
-/// A directory of another user in which there is a store of the superuser's, and beside that `evil`, a store's folder of
-/// the user's: what is parked or kept there has the same number. Gives the directory, and that number.
+/// A directory of another user in which there is a store of the superuser's, and beside that `evil`, a store's folder
+/// of the user's: what is parked or kept there has the same number. Gives the directory, and that number.
 fn furnish_with_folders(rig: &Rig, name: &str, is_undo: bool) -> (PathBuf, String) {
     let place = rig.path(name);
     let (dir, other) = (place.join("dir"), place.join("other"));

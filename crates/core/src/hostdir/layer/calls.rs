@@ -44,8 +44,8 @@ impl Store {
         self.used(|inner| inner.make_layer())
     }
 
-    /// Opens the layer (`O_PATH`). Whoever owns the store's directory can exchange `.wholly` for another folder: calls on
-    /// paths below the descriptor stay in the layer all the same.
+    /// Opens the layer (`O_PATH`). The owner of the store's directory can exchange `.wholly` for another folder; calls
+    /// on paths below this descriptor stay in the layer.
     ///
     /// # Errors
     /// [`Error::NotFound`] if there is no layer; errors of the host file system.
