@@ -11,6 +11,7 @@ mod any_bytes;
 mod bench;
 mod check;
 mod documented;
+mod holder;
 mod made;
 mod mount;
 mod one_door;

@@ -3,6 +3,7 @@
 //! process.
 
 mod adopted;
+mod any_bytes;
 mod applied_together;
 mod attributes;
 mod background;

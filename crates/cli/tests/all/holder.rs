@@ -1,12 +1,10 @@
 //! `wholly stat` names the process that has a mount's only group: of a store, over itself and elsewhere, and of a
 //! volume.
 
-mod common;
-
 use std::fs::File;
 use std::path::Path;
 
-use common::{Place, Run, may_mount, umount, wholly};
+use super::common::{Place, Run, may_mount, umount, wholly};
 use wholly::MountGroup;
 
 fn shown(path: &Path, json: bool) -> Run {
