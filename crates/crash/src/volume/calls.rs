@@ -96,6 +96,12 @@ pub const BY_HAND: &[(&str, &str, &str)] = &[
          write-B/foo+write-A/foo%create-foo,call.write-B/foo",
     ),
     (
+        "one-name",
+        "two groups that want one name: the second one goes, and what it had is free again",
+        "dirs,create-foo%create-foo,rename-A/foo-bar%mkdir-bar,unlink-foo%create-B/foo+rename-bar-foo,call.create-B/foo,\
+         call.link-bar-foo",
+    ),
+    (
         "abort-then-other",
         "what an aborted group has touched, others change",
         "bare,call.fill-A/foo,abort.write-A/foo+append-A/foo+create-foo+chmod-A,call.write-A/foo,call.create-foo,\
