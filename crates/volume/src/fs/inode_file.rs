@@ -25,8 +25,8 @@ use super::Core;
 use super::group::{Group, Need};
 use super::mount::FIRST_INODE_BLOCKS;
 use crate::engine::{InodeFile, Kind, Logged, Operation, Structure};
-use crate::format::inode::{INODE, LINE, Line, Owned, PER_BLOCK};
 use crate::format::BLOCK;
+use crate::format::inode::{INODE, LINE, Line, Owned, PER_BLOCK};
 use crate::format::pointer::{FANOUT, MAX_DEPTH, depth_for, nodes_for};
 
 /// What the inode file does not need.

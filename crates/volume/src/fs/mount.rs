@@ -377,7 +377,8 @@ fn restore(core: &Core, region: &dyn Region, (at, sum): (Lba, u64)) -> Result<()
     let mut block = [0; BLOCK];
     view.load(at, 0, &mut block)?;
     let table = Table::decode(seed, at, &block, sum).map_err(damaged)?;
-    let [of_blocks, of_inodes, of_holes] = [&core.blocks, &core.inodes, &core.holes].map(|of| Space::saved_bytes(of.units()));
+    let [of_blocks, of_inodes, of_holes] =
+        [&core.blocks, &core.inodes, &core.holes].map(|of| Space::saved_bytes(of.units()));
     let of_holes = if core.storage.map().generation_floor > 0 { of_holes } else { 0 };
     if table.bytes as usize != of_blocks + of_inodes + of_holes {
         return Err(damaged(Fault("they are of another length")));
