@@ -134,7 +134,7 @@ pub(crate) fn served_but(
 ) -> Result<State, String> {
     let mut state = match workload.start {
         Start::Files => files(world, store, workload, trouble),
-        Start::Bare | Start::Dirs | Start::Guest => tree(&mut store, trouble),
+        Start::Bare | Start::Dirs | Start::Guest | Start::Crowd => tree(&mut store, trouble),
     }?;
     parked(store, &mut state)?;
     if workload.start == Start::Guest {

@@ -51,14 +51,16 @@ pub fn resize(region: &dyn Region, blocks: u64) -> Result<()> {
     if !checked.is_clean {
         return Err(Error::Busy("the volume".into(), "it was not unmounted".into()));
     }
-    let least = (checked.last_used_block + 2).max(MIN_BLOCKS);
+    let mut superblock = read_superblock(region)?;
+    // Without holes at its end, and no longer than the volume.
+    let end = inode_file_end(region, &superblock)?;
+    let least = (checked.last_used_block + 2).max(MIN_BLOCKS).max(end);
     if blocks < least {
         return Err(Error::NoSpace(format!("a smaller volume: what it has takes {} bytes", least * BLOCK as u64)));
     }
     if blocks > region.len() / BLOCK as u64 || blocks >= MAX_VOLUME_BLOCKS {
         return Err(Error::NoSpace(format!("a larger volume: the medium has {} bytes", region.len())));
     }
-    let mut superblock = read_superblock(region)?;
     if let Some(heads) = superblock.heads.filter(|heads| heads.blocks() < blocks) {
         let most = heads.blocks() * BLOCK as u64;
         return Err(Error::NoSpace(format!("a larger volume: its table of heads was made for {most} bytes")));
@@ -67,10 +69,8 @@ pub fn resize(region: &dyn Region, blocks: u64) -> Result<()> {
     if blocks == before {
         return Ok(());
     }
-    // The saved allocators are of another length; the next mount rebuilds them. The inode file has no holes at its end:
-    // with them it could be longer than the volume.
-    (superblock.blocks, superblock.saved) = (blocks, None);
-    superblock.inodes = inode_file_end(region, &superblock)? * PER_BLOCK;
+    // The saved allocators are of another length; the next mount rebuilds them.
+    (superblock.blocks, superblock.saved, superblock.inodes) = (blocks, None, end * PER_BLOCK);
     superblock.generation += 1;
     let [first, second, last] = copies(blocks);
     let next = slot_of(&superblock);
