@@ -8,6 +8,7 @@ mod common;
 mod copies;
 mod explore;
 mod faults;
+mod given_back;
 mod joint;
 mod mutants;
 mod names;

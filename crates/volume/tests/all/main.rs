@@ -2,4 +2,5 @@
 
 mod any_bytes;
 mod crash;
+mod full_volumes;
 mod volume;

@@ -7,7 +7,7 @@ use wholly_posix::Tree;
 use wholly_sim::CountingRegion;
 use wholly_volume::{Repair, Volume, VolumeOptions, VolumeVfs};
 
-use crate::place::Place;
+use super::place::Place;
 
 /// Volumes with each engine that has groups.
 const WITH_GROUPS: [fn(u64) -> Place; 4] = [Place::logged, Place::pending, Place::undone, Place::shadowed];
