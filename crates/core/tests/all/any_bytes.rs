@@ -144,7 +144,7 @@ fn try_all(dir: &Path, out: &Path, log: &[u8]) {
     };
     with(&|| _ = wholly::check(dir));
     with(&|| _ = (wholly::parked(dir), wholly::undos(dir)));
-    with(&|| _ = wholly::salvage(dir, out, &mut |_, _| ()));
+    with(&|| _ = wholly::salvage(dir, out, &Options::default(), &mut |_, _| ()));
     let _ = std::fs::remove_dir_all(out);
     with(&|| {
         let Ok(store) = Store::open_with(dir, options(), HostOptions::default()) else { return };
