@@ -1,5 +1,5 @@
-//! Mistakes that the explorer's programs do not see, because their files are small and few groups run beside each other.
-//! Each was planted in the code once, and one of these tests failed.
+//! Mistakes that the explorer's programs do not see, because their files are small and few groups run beside each
+//! other. Each was planted in the code once, and one of these tests failed.
 
 use wholly::vfs::{Context, Errno, FallocateFlags, GroupId, Ino, OFlags, Result, Vfs};
 use wholly_media::Site;
