@@ -3,7 +3,8 @@
 //! What a call does is a group, and durable when the call returns; explicit groups are durable when their commit
 //! returns. The states between which a crash may choose are looked at, not foretold: without a crash, the volume is
 //! opened in a copy of the world after each operation. So all that `lstat` says is compared, inode numbers and times
-//! too. A program that has a model of its own compares that as well ([`Calls`]).
+//! too; and the volume that is open must say the same from memory. A program that has a model of its own compares that
+//! as well ([`Calls`]).
 //!
 //! Nothing in a run comes from the machine: the volume's id and its clock are given, and operations are made by two
 //! threads in turn, so that no fence covers what the operation before it has stored. Opens are made by the thread that

@@ -1,5 +1,5 @@
-//! Mistakes that the explorer's programs are too small, or too alone, to see: each was planted once, and one of these
-//! tests failed.
+//! Mistakes that the explorer's programs do not see, because their files are small and few groups run beside each
+//! other. Each was planted in the code once, and one of these tests failed.
 
 use wholly::vfs::{Context, Errno, FallocateFlags, GroupId, Ino, OFlags, Result, Vfs};
 use wholly_media::Site;
@@ -80,7 +80,7 @@ fn a_block_is_read_where_its_pointer_leads_after_a_swap() -> Result<()> {
     let tree = Tree::new(&vfs, Ino::ROOT);
     let file = tree.file("a", 0o644, &[1; BLOCKS as usize * 4096])?;
     let other = tree.file("other", 0o644, &[9; 100])?;
-    // Content that the group of no metadata has written leaves what is known as it is.
+    // A write over content changes no map: what is known of it stays.
     for round in 0..3u8 {
         for _ in 0..3 {
             for block in 0..BLOCKS {
@@ -122,7 +122,7 @@ fn a_run_longer_than_a_node_moves_whole() -> Result<()> {
     Ok(())
 }
 
-/// The blocks of a file that begins beyond the first node of its map.
+/// A block of a file that the second node of its map leads to.
 const FAR: u64 = 512 + 88;
 
 /// Content of a file beyond 2 MiB waits in pending blocks: it goes home by a swap of the right pointer, before and
