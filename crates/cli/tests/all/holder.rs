@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use super::common::{Place, Run, may_mount, umount, wholly};
+use super::common::{self, Place, Run, may_mount, umount, wholly};
 use wholly::MountGroup;
 
 fn shown(path: &Path, json: bool) -> Run {

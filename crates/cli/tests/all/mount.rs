@@ -276,7 +276,10 @@ fn over_its_own_directory_nobody_sees_the_store_behind_it() {
     wholly(&["mount", text(&rig.home)]).exits(0);
     std::fs::write(rig.home.join("file"), b"content").unwrap();
     assert!(!rig.home.join(".wholly").exists());
-    for verb in ["init", "stat", "check", "dump", "list", "recover", "deinit", "mount", "run"] {
+    let stat = wholly(&["stat", text(&rig.home)]);
+    stat.exits(0);
+    assert!(stat.out.contains(" is a mount of "), "{}", stat.out);
+    for verb in ["init", "check", "dump", "list", "recover", "deinit", "mount", "run"] {
         let arguments = [&[verb][..], &[text(&rig.home)]].concat();
         let run =
             if verb == "run" { wholly(&["run", "--dir", text(&rig.home), "--", "true"]) } else { wholly(&arguments) };
