@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::Once;
 
 /// As `--view` has it.
-pub const VIEW: &str = match module_path!() {
-    "all::overlay::common::views" => "overlay",
+pub const VIEW: &str = match module_path!().as_bytes() {
+    b"all::overlay::common::views" => "overlay",
     _ => "fuse",
 };
 

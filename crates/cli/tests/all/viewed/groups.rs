@@ -1,7 +1,7 @@
 //! Groups by `ioctl`: in a command of `wholly run` they join it, and on a mount they survive its server.
 
 use super::common::run::{Rig, as_group, has_store, run};
-use super::common::{self, may_mount, wait_until_unused, wholly};
+use super::common::{self, may_mount, unique, wait_until_unused, wholly};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
