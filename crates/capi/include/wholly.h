@@ -98,14 +98,14 @@
 
 /**
  * The requests of ioctl(2) on any descriptor of a mount, for programs that do not use this library. They take no
- * argument. This one returns 1 on a mount, and 2 in a command of wholly run whose view is FUSE. Elsewhere, also in an
- * overlay of wholly run, all of them fail with ENOTTY.
+ * argument, but for the last. This one returns 1 on a mount, and 2 in a command of wholly run whose view is FUSE.
+ * Elsewhere, also in an overlay of wholly run, all of them fail with ENOTTY.
  */
 #define WHOLLY_IOC_WHAT 59248
 
 /**
  * Begins a group, as wholly_mount_begin does. It belongs to the open file that the descriptor stands for; its last
- * close aborts the group.
+ * close aborts the group. The caller needs write permission to the root directory of the mount (EACCES).
  */
 #define WHOLLY_IOC_BEGIN 59249
 
@@ -123,6 +123,12 @@
  * Aborts the group that this open file began.
  */
 #define WHOLLY_IOC_ABORT 59252
+
+/**
+ * Says which process has the mount's group, in 32 bytes: uint32_t process, user; uint64_t held_ms, idle_ms,
+ * timeout_ms. All zero: no group runs.
+ */
+#define WHOLLY_IOC_HOLDER 2149640053
 
 /**
  * Rename: the call fails with -EEXIST if the new name exists. The number is the kernel's.
@@ -244,9 +250,10 @@ typedef struct wholly_group wholly_group;
  * by its children do not belong to it, except what they write by descriptors that were added.
  *
  * The store is open in the process that serves the mount, not here. So other programs see what the group has done so
- * far; they cannot change it before the group ends (EBUSY). If the process ends, the group is aborted. In a command of
- * wholly run the group joins the group of the command: it is committed with that, and if it is aborted, the command
- * changes nothing.
+ * far; they cannot change it before the group ends (EBUSY). If the process ends, the group is aborted. It is aborted
+ * too if it makes no calls for as long as the mount's option group_timeout says; until the process commits or aborts
+ * it (or closes its descriptors), its changes on the mount then fail with ECANCELED. In a command of wholly run the
+ * group joins the group of the command: it is committed with that, and if it is aborted, the command changes nothing.
  */
 typedef struct wholly_mount_group wholly_mount_group;
 
@@ -1142,8 +1149,10 @@ int64_t wholly_store_readlink(const struct wholly_store *store, const char *path
 /**
  * Begins a group on the mount that fd belongs to: any open file or directory there. fd may be closed afterwards.
  *
- * Errors: -EBUSY if another group runs on the mount; -EOPNOTSUPP if it is not a mount of a store, or one that cannot
- * tell which process makes a call (in another PID namespace, or before Linux 5.3); -EBADF.
+ * Errors: -EBUSY if another group runs on the mount; -EACCES if the caller may not write to the mount's root
+ * directory; -EROFS on a read-only mount; -ECANCELED if an earlier group of the process was aborted because it made no
+ * calls, and was not ended by wholly_mount_commit or wholly_mount_abort; -EOPNOTSUPP if it is not a mount of a store,
+ * or one that cannot tell which process makes a call (in another PID namespace, or before Linux 5.3); -EBADF.
  */
 int wholly_mount_begin(int fd, struct wholly_mount_group **group);
 
@@ -1163,7 +1172,8 @@ int wholly_mount_add(const struct wholly_mount_group *group, int fd);
  * and its handle is freed, also on failure.
  *
  * Errors: -EIO if the medium failed: it is unknown whether the group survives until the store is opened again. After
- * any other error the group is aborted.
+ * any other error the group is aborted. -ECANCELED: it was aborted before, because it made no calls for as long as the
+ * mount's option group_timeout says (five minutes by default).
  */
 int wholly_mount_commit(struct wholly_mount_group *group);
 

@@ -144,7 +144,7 @@ mod tests {
             (Error::Unsupported(s()), Errno::OPNOTSUPP, "OPNOTSUPP"),
             (Error::Corrupt { place: s(), fault: s() }, Errno::UCLEAN, "UCLEAN"),
             (Error::Conflict { path: s(), change: s() }, Errno::STALE, "STALE"),
-            (Error::Copied { groups: 1 }, Errno::STALE, "STALE"),
+            (Error::Copied(s()), Errno::STALE, "STALE"),
             (Error::Untrusted { dir: s(), why: s() }, Errno::PERM, "PERM"),
             (Error::ChangedMeanwhile(wholly::ParkedId(1), [].into()), Errno::STALE, "STALE"),
             (Error::Poisoned(s()), Errno::IO, "IO"),

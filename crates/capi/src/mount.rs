@@ -4,17 +4,17 @@ use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 
 use wholly::{Error, MountGroup, Result};
-use wholly_host::mount::{ABORT, ADD, BEGIN, COMMIT, WHAT};
+use wholly_host::mount::{ABORT, ADD, BEGIN, COMMIT, HOLDER, WHAT};
 
 use crate::answer::done;
 use crate::arguments::{owned, place, shared};
 
 /// The requests of ioctl(2) on any descriptor of a mount, for programs that do not use this library. They take no
-/// argument. This one returns 1 on a mount, and 2 in a command of wholly run whose view is FUSE. Elsewhere, also in an
-/// overlay of wholly run, all of them fail with ENOTTY.
+/// argument, but for the last. This one returns 1 on a mount, and 2 in a command of wholly run whose view is FUSE.
+/// Elsewhere, also in an overlay of wholly run, all of them fail with ENOTTY.
 pub const WHOLLY_IOC_WHAT: u32 = 0xE770;
 /// Begins a group, as wholly_mount_begin does. It belongs to the open file that the descriptor stands for; its last
-/// close aborts the group.
+/// close aborts the group. The caller needs write permission to the root directory of the mount (EACCES).
 pub const WHOLLY_IOC_BEGIN: u32 = 0xE771;
 /// Adds this open file to the process's group, as wholly_mount_add does.
 pub const WHOLLY_IOC_ADD: u32 = 0xE772;
@@ -22,10 +22,14 @@ pub const WHOLLY_IOC_ADD: u32 = 0xE772;
 pub const WHOLLY_IOC_COMMIT: u32 = 0xE773;
 /// Aborts the group that this open file began.
 pub const WHOLLY_IOC_ABORT: u32 = 0xE774;
+/// Says which process has the mount's group, in 32 bytes: uint32_t process, user; uint64_t held_ms, idle_ms,
+/// timeout_ms. All zero: no group runs.
+pub const WHOLLY_IOC_HOLDER: u32 = 0x8020_E775;
 
 const _: () = {
-    let numbers = [WHOLLY_IOC_WHAT, WHOLLY_IOC_BEGIN, WHOLLY_IOC_ADD, WHOLLY_IOC_COMMIT, WHOLLY_IOC_ABORT];
-    let asked = [WHAT, BEGIN, ADD, COMMIT, ABORT];
+    let numbers =
+        [WHOLLY_IOC_WHAT, WHOLLY_IOC_BEGIN, WHOLLY_IOC_ADD, WHOLLY_IOC_COMMIT, WHOLLY_IOC_ABORT, WHOLLY_IOC_HOLDER];
+    let asked = [WHAT, BEGIN, ADD, COMMIT, ABORT, HOLDER];
     let mut i = 0;
     while i < numbers.len() {
         assert!(numbers[i] == asked[i]);
@@ -38,9 +42,10 @@ const _: () = {
 /// by its children do not belong to it, except what they write by descriptors that were added.
 ///
 /// The store is open in the process that serves the mount, not here. So other programs see what the group has done so
-/// far; they cannot change it before the group ends (EBUSY). If the process ends, the group is aborted. In a command of
-/// wholly run the group joins the group of the command: it is committed with that, and if it is aborted, the command
-/// changes nothing.
+/// far; they cannot change it before the group ends (EBUSY). If the process ends, the group is aborted. It is aborted
+/// too if it makes no calls for as long as the mount's option group_timeout says; until the process commits or aborts
+/// it (or closes its descriptors), its changes on the mount then fail with ECANCELED. In a command of wholly run the
+/// group joins the group of the command: it is committed with that, and if it is aborted, the command changes nothing.
 pub struct wholly_mount_group {
     group: MountGroup,
 }
@@ -61,8 +66,10 @@ pub(crate) unsafe fn descriptor<'a>(fd: c_int) -> Result<BorrowedFd<'a>> {
 
 /// Begins a group on the mount that fd belongs to: any open file or directory there. fd may be closed afterwards.
 ///
-/// Errors: -EBUSY if another group runs on the mount; -EOPNOTSUPP if it is not a mount of a store, or one that cannot
-/// tell which process makes a call (in another PID namespace, or before Linux 5.3); -EBADF.
+/// Errors: -EBUSY if another group runs on the mount; -EACCES if the caller may not write to the mount's root
+/// directory; -EROFS on a read-only mount; -ECANCELED if an earlier group of the process was aborted because it made no
+/// calls, and was not ended by wholly_mount_commit or wholly_mount_abort; -EOPNOTSUPP if it is not a mount of a store,
+/// or one that cannot tell which process makes a call (in another PID namespace, or before Linux 5.3); -EBADF.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_mount_begin(fd: c_int, group: *mut *mut wholly_mount_group) -> c_int {
     done(|| {
@@ -93,7 +100,8 @@ pub unsafe extern "C" fn wholly_mount_add(group: *const wholly_mount_group, fd: 
 /// and its handle is freed, also on failure.
 ///
 /// Errors: -EIO if the medium failed: it is unknown whether the group survives until the store is opened again. After
-/// any other error the group is aborted.
+/// any other error the group is aborted. -ECANCELED: it was aborted before, because it made no calls for as long as the
+/// mount's option group_timeout says (five minutes by default).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_mount_commit(group: *mut wholly_mount_group) -> c_int {
     // SAFETY: the caller's part of the contract: a group that runs, and whose handle is not used any more.

@@ -192,16 +192,17 @@ impl From<Medium> for HostMedium {
 
 const STAT_EXAMPLES: &str = "\
 It only reads: it recovers nothing and keeps no program out. If a program has the store open, the figures are those \
-of the moment.
+of the moment. It also names the process that has a group on a mount of the store.
 
 Examples:
   wholly stat /srv/data
+  wholly stat /mnt                   a mount of a store or volume: its space, and which process has its group
   wholly stat --json /srv/data | jq .pending.groups";
 
 /// `wholly stat`.
 #[derive(Args, Debug)]
 pub struct StatArgs {
-    /// The store
+    /// The store, the volume, or a mount of one
     #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
 }
@@ -321,8 +322,9 @@ const SALVAGE_EXAMPLES: &str = "\
 For a store that `recover` refuses. OUT, which must be empty or absent, becomes an ordinary directory: the files as \
 they are, and over them each group of the log that can be proven, in commit order. A group is proven if its checksums \
 match, each group that it builds on is proven or written back, and its files are as the log says. A group that is not \
-proven is left out as a whole, and named. If both superblocks are gone, a group counts as not written back if its \
-files have the times from before it. DIR is only read, and stays as it is. If OUT is what you want, put it in the \
+proven is left out as a whole, and named. If both superblocks are gone, nothing tells that the log was written in DIR: \
+--accept-copy accepts it, as it accepts a copy, and a group counts as not written back if its files have the times from \
+before it. DIR is only read, and stays as it is. If OUT is what you want, put it in the \
 place of DIR.
 
 Parked groups are not copied. Owners and modes are kept as far as the calling user may set them. After an \
@@ -344,6 +346,9 @@ pub struct SalvageArgs {
     /// The copy
     #[arg(value_hint = ValueHint::DirPath)]
     pub out: PathBuf,
+    /// Accept a store that was copied, or whose superblocks are gone: what its log says is executed in OUT
+    #[arg(long)]
+    pub accept_copy: bool,
 }
 
 const DEINIT_EXAMPLES: &str = "\
@@ -791,6 +796,7 @@ Options:
   suid, dev                 allow set-user-id programs and devices (off by default)
   ro, noexec, noatime, sync, dirsync
   valid=SECONDS             how long the kernel caches names and attributes (1)
+  group_timeout=SECONDS     a group of a program that makes no calls for so long is aborted (300)
   threads=N                 threads that serve the kernel (default: one for each processor, at most 8)
 
 Examples:
@@ -838,7 +844,8 @@ pub struct MountArgs {
 const MKFS_EXAMPLES: &str = "\
 On persistent memory (a file in memory or on DAX) the engine is `hybrid_log`, on a disk `page_cache_wal`, unless another
 one is chosen. Only `page_cache_wal` and `none` take disks. Every engine but `none` keeps each call wholly or not at all;
-with `none`, anything may be lost after a crash.
+with `none`, anything may be lost after a crash. Only a new file is written, one without data (empty, or holes alone),
+or a device whose first 4 MiB and last 1 MiB are zeros; --force writes over anything.
 
 Examples:
   wholly mkfs v.img --size 1G        in a file, which is made

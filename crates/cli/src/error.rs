@@ -149,11 +149,8 @@ impl Failure {
                     .advice("neither version was overwritten: the store's is in its log, see `wholly dump`")
                     .exit(Exit::DAMAGED)
             }
-            Error::Copied { groups } => Failure::new(
-                what,
-                format!("this is a copy, and its log holds {groups} groups for the files of the original"),
-            )
-            .advice("open the original, or accept the copy: `wholly recover --accept-copy`"),
+            Error::Copied(holds) => Failure::new(what, format!("this is a copy: {holds}"))
+                .advice("open the original, or accept the copy: `wholly recover --accept-copy`"),
             Error::Untrusted { why, .. } => Failure::new(what, why).advice(
                 "opening a store executes what is written there, with your rights: let its owner open it, or chown the \
                  folder; or use `wholly recover --trust-owner`",
@@ -165,6 +162,10 @@ impl Failure {
 
     /// A call on the file system failed.
     pub fn of_media(what: impl Into<String>, error: wholly_media::Error) -> Failure {
+        if error.operation == "open directory" && error.errno == rustix::io::Errno::LOOP {
+            return Failure::new(what, "a symbolic link on the way belongs to another user, or links lead in circles")
+                .advice("name the directory without that link: the superuser does not follow it");
+        }
         let advice = match std::io::Error::from_raw_os_error(error.raw_os_error()).kind() {
             std::io::ErrorKind::NotFound => "check the name",
             std::io::ErrorKind::PermissionDenied => "run it as the owner of the directory",

@@ -33,6 +33,7 @@ mod limits;
 mod list;
 mod log;
 mod mount;
+mod mounted;
 mod mounts;
 mod named;
 mod opening;
@@ -122,8 +123,11 @@ fn run(verb: Verb, ui: &Ui) -> Result<Exit, Failure> {
     }
     match verb {
         Verb::Init(args) => init::run(&args, ui),
-        Verb::Stat(args) if volume::is_one(&args.dir) => volume::stat(&args.dir, ui),
-        Verb::Stat(args) => stat::run(&args, ui),
+        Verb::Stat(args) => match mounted::stat(&args.dir, ui) {
+            Some(shown) => shown,
+            None if volume::is_one(&args.dir) => volume::stat(&args.dir, ui),
+            None => stat::run(&args, ui),
+        },
         Verb::Dump(args) if volume::is_one(&args.dir) => volume::dump(&args, ui),
         Verb::Dump(args) => dump::run(&args, ui),
         Verb::Recover(args) => recover::run(&args, ui),

@@ -4,7 +4,7 @@
 use crate::args::MountArgs;
 use crate::error::{Exit, Failure};
 use crate::limits;
-use crate::named::Named;
+use crate::named::{self, Named};
 use crate::opening;
 use crate::output::{Name, Ui, print, shown};
 use crate::volume;
@@ -97,8 +97,8 @@ fn failed(plan: &Plan, error: std::io::Error) -> Failure {
 fn plan(args: &MountArgs) -> Result<Plan, Failure> {
     let what = || format!("mount {}", args.dir.display());
     let whole = |path: &Path| {
-        let found = path.canonicalize();
-        found.map_err(|error| Failure::new(format!("mount {}", path.display()), error).advice("it must exist"))
+        named::whole(path)
+            .map_err(|error| Failure::new(format!("mount {}", path.display()), error).advice("it must exist"))
     };
     let (dir, given) = (whole(&args.dir)?, args.point.as_deref().map(whole).transpose()?);
     let mut plan = Plan {

@@ -1,7 +1,7 @@
 //! A directory that was found by its name once: what lies at the name by now may be another one, if somebody else may
 //! change the directory above it.
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
+use rustix::fs::{AtFlags, FileType, StatxFlags, fstat, statx};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -18,9 +18,13 @@ pub struct Identity {
 }
 
 impl Named {
-    /// Finds the directory with this name. Symbolic links in it are followed.
+    /// Finds the directory with this name, as [`wholly_host::find`] does.
     pub fn find(name: &Path) -> io::Result<Named> {
-        Ok(Named(openat(CWD, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?))
+        let found = find(name)?;
+        match FileType::from_raw_mode(fstat(&found)?.st_mode) {
+            FileType::Directory => Ok(Named(found)),
+            _ => Err(rustix::io::Errno::NOTDIR.into()),
+        }
     }
 
     /// The directory that is open, which may be so for its path alone.
@@ -38,6 +42,20 @@ impl Named {
         let stat = statx(&self.0, "", AtFlags::EMPTY_PATH, StatxFlags::INO)?;
         Ok(Identity { device: (stat.stx_dev_major, stat.stx_dev_minor), inode: stat.stx_ino })
     }
+}
+
+/// The path of what has this name, without symbolic links.
+pub fn whole(name: &Path) -> io::Result<PathBuf> {
+    std::fs::read_link(Named(find(name)?).itself())
+}
+
+fn find(name: &Path) -> io::Result<OwnedFd> {
+    wholly_host::find(name).map_err(|error| match error.errno {
+        rustix::io::Errno::LOOP => io::Error::other(
+            "a symbolic link on the way belongs to another user, which root does not follow, or links lead in circles",
+        ),
+        errno => errno.into(),
+    })
 }
 
 impl AsFd for Named {

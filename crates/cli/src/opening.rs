@@ -3,12 +3,13 @@
 
 use crate::error::Failure;
 use crate::mounts;
+use crate::output::shown;
 use crate::survey;
 use std::ffi::CStr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use wholly::{Options, Store};
-use wholly_host::{HostDir, HostMedium, HostOptions, StoreHome};
+use wholly_host::{HostDir, HostFs, HostMedium, HostOptions, StoreHome};
 
 /// What a process that serves a mount is called in the kernel's list of processes.
 pub const SERVER: &CStr = c"wholly-mount";
@@ -26,7 +27,21 @@ const UNTOLD: Duration = Duration::from_secs(1);
 /// Opens the store in `dir`, to which `itself` leads whatever has come to that name, for `verb`: that recovers it.
 pub fn open(verb: &str, dir: &Path, itself: &Path, options: Options) -> Result<Store, Failure> {
     let medium = survey::medium_of(itself, &format!("{verb} {}", dir.display()))?;
+    tell_whose(verb, dir, itself);
     open_on(medium, itself, options).map_err(|error| Failure::of_store(verb, dir, error))
+}
+
+/// Tells the superuser that the directory belongs to somebody else, who can do there what he likes meanwhile.
+pub fn tell_whose(verb: &str, dir: &Path, itself: &Path) {
+    let owner = || HostDir::open(itself, HostOptions::default()).and_then(|host| host.stat(b"")).map(|stat| stat.uid);
+    if rustix::process::geteuid().is_root()
+        && let Ok(owner @ 1..) = owner()
+    {
+        eprintln!(
+            "wholly: {verb} {}: user {owner} owns this directory, and can exchange whatever is in it meanwhile",
+            shown(dir)
+        );
+    }
 }
 
 /// The same, where it is known for which medium it was made.

@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use wholly::{Options, RecoveryReport, Store};
-use wholly_host::{HOME, HostMedium};
+use wholly_host::{HostDir, HostMedium, HostOptions, StoreHome};
 
 #[derive(Serialize)]
 struct Recovered {
@@ -125,8 +125,11 @@ struct Cleared {
 /// There is no store that opens. Where there is none at all, a crash may still have left one that was half made or half
 /// removed.
 fn clear(dir: &Path, failure: Failure, ui: &Ui) -> Result<Exit, Failure> {
-    let is_store = dir.join(HOME).symlink_metadata().is_ok();
-    let leftovers = if is_store { 0 } else { wholly::clear_unfinished(dir).unwrap_or(0) };
+    let leftovers = HostDir::named(dir, HostOptions::default()).and_then(|host| match StoreHome::exists(&host)? {
+        true => Ok(0),
+        false => StoreHome::clear_unfinished(&host),
+    });
+    let leftovers = leftovers.unwrap_or(0);
     if leftovers == 0 {
         return Err(failure);
     }
@@ -204,6 +207,7 @@ struct How {
 
 fn open_as(verb: &str, dir: &Path, how: How, ui: &Ui) -> Result<Store, Failure> {
     let medium = survey::medium_of(dir, &format!("{verb} {}", dir.display()))?;
+    opening::tell_whose(verb, dir, dir);
     open_on(medium, dir, how, ui).map_err(|error| Failure::of_store(verb, dir, error))
 }
 

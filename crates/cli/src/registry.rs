@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Names the directory; where it is empty, there is none.
@@ -42,7 +43,9 @@ impl Registry {
 
     /// Remembers that the store is in `dir`, an absolute path, and no other store is. On return that survives a crash.
     pub fn add(&self, volume_id: &str, dir: &Path) -> io::Result<()> {
-        fs::create_dir_all(&self.dir)?;
+        // Whoever knew its names would know the ids of the stores, and where they are.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
+        fs::set_permissions(&self.dir, fs::Permissions::from_mode(0o700))?;
         let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(&self.dir)?;
         file.write_all(&[dir.as_os_str().as_bytes(), b"\n"].concat())?;
         file.as_file().sync_all()?;

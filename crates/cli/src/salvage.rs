@@ -8,7 +8,7 @@ use crate::survey::number;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Instant;
-use wholly::{Error, Fate, SalvagedGroup};
+use wholly::{Error, Fate, Options, SalvagedGroup};
 
 #[derive(Serialize)]
 struct Salvaged {
@@ -49,8 +49,9 @@ struct Finding {
 /// Salvages a store.
 pub fn run(args: &SalvageArgs, ui: &Ui) -> Result<Exit, Failure> {
     let start = Instant::now();
+    let options = Options { accept_copy: args.accept_copy, ..Options::default() };
     let bar = ui.bar("copying files", 0);
-    let salvaged = wholly::salvage(&args.dir, &args.out, &mut |done, all| {
+    let salvaged = wholly::salvage(&args.dir, &args.out, &options, &mut |done, all| {
         bar.set_length(all);
         bar.set_position(done);
     });
@@ -58,6 +59,8 @@ pub fn run(args: &SalvageArgs, ui: &Ui) -> Result<Exit, Failure> {
     let found = salvaged.map_err(|error| {
         let what = format!("salvage {}", args.dir.display());
         match error {
+            Error::Copied(holds) => Failure::new(what, format!("this may be a copy: {holds}"))
+                .advice("salvage the original, or accept it: `wholly salvage --accept-copy`"),
             Error::Exists(why) => Failure::new(what, why).advice("name a directory that is empty or not there"),
             error => Failure::of_store("salvage", &args.dir, error),
         }

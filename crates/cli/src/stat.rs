@@ -8,6 +8,7 @@ use crate::check::is_readable;
 use crate::error::{Exit, Failure};
 use crate::init::verdict;
 use crate::list::{Parked, parked};
+use crate::mounted::{Group, group_of};
 use crate::output::{Name, Ui, count, size};
 use crate::survey::{PendingFile, Survey, medium_of, volume_id};
 use serde::Serialize;
@@ -32,6 +33,8 @@ struct Stat {
     last_opened: Option<i64>,
     /// That process, as it knows itself.
     owner_pid: Option<u32>,
+    /// The group that a program has on a mount of the store.
+    group: Option<Group>,
     volume_id: Option<String>,
     /// How often the store was opened.
     opens: Option<u64>,
@@ -103,6 +106,7 @@ pub fn run(args: &StatArgs, ui: &Ui) -> Result<Exit, Failure> {
         last_opened: time(b".wholly/lock", |stat| stat.mtime_ns)
             .filter(|_| superblock.is_some_and(|s| s.incarnation > 0)),
         owner_pid: survey.owner.and_then(|owner| owner.pid),
+        group: group_of(&args.dir),
         volume_id: superblock.map(volume_id),
         opens: superblock.map(|s| s.incarnation),
         log: Log {
@@ -156,6 +160,9 @@ fn text(stat: &Stat) -> String {
         (true, None) => "a process; the figures are of this moment".into(),
     };
     text += &format!("  in use by    {user}\n");
+    if let Some(group) = &stat.group {
+        text += &format!("  group        {}\n", group.text());
+    }
     if let Some(made) = stat.made {
         text += &format!("  made         {}\n", ago(made));
     }

@@ -153,7 +153,7 @@ impl Survey {
         let what = || format!("{verb} {}", dir.display());
         let failed = |error| Failure::of_media(what(), error);
         let options = HostOptions { medium: medium_of(dir, &what())?, ..HostOptions::default() };
-        let host = HostDir::open(dir, options).map_err(failed)?;
+        let host = HostDir::open(dir, options).and_then(|host| StoreHome::look(&host)).map_err(failed)?;
         let owner = StoreHome::holder(&host).map_err(failed)?;
         let region = region_of(host.open(LOG, false).map_err(failed)?).map_err(failed)?;
         let slots = read_slots(&region).map_err(|error| Failure::of_store(verb, dir, error))?;

@@ -15,7 +15,7 @@ use crate::hostdir::{
     ByPath, Finding, FindingKind, KeptUndo, Parked, ParkedId, Part, Report, check_on, is_own_folder, parked_on,
     parts_on, slots_of, undos_on,
 };
-use crate::open::{GUEST, LOG, home_error};
+use crate::open::{GUEST, LOG, home_error, look};
 
 /// What the store's folder has, besides the [folders](is_own_folder) that it keeps something in.
 const KNOWN: [&str; 7] = [LOG, "lock", "spare", IGNORED, UNNAMED, SLIP, GUEST];
@@ -52,8 +52,8 @@ const KNOWN: [&str; 7] = [LOG, "lock", "spare", IGNORED, UNNAMED, SLIP, GUEST];
 /// ```
 pub fn check(dir: impl AsRef<Path>) -> Result<Report> {
     let dir = dir.as_ref();
-    let host = Arc::new(HostDir::open(dir, HostOptions::default())?);
-    let mut findings = look_at_folder(&host, dir)?;
+    let host = look(dir)?;
+    let mut findings = look_at_folder(&host)?;
     if findings.iter().any(|finding| finding.kind == FindingKind::Missing) {
         return Ok(Report { findings, ..Report::default() });
     }
@@ -76,12 +76,7 @@ pub fn check(dir: impl AsRef<Path>) -> Result<Report> {
 /// # Errors
 /// [`Error::NotAStore`]; [`Error::Media`].
 pub fn parked(dir: impl AsRef<Path>) -> Result<Vec<Parked>> {
-    let dir = dir.as_ref();
-    let host = HostDir::open(dir, HostOptions::default())?;
-    if !StoreHome::exists(&host)? {
-        return Err(Error::NotAStore(dir.display().to_string()));
-    }
-    parked_on(&host)
+    parked_on(&*look(dir.as_ref())?)
 }
 
 /// The undo that is kept in the store in `dir`, the oldest first: looked at from outside, as by [`parked`].
@@ -89,12 +84,7 @@ pub fn parked(dir: impl AsRef<Path>) -> Result<Vec<Parked>> {
 /// # Errors
 /// Those of [`parked`].
 pub fn undos(dir: impl AsRef<Path>) -> Result<Vec<KeptUndo>> {
-    let dir = dir.as_ref();
-    let host = HostDir::open(dir, HostOptions::default())?;
-    if !StoreHome::exists(&host)? {
-        return Err(Error::NotAStore(dir.display().to_string()));
-    }
-    undos_on(&host)
+    undos_on(&*look(dir.as_ref())?)
 }
 
 /// The other parts of a parked group of the store in `dir` that was [parked together](crate::StoreVfs::park_together)
@@ -104,12 +94,8 @@ pub fn undos(dir: impl AsRef<Path>) -> Result<Vec<KeptUndo>> {
 /// [`Error::NotAStore`]; [`Error::NotFound`] where there is no group of this name; [`Error::Corrupt`];
 /// [`Error::Media`].
 pub fn parts(dir: impl AsRef<Path>, id: ParkedId) -> Result<Vec<Part>> {
-    let dir = dir.as_ref();
-    let host = Arc::new(HostDir::open(dir, HostOptions::default())?);
-    if !StoreHome::exists(&host)? {
-        return Err(Error::NotAStore(dir.display().to_string()));
-    }
-    parts_on(&*host, &ByPath::of(host.clone()), id)
+    let host = look(dir.as_ref())?;
+    parts_on(&*host, &ByPath::of(host.clone(), Trust::Anybody), id)
 }
 
 /// Gives the folder of the store in `dir` its mode, and removes what was left by stores that were half made or half
@@ -149,12 +135,8 @@ pub(crate) fn refuse_busy(host: &HostDir, dir: &Path) -> Result<()> {
 }
 
 /// What does not belong in the folder, what it lacks, and who may look into it.
-fn look_at_folder(host: &HostDir, dir: &Path) -> Result<Vec<Finding>> {
-    let mode = match host.stat(HOME.as_bytes()) {
-        Ok(stat) => stat.mode & 0o7777,
-        Err(error) if error.errno == Errno::NOENT => return Err(Error::NotAStore(dir.display().to_string())),
-        Err(error) => return Err(error.into()),
-    };
+fn look_at_folder(host: &HostDir) -> Result<Vec<Finding>> {
+    let mode = host.stat(HOME.as_bytes())?.mode & 0o7777;
     let mut findings = Vec::new();
     if mode != 0o700 {
         findings.push(Finding::new(FindingKind::Mode, HOME, format!("its mode is {mode:04o} instead of 0700")));

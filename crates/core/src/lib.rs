@@ -59,7 +59,7 @@ pub use hostdir::{
     LONGEST_NOTE, Options, Parked, Part, PartState, Policy, RecoveryReport, Released, Report, Review, Salvaged,
     SalvagedGroup, Side, Store, StoreStat, StoreVfs, UndoFate, What, Writer, XattrChange,
 };
-pub use mount::MountGroup;
+pub use mount::{Holder, MountGroup};
 pub use salvage::salvage;
 #[doc(inline)]
 pub use wholly_error::{Error, Mismatch, ParkedId, Result};

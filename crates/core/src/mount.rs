@@ -3,7 +3,8 @@
 use std::os::fd::AsFd;
 
 use rustix::io::Errno;
-use wholly_host::mount::Open;
+pub use wholly_host::mount::Holder;
+use wholly_host::mount::{self, Open};
 
 use crate::error::{Error, Result};
 
@@ -17,7 +18,10 @@ use crate::error::{Error, Result};
 ///
 /// A command of `wholly run` is one group already. There, this group joins that one.
 ///
-/// If the group is dropped without a commit, or the process that began it ends, it is aborted.
+/// If the group is dropped without a commit, or the process that began it ends, it is aborted. So it is if it makes no
+/// calls for as long as the mount says (`group_timeout`, five minutes by default), so that nobody can keep all others
+/// waiting. The process can then change nothing on the mount (`ECANCELED`) until it drops, aborts or tries to commit
+/// the group.
 ///
 /// # Example
 /// ```no_run
@@ -41,12 +45,32 @@ impl MountGroup {
     /// open file that the descriptor stands for open.
     ///
     /// # Errors
-    /// [`Error::Busy`] if another group runs on the mount; [`Error::Unsupported`] if it is not a mount of a store, or
-    /// one that cannot tell which process makes a call.
+    /// - [`Error::Busy`]: another group runs on the mount; the text says which process has it.
+    /// - [`Error::Refused`]: with `EACCES` if the user may not write to the mount's root directory, `EROFS` if the
+    ///   mount is read-only, `ECANCELED` if an earlier group of this process was aborted for want of calls and not
+    ///   ended here.
+    /// - [`Error::Unsupported`]: it is not a mount of a store, or one that cannot tell which process makes a call.
     pub fn begin(descriptor: impl AsFd) -> Result<MountGroup> {
         let open = Open::of(descriptor.as_fd()).map_err(|errno| refused("begin a group", errno))?;
-        open.begin().map_err(|errno| refused("begin a group", errno))?;
-        Ok(MountGroup { open, has_ended: false })
+        match open.begin() {
+            Ok(()) => Ok(MountGroup { open, has_ended: false }),
+            Err(Errno::BUSY) => Err(match mount::holder(descriptor.as_fd()) {
+                Ok(Some(Holder { process, user, .. })) => {
+                    Error::Busy("the mount".into(), format!("process {process} of user {user} has a group there"))
+                }
+                _ => refused("begin a group", Errno::BUSY),
+            }),
+            Err(errno) => Err(refused("begin a group", errno)),
+        }
+    }
+
+    /// Which process has the group of the mount that the descriptor belongs to. `None`: no group runs. The answer is of
+    /// the moment of the call.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if it is not a mount of a store.
+    pub fn holder(descriptor: impl AsFd) -> Result<Option<Holder>> {
+        mount::holder(descriptor.as_fd()).map_err(|errno| refused("find the holder of the group", errno))
     }
 
     /// Claims an open file for the group now, instead of at its first change. From now on everything that is written by
@@ -69,7 +93,8 @@ impl MountGroup {
     ///
     /// # Errors
     /// [`Error::Media`] with `EIO`: it is unknown whether the group survives until the store is opened again. After any
-    /// other error the group is aborted.
+    /// other error the group is aborted. [`Error::Refused`] with `ECANCELED`: it was aborted before, because it made no
+    /// calls.
     pub fn commit(mut self) -> Result<()> {
         self.has_ended = true;
         self.open.commit().map_err(|errno| refused("commit the group", errno))
@@ -101,7 +126,11 @@ fn refused(what: &str, errno: Errno) -> Error {
         Errno::OPNOTSUPP => Error::Unsupported(format!("{what}: the mount cannot identify the calling process")),
         Errno::BUSY => Error::Busy("the mount".into(), format!("{what}: another group runs, or has the file")),
         Errno::INVAL => Error::Invalid(format!("{what}: the group has ended")),
-        Errno::BADF | Errno::XDEV | Errno::PERM => Error::Refused(what.into(), errno),
+        Errno::CANCELED => {
+            Error::Refused(format!("{what}: the group made no calls for too long and was aborted"), errno)
+        }
+        Errno::ACCESS => Error::Refused(format!("{what}: needs write permission to the mount's root directory"), errno),
+        Errno::BADF | Errno::XDEV | Errno::PERM | Errno::ROFS => Error::Refused(what.into(), errno),
         errno => Error::Media(wholly_media::Error::new("ioctl", what, errno)),
     }
 }

@@ -12,7 +12,7 @@ use wholly_host::{
 };
 
 use crate::error::{Error, Result};
-use crate::hostdir::{ByPath, Options, Ownership, Store, is_temporary};
+use crate::hostdir::{ByPath, Options, Ownership, Store, is_temporary, origin_of};
 
 /// The log's file in the store's folder.
 pub(crate) const LOG: &str = "log";
@@ -110,7 +110,9 @@ impl Store {
                 home.create_mark(GUEST)?;
             }
             let region = home.create_region(LOG)?;
-            Store::format_on(&*region, options, volume_id).map_err(|error| {
+            let made =
+                origin_of(&**home.dir()).and_then(|origin| Store::format_in(&*region, options, volume_id, origin));
+            made.map_err(|error| {
                 let errno = Errno::from_raw_os_error(error.errno());
                 failed = Some(error);
                 wholly_media::Error::new("format", LOG, errno)
@@ -200,8 +202,7 @@ impl Store {
         let dir = dir.as_ref();
         let as_chosen = host.clone();
         let host = Arc::new(HostDir::open(dir, host)?);
-        let trust = if options.trust_owner { Trust::Anybody } else { Trust::Own };
-        let home = StoreHome::open(&host, trust).map_err(|error| match home_error(error, dir) {
+        let home = StoreHome::open(&host, trust_of(&options)).map_err(|error| match home_error(error, dir) {
             Error::NotAStore(_) if host.served().is_some() => mounted(&host, dir),
             // There is a store, of which something is missing.
             Error::NotAStore(_) if StoreHome::exists(&host).unwrap_or(false) => gone("lock"),
@@ -235,13 +236,16 @@ impl Owned {
     /// Opens the store whose folder is `home`, and gives that up where it cannot.
     fn open(home: StoreHome, dir: &Path, options: Options) -> Result<Store> {
         home.clear_unnamed()?;
+        if options.accept_copy {
+            home.make_private()?;
+        }
         let region = home.open_region(LOG).map_err(|error| match error.errno {
             Errno::NOENT => gone(LOG),
             _ => error.into(),
         })?;
         let host = Arc::new(OwnerBits::open(home.dir().clone())?);
         let owned = Owned { home, dir: dir.to_path_buf(), options: options.clone() };
-        let neighbours = Arc::new(ByPath::of(owned.home.dir().clone()));
+        let neighbours = Arc::new(ByPath::of(owned.home.dir().clone(), trust_of(&options)));
         Store::open_among(region, host, options, Some(Box::new(owned)), Some(neighbours))
     }
 }
@@ -249,6 +253,10 @@ impl Owned {
 impl Ownership for Owned {
     fn claim(&self) -> &Arc<Claim> {
         self.home.owner().claim()
+    }
+
+    fn dir(&self) -> &Arc<HostDir> {
+        self.home.dir()
     }
 
     fn take_over(&self) -> Result<Store> {
@@ -261,6 +269,16 @@ impl Ownership for Owned {
         let Owned { home, dir, .. } = *self;
         home.remove().map_err(|error| home_error(error, &dir))
     }
+}
+
+pub(crate) fn trust_of(options: &Options) -> Trust {
+    if options.trust_owner { Trust::Anybody } else { Trust::Own }
+}
+
+/// The directory `dir` and the folder of the store in it, for calls that only look.
+pub(crate) fn look(dir: &Path) -> Result<Arc<HostDir>> {
+    let host = HostDir::open(dir, HostOptions::default())?;
+    Ok(Arc::new(StoreHome::look(&host).map_err(|error| home_error(error.into(), dir))?))
 }
 
 /// What a store's folder lacks.

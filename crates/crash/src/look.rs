@@ -134,7 +134,7 @@ pub(crate) fn served_but(
 ) -> Result<State, String> {
     let mut state = match workload.start {
         Start::Files => files(world, store, workload, trouble),
-        Start::Bare | Start::Dirs | Start::Guest => tree(&mut store, trouble),
+        Start::Bare | Start::Dirs | Start::Guest | Start::Crowd => tree(&mut store, trouble),
     }?;
     parked(store, &mut state)?;
     if workload.start == Start::Guest {
@@ -260,7 +260,7 @@ pub fn tree<N: Names>(names: &mut N, trouble: Trouble<'_>) -> Result<State, Stri
 }
 
 /// What is the same for all who look.
-fn exact(stat: Stat) -> Stat {
+pub(crate) fn exact(stat: Stat) -> Stat {
     // Looking renews the time of access, and blocks of directories come and go without anybody's change.
     let (size, allocated) = if stat.mode & TYPE == DIR { (0, 0) } else { (stat.size, stat.allocated) };
     Stat { atime_ns: 0, size, allocated, ..stat }

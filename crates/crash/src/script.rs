@@ -19,6 +19,7 @@
 //! | `apply.N`, `clash.N`, `discard.N` | the parked group N is applied, cannot be applied, is discarded |
 //! | `theirs.N` | it is applied over what is otherwise |
 //! | `keep` | a guest becomes a store for good |
+//! | `full.F` | a file gets space until there is none |
 //! | `home` | a checkpoint |
 //! | `kill`, `close` | the process ends, without a checkpoint or with one, and the next one opens the store |
 //!
@@ -160,6 +161,9 @@ fn step(text: &str) -> Option<Step> {
     if let Some(text) = text.strip_prefix("call.") {
         return op(text).map(Step::Call);
     }
+    if let Some(text) = text.strip_prefix("full.") {
+        return file(text).map(Step::Full);
+    }
     for (word, stays) in [("park.", true), ("fade.", false)] {
         if let Some(text) = text.strip_prefix(word) {
             return Some(Step::Park { ops: ops(text)?, stays });
@@ -197,6 +201,7 @@ pub fn workload(script: &str) -> Option<Workload> {
         "bare" => Start::Bare,
         "dirs" => Start::Dirs,
         "guest" => Start::Guest,
+        "crowd" => Start::Crowd,
         _ => return None,
     };
     Some(Workload {

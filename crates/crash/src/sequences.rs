@@ -443,7 +443,7 @@ mod tests {
                 Step::Keep => state.set_temporary(false),
                 Step::Call(op) => group(&mut state, std::slice::from_ref(op)),
                 Step::Reopen { .. } => state.reopen(),
-                Step::Checkpoint | Step::Announce | Step::Pass | Step::Sync(_) => {}
+                Step::Checkpoint | Step::Announce | Step::Pass | Step::Sync(_) | Step::Full(_) => {}
             }
         }
         refused.into_inner()

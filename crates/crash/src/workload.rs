@@ -253,6 +253,8 @@ pub enum Step {
     Call(Op),
     /// The calls on a file so far are to survive.
     Sync(&'static str),
+    /// A file gets space behind its end until there is none. On volumes.
+    Full(&'static str),
     /// Everything goes home.
     Checkpoint,
     /// What is committed so far is a lot, which the background thread is to take home later.
@@ -277,6 +279,17 @@ pub enum Start {
     Dirs,
     /// What [`Bare`](Self::Bare) has, in a store that is a guest.
     Guest,
+    /// What [`Bare`](Self::Bare) has, a file `n00`, and a directory with so many files that each block of inodes behind
+    /// the first ones is full, but for one: that has `n00` alone.
+    Crowd,
+}
+
+/// Files of a crowd that come before `n00`, and behind it.
+pub(crate) const CROWD: [usize; 2] = [45, 16];
+
+/// A file of a crowd.
+pub(crate) fn of_crowd(number: usize) -> String {
+    format!("crowd/{number:02}")
 }
 
 /// A program over a store.
@@ -371,6 +384,11 @@ impl Start {
             Start::Bare | Start::Dirs | Start::Guest => {
                 _ = state.put("A/foo", Object::file(initial_content(300), 0o644))
             }
+            Start::Crowd => {
+                state.put("A/foo", Object::file(initial_content(300), 0o644));
+                let others = (0..CROWD.iter().sum()).map(of_crowd).chain(["n00".into()]);
+                others.for_each(|path| _ = state.put(&path, Object::file([], FILE_MODE)));
+            }
         }
         state
     }
@@ -380,6 +398,7 @@ impl Start {
         let dirs: &[&str] = match self {
             Start::Files => &["dir"],
             Start::Bare | Start::Guest => &["A"],
+            Start::Crowd => &["A", "crowd"],
             Start::Dirs => &["A", "B", "A/C"],
         };
         let mut state = State::default();

@@ -64,16 +64,11 @@ pub enum Error {
         /// What differs.
         change: String,
     },
-    /// The store is a copy, or was restored from a backup, and its log holds updates for files that are other inodes
-    /// here. Open the original, or accept the copy (`Options::accept_copy`). The call has changed nothing.
-    #[error(
-        "the store is a copy, and its log holds {groups} groups for the original's files; open the original, or accept \
-             the copy: `wholly recover --accept-copy`"
-    )]
-    Copied {
-        /// The number of committed groups that are not written back yet.
-        groups: u64,
-    },
+    /// The store was not made in this directory: it is a copy, or was restored, cloned or unpacked. The text says what
+    /// it holds that would be executed here. Open the original, or accept the copy (`Options::accept_copy`). The call
+    /// has changed nothing.
+    #[error("the store is a copy: {0}; open the original, or accept the copy: `wholly recover --accept-copy`")]
+    Copied(String),
     /// Another user than the caller or the superuser can have written to the store's folder. Opening a store executes
     /// what is written there, with the caller's rights. Let the owner of the store open it, or trust the
     /// owner (`Options::trust_owner`). The call has changed nothing.
@@ -135,7 +130,7 @@ impl Error {
             Error::NoSpace(_) => Errno::NOSPC,
             Error::Unsupported(_) => Errno::OPNOTSUPP,
             Error::Corrupt { .. } => Errno::UCLEAN,
-            Error::Conflict { .. } | Error::Copied { .. } | Error::ChangedMeanwhile(..) => Errno::STALE,
+            Error::Conflict { .. } | Error::Copied(_) | Error::ChangedMeanwhile(..) => Errno::STALE,
             Error::Poisoned(_) => Errno::IO,
             Error::Media(error) => return error.raw_os_error(),
         }
@@ -170,7 +165,7 @@ mod tests {
             (Error::Unsupported(s()), Errno::OPNOTSUPP),
             (Error::corrupt("", ""), Errno::UCLEAN),
             (Error::Conflict { path: s(), change: s() }, Errno::STALE),
-            (Error::Copied { groups: 1 }, Errno::STALE),
+            (Error::Copied(s()), Errno::STALE),
             (Error::Untrusted { dir: s(), why: s() }, Errno::PERM),
             (Error::ChangedMeanwhile(ParkedId(1), [].into()), Errno::STALE),
             (Error::Poisoned(s()), Errno::IO),
@@ -185,8 +180,7 @@ mod tests {
                 | Error::Invalid(_)
                 | Error::NoSpace(_)
                 | Error::Unsupported(_) => {}
-                Error::Corrupt { .. } | Error::Conflict { .. } | Error::Copied { .. } | Error::ChangedMeanwhile(..) => {
-                }
+                Error::Corrupt { .. } | Error::Conflict { .. } | Error::Copied(_) | Error::ChangedMeanwhile(..) => {}
                 Error::Untrusted { .. } | Error::Poisoned(_) | Error::Media(_) => {}
             }
             let text = format!("{error:?}");

@@ -314,8 +314,8 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn fsync(&self, req: &Request, _node: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
-        let ctx = self.outside(req).ctx;
-        done(reply, if datasync { self.vfs.fdatasync(&ctx, handle(fh)) } else { self.vfs.fsync(&ctx, handle(fh)) });
+        let ctx = &self.outside(req).ctx;
+        done(reply, if datasync { self.vfs.fdatasync(ctx, handle(fh)) } else { self.vfs.fsync(ctx, handle(fh)) });
     }
 
     fn opendir(&self, req: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -411,7 +411,7 @@ impl fuser::Filesystem for Adapter {
 
     fn listxattr(&self, req: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
         // Which of them a user may see the kernel leaves to us.
-        let call = self.groups.look(self.as_they_are(req));
+        let call = self.groups.look(req, self.as_they_are(req));
         value(reply, size, self.vfs.listxattr(&call.ctx, ino(node)));
     }
 

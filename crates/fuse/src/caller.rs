@@ -13,7 +13,7 @@ use crate::groups::{Call, Touches};
 impl Adapter {
     /// A call that changes nothing, of who is permitted it.
     pub fn look(&self, req: &Request) -> Call<'_> {
-        self.groups.look(self.permitted(req))
+        self.groups.look(req, self.permitted(req))
     }
 
     /// A call that changes what it touches, of who is permitted it.
@@ -29,7 +29,7 @@ impl Adapter {
 
     /// A call that makes durable what is in no group, of who is permitted it.
     pub fn outside(&self, req: &Request) -> Call<'_> {
-        self.groups.outside(self.permitted(req))
+        self.groups.outside(req, self.permitted(req))
     }
 
     /// The caller, whom the kernel permits the call.

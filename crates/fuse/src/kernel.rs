@@ -157,6 +157,13 @@ impl Unmounter {
         }
     }
 
+    /// Whether the file system can only be read now: a remount changes that. `None` where it is not known.
+    pub(crate) fn is_read_only(&self) -> Option<bool> {
+        let Way::Call { mount, kind, .. } = &self.0 else { return None };
+        let mounts = mounts::all().ok()?;
+        mounts.iter().find(|other| mount.is(other, kind)).map(|mount| mount.has("ro"))
+    }
+
     fn unmount_by(&self, flags: UnmountFlags) -> io::Result<()> {
         match &self.0 {
             Way::Helper(session) => session.lock().unwrap_or_else(PoisonError::into_inner).unmount(),
@@ -171,9 +178,14 @@ impl Unmounter {
 
 /// Whether this process sees the mount anywhere.
 fn is_mounted(mount: &Identity, kind: &str) -> io::Result<bool> {
-    // Another mount may have taken over the numbers; that it has the same type as well is unlikely.
-    let is_it = |other: &Mounted| other.id == mount.number && other.device == mount.device && other.kind == kind;
-    Ok(mounts::all()?.iter().any(is_it))
+    Ok(mounts::all()?.iter().any(|other| mount.is(other, kind)))
+}
+
+impl Identity {
+    /// Another mount may have taken over the numbers; that it has the same type as well is unlikely.
+    fn is(&self, other: &Mounted, kind: &str) -> bool {
+        other.id == self.number && other.device == self.device && other.kind == kind
+    }
 }
 
 impl std::fmt::Debug for Unmounter {

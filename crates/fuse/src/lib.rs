@@ -28,7 +28,7 @@
 //! # Permissions
 //!
 //! The kernel decides who may do what, from modes and access lists (`default_permissions`, `FUSE_POSIX_ACL`), before it
-//! asks.
+//! asks. Only of a request to begin a group it knows nothing: who may do that is decided here (`groups/caller.rs`).
 //!
 //! | file | idea |
 //! |---|---|
@@ -74,7 +74,7 @@ pub use groups::{Asker, Doom, Joined};
 pub use identity::{Identity, User};
 pub use kernel::{TYPE, Unmounter, open_mount, remount};
 pub use lost::Lost;
-pub use options::{MountOptions, OptionError, Sharing};
+pub use options::{Clock, MountOptions, OptionError, Sharing};
 pub use points::Point;
 use points::Points;
 
@@ -96,7 +96,8 @@ impl Mount {
         let adapter = adapter(vfs, options)?;
         let (groups, lost) = (adapter.groups.clone(), adapter.lost.clone());
         let (session, unmounter) = mount(adapter, point, options)?;
-        groups.notify_by(session.notifier());
+        let (its, otherwise) = (unmounter.clone(), options.read_only);
+        groups.mounted(session.notifier(), Box::new(move || its.is_read_only().unwrap_or(otherwise)));
         Ok(Mount { server: Server { session, doom: groups.doom(), lost }, unmounter })
     }
 
@@ -161,7 +162,8 @@ impl Server {
         let adapter = adapter(vfs, options)?;
         let (groups, lost) = (adapter.groups.clone(), adapter.lost.clone());
         let session = Session::from_fd(adapter, device, options.access(), options.config())?;
-        groups.notify_by(session.notifier());
+        let is_read_only = options.read_only;
+        groups.mounted(session.notifier(), Box::new(move || is_read_only));
         Ok(Server { session, doom: groups.doom(), lost })
     }
 
@@ -199,7 +201,7 @@ fn adapter(vfs: Arc<dyn Vfs>, options: &MountOptions) -> io::Result<Adapter> {
     let MountOptions { valid, syncs_on_close, group, whole_writes, .. } = *options;
     let ctx = Context { is_permitted: true, group, ..Context::superuser() };
     let points = Points::new(&*vfs, &ctx, &options.points)?;
-    let groups = Arc::new(Groups::new(&vfs, group));
+    let groups = Arc::new(Groups::new(&vfs, options));
     let (identity, lost) = (options.identity.clone(), Lost::default());
     Ok(Adapter { vfs, valid, syncs_on_close, groups, whole_writes, identity, points, lost })
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::identity::Identity;
 use crate::points::Point;
 use fuser::{Config, MountOption, SessionACL};
+use rustix::time::{ClockId, clock_gettime};
 use thiserror::Error;
 use wholly::vfs::GroupId;
 
@@ -20,8 +21,17 @@ pub enum Sharing {
     Everybody,
 }
 
+/// A clock that never goes back, from any moment on.
+pub type Clock = fn() -> Duration;
+
+/// The system's clock, which stands still while the system is suspended.
+fn monotonic() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
+}
+
 /// How a file system is mounted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct MountOptions {
     /// What mount(8) and df(1) call it.
     pub source: String,
@@ -54,6 +64,10 @@ pub struct MountOptions {
     pub points: Vec<Point>,
     /// Threads that answer the kernel.
     pub threads: usize,
+    /// A group of programs that has made no calls for so long is aborted.
+    pub group_timeout: Duration,
+    /// By which that is measured.
+    pub clock: Clock,
 }
 
 impl Default for MountOptions {
@@ -74,6 +88,8 @@ impl Default for MountOptions {
             identity: Identity::Shared,
             points: Vec::new(),
             threads: std::thread::available_parallelism().map_or(1, |processors| processors.get().min(8)),
+            group_timeout: Duration::from_secs(300),
+            clock: monotonic,
         }
     }
 }
@@ -117,6 +133,12 @@ impl MountOptions {
             ("valid", Some(seconds)) => {
                 let seconds = seconds.parse().ok().and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok());
                 self.valid = seconds.ok_or_else(|| OptionError::Value(name.into(), "seconds, such as 0.5"))?;
+            }
+            ("group_timeout", Some(seconds)) => {
+                let seconds = seconds.parse().ok().and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok());
+                let seconds = seconds.filter(|seconds| !seconds.is_zero());
+                self.group_timeout =
+                    seconds.ok_or_else(|| OptionError::Value(name.into(), "seconds, such as 300, and not 0"))?;
             }
             ("threads", Some(threads)) => {
                 let threads = threads.parse().ok().filter(|threads| (1..=256).contains(threads));
@@ -184,11 +206,12 @@ mod tests {
     fn options_are_as_mount_has_them() {
         let mut options = MountOptions::default();
         options
-            .set_all("rw,nosuid,dev,noexec,allow_other,x-systemd.automount,nofail,_netdev,valid=0.25,threads=3")
+            .set_all("rw,nosuid,dev,noexec,allow_other,x-systemd.automount,nofail,_netdev,valid=0.25,threads=3,group_timeout=60")
             .unwrap();
         assert!(!options.read_only && !options.suid && options.dev && options.noexec);
         assert_eq!(options.sharing, Sharing::Everybody);
         assert_eq!((options.valid, options.threads), (Duration::from_millis(250), 3));
+        assert_eq!(options.group_timeout, Duration::from_secs(60));
         options.set_all("ro,,suid,fsname=home").unwrap();
         assert!(options.read_only && options.suid);
         assert_eq!(options.source, "home");
@@ -200,6 +223,9 @@ mod tests {
         assert_eq!(options.set("fast"), Err(OptionError::Unknown("fast".into())));
         assert_eq!(options.set("ro=1"), Err(OptionError::Unknown("ro=1".into())));
         assert!(matches!(options.set("threads=0"), Err(OptionError::Value(name, _)) if name == "threads"));
+        for none in ["group_timeout=0", "group_timeout=-1", "group_timeout=soon"] {
+            assert!(matches!(options.set(none), Err(OptionError::Value(name, _)) if name == "group_timeout"), "{none}");
+        }
         assert!(matches!(options.set("valid=-1"), Err(OptionError::Value(name, _)) if name == "valid"));
     }
 }

@@ -3,7 +3,7 @@
 use super::file::{BLOCK, Device, OrdinaryFile, Unnamed, device, not_a_file, stat, stat_in};
 use super::home::{HOME, UNNAMED};
 use super::names::touch;
-use super::resolve::{open_beneath, open_beneath_with, open_parent, split};
+use super::resolve::{open_beneath, open_beneath_with, split};
 use crate::mount::{self, Served};
 use crate::sys::{self, FileSystem, OrFail, show};
 use crate::{At, HostFile, HostFs, Inode, Space, Stat};
@@ -88,6 +88,9 @@ impl Pmem {
 /// directories alone (`resolve.rs`), so a symbolic link or a rename by somebody else cannot lead out of it. A directory
 /// that is *moved out* while a call works in it stays the place of that call.
 ///
+/// A store's folder is opened once, too: what [`StoreHome::dir`](super::StoreHome::dir) gives resolves paths below
+/// `.wholly` beneath the descriptor that was checked, whatever has that name by then.
+///
 /// [`sync_all`](HostFs::sync_all) uses the descriptor too. Linux (5.8) reports to it every write-back error of the file
 /// system since it was opened: none from between the first write and the sync is missed.
 ///
@@ -109,6 +112,8 @@ impl Pmem {
 #[derive(Debug)]
 pub struct HostDir {
     root: OwnedFd,
+    /// The store's folder, once somebody has opened it: what paths below [`HOME`] lead into.
+    home: Option<OwnedFd>,
     file_system: FileSystem,
     pmem: Option<Arc<Pmem>>,
     guarantees: Guarantees,
@@ -192,6 +197,7 @@ impl HostDir {
         });
         Ok(HostDir {
             root,
+            home: None,
             file_system,
             pmem,
             guarantees,
@@ -203,6 +209,39 @@ impl HostDir {
             largest_file: Mutex::new(None),
             longest_target: AtomicUsize::new(0),
         })
+    }
+
+    /// The same directory, in which the folder [`HOME`] is this one, whatever has the name.
+    pub(super) fn with_home(&self, home: OwnedFd) -> Result<HostDir> {
+        Ok(HostDir {
+            root: rustix::io::fcntl_dupfd_cloexec(&self.root, 0).or_fail("dup", || ".")?,
+            home: Some(home),
+            file_system: self.file_system,
+            pmem: self.pmem.clone(),
+            guarantees: self.guarantees.clone(),
+            clock: self.clock,
+            device: self.device,
+            volume: self.volume,
+            no_unnamed: AtomicBool::new(self.no_unnamed.load(Ordering::Relaxed)),
+            shares_blocks: AtomicU8::new(self.shares_blocks.load(Ordering::Relaxed)),
+            largest_file: Mutex::new(None),
+            longest_target: AtomicUsize::new(self.longest_target.load(Ordering::Relaxed)),
+        })
+    }
+
+    /// The store's folder. Only of what [`with_home`](Self::with_home) has made.
+    pub(super) fn home(&self) -> BorrowedFd<'_> {
+        self.home.as_ref().expect("the folder was opened with it").as_fd()
+    }
+
+    /// The directory that a path begins at, and the path from there.
+    fn start<'p>(&self, path: &'p [u8]) -> (BorrowedFd<'_>, &'p [u8]) {
+        let below = path.strip_prefix(HOME.as_bytes());
+        match (&self.home, below) {
+            (Some(home), Some([])) => (home.as_fd(), b""),
+            (Some(home), Some([b'/', below @ ..])) => (home.as_fd(), below),
+            _ => (self.root.as_fd(), path),
+        }
     }
 
     /// The device that the directory lies on.
@@ -232,7 +271,8 @@ impl HostDir {
     /// # Errors
     /// Those of `openat2(2)`; `EXDEV` for what lies in a subvolume.
     pub fn open_fd(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd> {
-        let fd = open_beneath(self.root.as_fd(), path, flags).or_fail("open", || show(path))?;
+        let (start, below) = self.start(path);
+        let fd = open_beneath(start, below, flags).or_fail("open", || show(path))?;
         self.refuse_other_volume(fd.as_fd(), path)?;
         Ok(fd)
     }
@@ -252,7 +292,10 @@ impl HostDir {
     /// Those of `openat2(2)`; `EXDEV` for a directory in a subvolume; `EINVAL` for a path that ends in `/`, `.` or `..`
     /// or is empty.
     pub fn open_parent<'p>(&self, path: &'p [u8]) -> Result<(OwnedFd, &'p [u8])> {
-        let (fd, name) = open_parent(self.root.as_fd(), path)?;
+        let (dir, name) = split(path)?;
+        let (start, below) = self.start(dir);
+        let fd = open_beneath(start, below, OFlags::PATH | OFlags::DIRECTORY);
+        let fd = fd.or_fail("open directory of", || show(path))?;
         self.refuse_other_volume(fd.as_fd(), path)?;
         Ok((fd, name))
     }
@@ -301,7 +344,10 @@ impl HostDir {
                 let (parent, name) = self.pin(at)?;
                 open_beneath_with(parent.as_fd(), name, flags, mode)
             }
-            false => split(path).map(|_| open_beneath_with(self.root.as_fd(), path, flags, mode))?,
+            false => {
+                let (start, below) = self.start(path);
+                split(path).map(|_| open_beneath_with(start, below, flags, mode))?
+            }
         };
         made.or_fail("create", || show(path))
     }
@@ -348,7 +394,8 @@ impl HostDir {
             return Ok(None);
         }
         let flags = OFlags::TMPFILE | OFlags::RDWR;
-        match open_beneath(self.root.as_fd(), parent, flags) {
+        let (start, below) = self.start(parent);
+        match open_beneath(start, below, flags) {
             Ok(fd) => self.refuse_other_volume(fd.as_fd(), parent).map(|()| Some(fd)),
             // Kernels and file systems without it take the call for an open of the directory for writing.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
@@ -373,8 +420,8 @@ impl HostDir {
     fn unnamed_folder(&self) -> Result<OwnedFd> {
         let path = [HOME, "/", UNNAMED].concat();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-        match open_beneath(self.root.as_fd(), path.as_bytes(), flags) {
-            Err(Errno::NOENT) => {
+        match self.open_fd(path.as_bytes(), flags) {
+            Err(error) if error.errno == Errno::NOENT => {
                 let home = self.open_fd(HOME.as_bytes(), flags)?;
                 match rustix::fs::mkdirat(&home, UNNAMED, Mode::RWXU) {
                     Ok(()) | Err(Errno::EXIST) => {}
@@ -382,7 +429,7 @@ impl HostDir {
                 }
                 self.open_fd(path.as_bytes(), flags)
             }
-            opened => opened.or_fail("open", || path.as_str()),
+            opened => opened,
         }
     }
 
@@ -424,10 +471,11 @@ impl HostFs for HostDir {
     }
 
     fn stat(&self, path: &[u8]) -> Result<Stat> {
-        // A name in the directory itself, which is open.
-        if !matches!(path, b"" | b"." | b"..")
-            && !path.contains(&b'/')
-            && let Some(stat) = stat_in(self.root.as_fd(), self.device, path).or_fail("statx", || show(path))?
+        // A name in a directory that is open.
+        let (start, name) = self.start(path);
+        if !matches!(name, b"" | b"." | b"..")
+            && !name.contains(&b'/')
+            && let Some(stat) = stat_in(start, self.device, name).or_fail("statx", || show(path))?
         {
             return Ok(stat);
         }

@@ -5,7 +5,7 @@ use super::names::timestamps;
 use super::owner::{Busy, LOCK, OwnerLock};
 use super::resolve::open_beneath;
 use super::unfinished;
-use crate::sys::{OrFail, show};
+use crate::sys::{FileSystem, OrFail, mounts, show};
 use crate::{HostFs, Stat};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags};
@@ -96,17 +96,22 @@ pub enum Trust {
 /// ```
 #[derive(Debug)]
 pub struct StoreHome {
+    /// With the folder.
     dir: Arc<HostDir>,
-    folder: OwnedFd,
     lock: OwnerLock,
 }
 
 impl Trust {
     /// That those alone who are trusted can have written what is in the folder.
-    fn check(self, folder: BorrowedFd<'_>) -> Result<(), HomeError> {
+    fn check(self, dir: &HostDir) -> Result<(), HomeError> {
         if self == Trust::Anybody {
             return Ok(());
         }
+        if let Some(server) = served_by_another(dir).or_fail("read", || "/proc/self/mountinfo")? {
+            let why = format!("a process of user {server} serves its file system, and can tell anything of owners");
+            return Err(HomeError::Untrusted(why));
+        }
+        let folder = dir.home();
         self.check_one(super::file::stat(folder).or_fail("statx", || HOME)?, "its folder .wholly")?;
         let mut names = Vec::new();
         each_entry(folder, |name, _| names.push(name.to_vec())).or_fail("read directory", || HOME)?;
@@ -153,7 +158,7 @@ impl StoreHome {
     /// # Errors
     /// [`HomeError::Untrusted`]; `ENOENT` where there is no store.
     pub fn check_trust(dir: &HostDir, trust: Trust) -> Result<(), HomeError> {
-        trust.check(dir.open_fd(HOME.as_bytes(), FOLDER)?.as_fd())
+        trust.check(&Self::look(dir)?)
     }
 
     /// Who owns the store in the directory at this moment, for tools that only look: it asks for no ownership, so it
@@ -171,16 +176,25 @@ impl StoreHome {
     /// [`HomeError::Busy`] names the owner. [`HomeError::Untrusted`]; `ENOTDIR` or `ELOOP` where it is a symbolic link.
     /// `ENOENT` where there is no store.
     pub fn open(dir: &Arc<HostDir>, trust: Trust) -> Result<StoreHome, HomeError> {
-        let folder = dir.open_fd(HOME.as_bytes(), FOLDER)?;
+        let dir = Arc::new(Self::look(dir)?);
         // Before anything in it is opened. What is in it nobody who is not trusted can change afterwards.
-        trust.check(folder.as_fd())?;
-        let lock = OwnerLock::take(folder.as_fd(), false)?.map_err(HomeError::Busy)?;
-        let home = StoreHome { dir: dir.clone(), folder, lock }.in_place()?;
+        trust.check(&dir)?;
+        let lock = OwnerLock::take(dir.home(), false)?.map_err(HomeError::Busy)?;
+        let home = StoreHome { dir, lock }.in_place()?;
         // Older stores have no such file. A store that cannot have it, because its disk is full, opens all the same.
         if let Ok(Some(made)) = home.ignore() {
-            let _ = rustix::fs::fsync(made).and_then(|()| rustix::fs::fsync(&home.folder));
+            let _ = rustix::fs::fsync(made).and_then(|()| rustix::fs::fsync(home.as_fd()));
         }
         Ok(home)
+    }
+
+    /// The directory with the folder of its store, which is the same in all calls, whatever somebody puts in its place
+    /// meanwhile. For tools that only look: it asks for no ownership.
+    ///
+    /// # Errors
+    /// `ENOENT` where there is no store; `ENOTDIR` or `ELOOP` where its folder is a symbolic link.
+    pub fn look(dir: &HostDir) -> Result<HostDir> {
+        dir.with_home(dir.open_fd(HOME.as_bytes(), FOLDER)?)
     }
 
     /// Takes over the folder that the calling process has by `fork`; see [`Claim`](super::Claim). One thread at a time.
@@ -189,18 +203,40 @@ impl StoreHome {
     /// [`HomeError::Busy`] names who came first.
     pub fn inherit(&self) -> Result<StoreHome, HomeError> {
         let lock = self.lock.inherit()?.map_err(HomeError::Busy)?;
-        let folder = rustix::io::fcntl_dupfd_cloexec(&self.folder, 0).or_fail("dup", || HOME)?;
-        StoreHome { dir: self.dir.clone(), folder, lock }.in_place()
+        StoreHome { dir: self.dir.clone(), lock }.in_place()
     }
 
     /// The folder may have been removed, and another made, before the lock was taken.
     fn in_place(self) -> Result<StoreHome, HomeError> {
-        let now = self.dir.stat(HOME.as_bytes())?;
-        let ours = super::file::stat(self.folder.as_fd()).or_fail("statx", || HOME)?;
-        if (now.ino, now.btime_ns) != (ours.ino, ours.btime_ns) {
-            return Err(HomeError::Busy(Busy { pid: None }));
+        match self.is_named(HOME)? {
+            true => Ok(self),
+            false => Err(HomeError::Busy(Busy { pid: None })),
         }
-        Ok(self)
+    }
+
+    /// Whether the folder has this name.
+    fn is_named(&self, name: &str) -> Result<bool> {
+        let named = open_beneath(self.dir.as_fd(), name.as_bytes(), OFlags::PATH | OFlags::NOFOLLOW);
+        match named.and_then(|named| super::file::stat(named.as_fd())) {
+            Err(Errno::NOENT) => Ok(false),
+            named => {
+                let ours = super::file::stat(self.as_fd()).or_fail("statx", || HOME)?;
+                Ok(named.or_fail("statx", || name)?.inode() == ours.inode())
+            }
+        }
+    }
+
+    /// Refuses a new folder that is not the one that this process has made: somebody who may change the directory can
+    /// have exchanged it. It has its lock, and nothing else.
+    fn check_new(&self) -> Result<(), HomeError> {
+        Trust::Own.check(&self.dir)?;
+        let mut others = 0;
+        each_entry(self.as_fd(), |name, _| others += u32::from(name != LOCK.as_bytes()))
+            .or_fail("read directory", || HOME)?;
+        match others {
+            0 => Ok(()),
+            _ => Err(HomeError::Untrusted("somebody has exchanged its folder while it was made".into())),
+        }
     }
 
     /// Makes the folder, with what `fill` puts into it, and owns it. On return it survives a crash, and so does what
@@ -218,22 +254,23 @@ impl StoreHome {
         let before = super::file::stat(dir.as_fd());
         let (home, name) = Self::create_unfinished(dir)?;
         // All that is in it is durable before it has its name: else a crash could leave a store that cannot be opened.
+        home.check_new()?;
         let named = home
             .ignore()
             .or_fail("create", || in_home(IGNORED))
             .and_then(|_| fill(&home))
             .and_then(|()| rustix::fs::syncfs(dir.as_fd()).or_fail("syncfs", || HOME))
             // Not every file system hears of the other (FUSE).
-            .and_then(|()| sync_each(home.folder.as_fd()).or_fail("fsync", || HOME))
+            .and_then(|()| sync_each(home.as_fd()).or_fail("fsync", || HOME))
             .and_then(|()| rename_new(dir.as_fd(), &name, HOME).or_fail("rename to", || HOME));
         if let Err(error) = named {
-            let _ = remove_tree(dir.as_fd(), name.as_bytes(), DEPTH);
+            let _ = remove_folder(dir.as_fd(), name.as_bytes(), home.as_fd(), DEPTH);
             return Err(error.into());
         }
         keep_time(dir, before);
         // Where that fails nothing is known of what survives, and the folder stays.
         rustix::fs::fsync(dir.as_fd()).or_fail("fsync the directory of", || HOME)?;
-        Ok(home)
+        home.in_place()
     }
 
     /// Runs `work` on an empty folder under an unfinished name, and removes that with all that is in it. `None` where
@@ -256,12 +293,12 @@ impl StoreHome {
 
     /// Removes the folder, which has this unfinished name, and all that is in it.
     fn discard(self, name: &str) -> rustix::io::Result<()> {
-        let StoreHome { dir, folder, lock } = self;
-        match remove_tree(dir.as_fd(), name.as_bytes(), DEPTH) {
+        let StoreHome { dir, lock } = self;
+        match remove_folder(dir.as_fd(), name.as_bytes(), dir.home(), DEPTH) {
             // What is removed while it is open keeps a name on some file systems (FUSE): the lock's goes when that is
             // closed.
             Err(Errno::NOTEMPTY) => {
-                drop((folder, lock));
+                drop(lock);
                 // As anybody else would: somebody may have done so already, and make another one.
                 unfinished::clear_one(&dir, name.as_bytes()).map_err(|error| error.errno)
             }
@@ -289,17 +326,17 @@ impl StoreHome {
             match OwnerLock::take(folder.as_fd(), true) {
                 Err(error) if matches!(error.errno, Errno::NOENT | Errno::EXIST) => {}
                 Err(error) => {
-                    let _ = remove_tree(dir.as_fd(), name.as_bytes(), DEPTH);
+                    let _ = remove_folder(dir.as_fd(), name.as_bytes(), folder.as_fd(), DEPTH);
                     return Err(error.into());
                 }
                 Ok(Err(_)) => {}
-                Ok(Ok(lock)) => return Ok((StoreHome { dir: dir.clone(), folder, lock }, name)),
+                Ok(Ok(lock)) => return Ok((StoreHome { dir: Arc::new(dir.with_home(folder)?), lock }, name)),
             }
         }
         Err(HomeError::Busy(Busy { pid: None }))
     }
 
-    /// The directory that the store cares for.
+    /// The directory that the store cares for. Paths below `.wholly` lead into this folder, whatever has that name.
     pub fn dir(&self) -> &Arc<HostDir> {
         &self.dir
     }
@@ -311,7 +348,7 @@ impl StoreHome {
 
     /// The descriptor of the folder, for calls that are not offered here. Changes through it are seen by no recorder.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.folder.as_fd()
+        self.dir.home()
     }
 
     /// Makes an empty file in the folder as a region that is to be filled. Nothing of it survives a crash before
@@ -326,7 +363,7 @@ impl StoreHome {
         rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).or_fail("fchmod", || in_home(name))?;
         let region = self.region(fd, name, DiskRegion::fill);
         if region.is_err() {
-            let _ = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty());
+            let _ = rustix::fs::unlinkat(self.as_fd(), name, AtFlags::empty());
         }
         region
     }
@@ -357,7 +394,7 @@ impl StoreHome {
     /// # Errors
     /// Those of `getdents` and `unlinkat`.
     pub fn clear_unnamed(&self) -> Result<()> {
-        let folder = match open_beneath(self.folder.as_fd(), UNNAMED.as_bytes(), FOLDER) {
+        let folder = match open_beneath(self.as_fd(), UNNAMED.as_bytes(), FOLDER) {
             Err(Errno::NOENT) => return Ok(()),
             folder => folder.or_fail("open", || in_home(UNNAMED))?,
         };
@@ -377,15 +414,23 @@ impl StoreHome {
         Ok(cleared)
     }
 
+    /// Gives the folder its mode. On return that survives a crash.
+    ///
+    /// # Errors
+    /// Those of `fchmod` and `fsync`.
+    pub fn make_private(&self) -> Result<()> {
+        rustix::fs::fchmod(self.as_fd(), Mode::RWXU).or_fail("fchmod", || HOME)?;
+        rustix::fs::fsync(self.as_fd()).or_fail("fsync", || HOME)
+    }
+
     /// Gives the folder its mode, and removes what earlier owners, and makings and unmakings that were interrupted,
     /// have left. On return that survives a crash.
     ///
     /// # Errors
     /// Those of `fchmod`, `getdents`, `unlinkat` and `fsync`.
     pub fn tidy(&self) -> Result<()> {
-        rustix::fs::fchmod(&self.folder, Mode::RWXU).or_fail("fchmod", || HOME)?;
         self.clear_unnamed()?;
-        rustix::fs::fsync(&self.folder).or_fail("fsync", || HOME)?;
+        self.make_private()?;
         unfinished::clear_all(&self.dir)?;
         rustix::fs::fsync(self.dir.as_fd()).or_fail("fsync the directory of", || HOME)
     }
@@ -407,6 +452,11 @@ impl StoreHome {
             renamed => Some(renamed.map(|()| name)),
         });
         let name = free.ok_or(HomeError::Busy(Busy { pid: None }))?.or_fail("rename", || HOME)?;
+        if !self.is_named(&name)? {
+            // Somebody has put another folder in its place.
+            let _ = rename_new(self.dir.as_fd(), &name, HOME);
+            return Err(Error::new("remove", HOME, Errno::STALE).into());
+        }
         rustix::fs::fsync(self.dir.as_fd()).or_fail("fsync the directory of", || HOME)?;
         let _ = self.discard(&name);
         keep_time(&dir, before);
@@ -416,7 +466,7 @@ impl StoreHome {
     /// Makes the file [`IGNORED`] where it is missing, or empty after a crash, and gives it if so. It does not survive
     /// before it is synced.
     fn ignore(&self) -> rustix::io::Result<Option<OwnedFd>> {
-        let now = rustix::fs::statat(&self.folder, IGNORED, AtFlags::SYMLINK_NOFOLLOW);
+        let now = rustix::fs::statat(self.as_fd(), IGNORED, AtFlags::SYMLINK_NOFOLLOW);
         if now.is_ok_and(|stat| stat.st_size > 0) {
             return Ok(None);
         }
@@ -429,7 +479,7 @@ impl StoreHome {
     }
 
     fn open_file(&self, name: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        open_beneath(self.folder.as_fd(), name.as_bytes(), flags | OFlags::NOFOLLOW)
+        open_beneath(self.as_fd(), name.as_bytes(), flags | OFlags::NOFOLLOW)
     }
 
     /// Persistent memory, or what `disk` makes of it.
@@ -447,6 +497,17 @@ impl StoreHome {
             None => Ok(Arc::new(disk(fd, in_home(name))?)),
         }
     }
+}
+
+/// The user in whose name a process serves the file system (FUSE), if that is neither the caller nor the superuser.
+fn served_by_another(dir: &HostDir) -> rustix::io::Result<Option<u32>> {
+    if dir.file_system() != FileSystem::Fuse {
+        return Ok(None);
+    }
+    let mount = mounts::of(dir.as_fd())?;
+    let of_option = |option: &str| option.strip_prefix("user_id=")?.parse().ok();
+    let user = mount.and_then(|mount| mount.options.split(',').find_map(of_option));
+    Ok(user.filter(|&user: &u32| user != 0 && user != geteuid().as_raw()))
 }
 
 /// Gives the directory the time of modification back that it had before the folder came or went: a command that changes
@@ -483,12 +544,20 @@ fn rename_new(dir: BorrowedFd<'_>, from: &str, to: &str) -> rustix::io::Result<(
     }
 }
 
-/// Removes the directory `name` and all below it, without following symbolic links. The lock goes last, so that what an
-/// interruption leaves can be told from what somebody is making.
-pub(super) fn remove_tree(parent: BorrowedFd<'_>, name: &[u8], depth: u32) -> rustix::io::Result<()> {
-    let folder = open_beneath(parent, name, FOLDER)?;
-    empty_tree(folder.as_fd(), depth)?;
+/// Removes all that is in the directory `folder`, without following symbolic links, and then its name. The lock goes
+/// last, so that what an interruption leaves can be told from what somebody is making.
+pub(super) fn remove_folder(
+    parent: BorrowedFd<'_>,
+    name: &[u8],
+    folder: BorrowedFd<'_>,
+    depth: u32,
+) -> rustix::io::Result<()> {
+    empty_tree(folder, depth)?;
     rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+}
+
+fn remove_tree(parent: BorrowedFd<'_>, name: &[u8], depth: u32) -> rustix::io::Result<()> {
+    remove_folder(parent, name, open_beneath(parent, name, FOLDER)?.as_fd(), depth)
 }
 
 /// Removes all that is in a directory.

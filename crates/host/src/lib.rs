@@ -7,6 +7,9 @@
 //! |---|---|
 //! | `calls.rs`, `name_calls.rs` | the traits |
 //! | `dir.rs` | [`HostDir`]: the directory and what kind of medium it lies on |
+//! | `named.rs` | the same by a path that a user names |
+//! | `object.rs` | [`Object`]: what has a name, found once; [`Attributes`] |
+//! | `fill.rs` | [`HostDir::fill`]: a directory that is filled out of reach |
 //! | `file.rs` | [`OrdinaryFile`]: an open file of it |
 //! | `names.rs` | its names and attributes |
 //! | `owner_bits.rs` | [`OwnerBits`]: the same where its owner has taken permissions from himself |
@@ -25,12 +28,15 @@ mod calls;
 mod claim;
 mod dir;
 mod file;
+mod fill;
 mod home;
 pub mod mount;
 mod name_calls;
+mod named;
 mod names;
 #[cfg(test)]
 mod names_tests;
+mod object;
 mod owner;
 mod owner_bits;
 #[cfg(test)]
@@ -48,6 +54,8 @@ pub use dir::{HostDir, HostMedium, HostOptions, coarse_clock};
 pub use file::OrdinaryFile;
 pub use home::{HOME, HomeError, IGNORED, StoreHome, Trust, UNFINISHED, UNNAMED};
 pub use name_calls::{At, DirEntry, FileHandle, HostNames, Inode, Rename, SetXattr};
+pub use named::find;
+pub use object::{Attributes, Object};
 pub use owner::{Busy, OwnerLock};
 pub use owner_bits::{OwnerBits, SLIP};
 pub use support::{Level, Support};

@@ -7,7 +7,7 @@ use super::resolve::open_beneath;
 use crate::sys::{self, OrFail, show};
 use crate::{At, DirEntry, FileHandle, HostFile, HostFs, HostNames, Rename, SetXattr, Stat};
 use rustix::buffer::spare_capacity;
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, Timespec, Timestamps, Uid, XattrFlags,
 };
@@ -19,7 +19,7 @@ use wholly_media::{Result, Site};
 const TRIES: u32 = 16;
 
 /// What a descriptor is open on, whatever its name is by now: for calls that take no descriptor of that kind.
-fn itself(fd: BorrowedFd<'_>) -> String {
+pub(super) fn itself(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
@@ -119,17 +119,8 @@ impl HostNames for HostDir {
     fn rename_at(&self, _site: Site, from: At<'_>, to: At<'_>, how: Rename) -> Result<()> {
         let (old_parent, old) = self.pin(from)?;
         let (parent, name) = self.pin(to)?;
-        let flags = match how {
-            Rename::Replace => RenameFlags::empty(),
-            Rename::NoReplace => RenameFlags::NOREPLACE,
-            Rename::Exchange => RenameFlags::EXCHANGE,
-        };
-        let renamed = match rustix::fs::renameat_with(&old_parent, old, &parent, name, flags) {
-            // Many a file system in user space knows no flags.
-            Err(Errno::INVAL) if how == Rename::NoReplace => rename_to_nothing((&old_parent, old), (&parent, name)),
-            renamed => renamed,
-        };
-        renamed.or_fail("rename", || format!("{} to {}", show(from.path), show(to.path)))
+        move_name((old_parent.as_fd(), old), (parent.as_fd(), name), how)
+            .or_fail("rename", || format!("{} to {}", show(from.path), show(to.path)))
     }
 
     fn unlink_at(&self, _site: Site, at: At<'_>) -> Result<()> {
@@ -263,7 +254,7 @@ impl HostNames for HostDir {
 }
 
 /// Asks for the size of something that may be growing, then for its bytes.
-fn grown(
+pub(super) fn grown(
     size: impl Fn() -> rustix::io::Result<usize>,
     fill: impl Fn(&mut Vec<u8>) -> rustix::io::Result<usize>,
 ) -> rustix::io::Result<Vec<u8>> {
@@ -278,11 +269,29 @@ fn grown(
     Err(Errno::RANGE)
 }
 
+/// Moves a name between two directories that are open.
+pub(super) fn move_name(
+    (old_parent, old): (BorrowedFd<'_>, &[u8]),
+    (parent, name): (BorrowedFd<'_>, &[u8]),
+    how: Rename,
+) -> rustix::io::Result<()> {
+    let flags = match how {
+        Rename::Replace => RenameFlags::empty(),
+        Rename::NoReplace => RenameFlags::NOREPLACE,
+        Rename::Exchange => RenameFlags::EXCHANGE,
+    };
+    match rustix::fs::renameat_with(old_parent, old, parent, name, flags) {
+        // Many a file system in user space knows no flags.
+        Err(Errno::INVAL) if how == Rename::NoReplace => rename_to_nothing((old_parent, old), (parent, name)),
+        renamed => renamed,
+    }
+}
+
 /// `RENAME_NOREPLACE` where the file system does not have it. What cannot be linked could replace what somebody makes
 /// at this very moment.
 fn rename_to_nothing(
-    (old_parent, old): (&OwnedFd, &[u8]),
-    (parent, name): (&OwnedFd, &[u8]),
+    (old_parent, old): (BorrowedFd<'_>, &[u8]),
+    (parent, name): (BorrowedFd<'_>, &[u8]),
 ) -> rustix::io::Result<()> {
     match rustix::fs::linkat(old_parent, old, parent, name, AtFlags::empty()) {
         Ok(()) => rustix::fs::unlinkat(old_parent, old, AtFlags::empty()),

@@ -17,10 +17,13 @@
 //!    error (`ESTALE`), or the change in the directory that it was meant for, wherever that is by now.
 //! 3. Attributes, and further names, are given through a descriptor of the object, whose identity was compared
 //!    ([`At::inode`](crate::At)).
-//! 4. What is moved, removed or replaced by its name can be another object by then, so it is first moved to where
+//! 4. What is in a store's folder is reached from the descriptor of the folder that was checked
+//!    ([`StoreHome`](crate::StoreHome)): whoever owns the directory can exchange the folder, and nothing in it.
+//! 5. What is moved, removed or replaced by its name can be another object by then, so it is first moved to where
 //!    nobody else can exchange it, and compared there. That is the caller's (`checkpoint/names` of the store).
+//! 5. A tree of which nothing is there yet is made where nobody else can go, and moved to its place (`fill.rs`).
 
-use crate::sys::{OrFail, show};
+use crate::sys::show;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
@@ -77,21 +80,10 @@ fn is_link(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> bool {
     !flags.contains(OFlags::DIRECTORY) && openat2(root, path, itself, Mode::empty(), resolve).is_ok()
 }
 
-/// Opens the directory that holds `path`'s last part, and returns it with that part, which is a plain name.
-///
-/// # Errors
-/// `EINVAL` for a path whose last part is empty, `.` or `..`.
-pub(super) fn open_parent<'p>(root: BorrowedFd<'_>, path: &'p [u8]) -> Result<(OwnedFd, &'p [u8])> {
-    let (parent, name) = split(path)?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY;
-    let fd = open_beneath(root, parent, flags).or_fail("open directory of", || show(path))?;
-    Ok((fd, name))
-}
-
 /// The path of the directory that holds `path`'s last part, and that part.
 ///
 /// # Errors
-/// Those of [`open_parent`].
+/// `EINVAL` for a path whose last part is empty, `.` or `..`.
 pub(super) fn split(path: &[u8]) -> Result<(&[u8], &[u8])> {
     let (parent, name) = match path.iter().rposition(|&byte| byte == b'/') {
         // An absolute path stays one, for the kernel to refuse.

@@ -6,7 +6,7 @@
 //! finds that his is gone takes another one.
 
 use super::HostDir;
-use super::home::{DEPTH, FOLDER, UNFINISHED, each_entry, remove_tree};
+use super::home::{DEPTH, FOLDER, UNFINISHED, each_entry, remove_folder};
 use super::owner::OwnerLock;
 use crate::sys::{self, OrFail, show};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -64,7 +64,7 @@ pub(super) fn clear_one(dir: &HostDir, name: &[u8]) -> Result<()> {
         // Ours now, and with it the name: unless its owner has just given both up, and somebody else has taken the
         // name.
         Ok(Ok(_lock)) if is_named(dir, folder.as_fd(), name) => {
-            remove_tree(dir.as_fd(), name, DEPTH).or_fail("remove", || show(name))
+            remove_folder(dir.as_fd(), name, folder.as_fd(), DEPTH).or_fail("remove", || show(name))
         }
         Ok(_) => Ok(()),
         // Its maker has not come to the lock, or its remover has removed that first. An empty one goes.

@@ -9,9 +9,9 @@ use std::ops::{Deref, DerefMut};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::INCARNATION_SHIFT;
 use super::checksum::{checksum, fold, record_seed};
 use super::client::{ClientKind, ClientPart};
+use super::{INCARNATION_SHIFT, MOST_INCARNATIONS};
 
 /// Everything in the log is a whole number of lines.
 pub const LINE: u64 = 64;
@@ -151,7 +151,10 @@ impl LogPart {
         let block = u64::from(self.block);
         // A tail of a life to come would make its groups pass for ones that are home.
         let in_this_life = |sequence: u64| sequence >> INCARNATION_SHIFT <= self.incarnation;
-        segment_bytes.is_power_of_two()
+        // Each open raises both by a few.
+        let can_be_raised = self.generation <= u64::MAX / 2 && self.incarnation <= MOST_INCARNATIONS;
+        can_be_raised
+            && segment_bytes.is_power_of_two()
             && (MIN_SEGMENT..=MAX_SEGMENT).contains(&segment_bytes)
             && block.is_power_of_two()
             && (LINE..=SUPERBLOCK_SLOT).contains(&block)

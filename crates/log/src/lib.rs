@@ -98,6 +98,9 @@ use wholly_error::{Error, Result};
 /// Sequences and group ids hold the incarnation above this many bits, so that neither ever repeats.
 const INCARNATION_SHIFT: u32 = 40;
 
+/// Opens of one log: sequences have bits for somewhat more.
+const MOST_INCARNATIONS: u64 = 1 << 22;
+
 /// In the place of the announced tail: one is about to be announced.
 const ANNOUNCING: u64 = u64::MAX;
 

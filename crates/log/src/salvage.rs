@@ -282,7 +282,7 @@ fn find_lost<K: ClientKind>(
         if last < previous.last {
             let what = format!("groups up to {:#x} of the segment before it in its lane are gone", previous.last);
             places.push((format!("log, before byte {}", segment.start), what));
-            lost.push(Lost { above: last.max(home), below: previous.last + 1 });
+            lost.push(Lost { above: last.max(home), below: previous.last.saturating_add(1) });
         }
     }
     lost

@@ -20,8 +20,8 @@ use super::replay::{End, replay};
 use super::site;
 use super::verify::holds;
 use super::{
-    Client, ClientKind, ClientPart, Geometry, KeptSegment, Log, SegmentSource, check_length, first_of, read_superblock,
-    segments_in, volume_seed, write_superblock,
+    Client, ClientKind, ClientPart, Geometry, KeptSegment, Log, MOST_INCARNATIONS, SegmentSource, check_length,
+    first_of, read_superblock, segments_in, volume_seed, write_superblock,
 };
 use wholly_error::{Error, Result};
 
@@ -344,7 +344,7 @@ pub fn open<C: Client>(
 ) -> Result<(Log<C>, ScanReport)> {
     let region = source.region();
     let superblock = read_superblock::<C::Part>(region)?;
-    if superblock.incarnation + 1 >= 1 << 22 {
+    if superblock.incarnation + 1 >= MOST_INCARNATIONS {
         return Err(Error::unsupported(
             "a log that was opened four million times; run `wholly deinit`, then make a new \
             store",

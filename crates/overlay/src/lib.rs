@@ -63,7 +63,7 @@ mod walk;
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
@@ -106,6 +106,8 @@ pub struct Layers<'a> {
     pub group: GroupId,
     /// The store's directory itself, not seen through the overlay. `O_PATH` is enough.
     pub dir: BorrowedFd<'a>,
+    /// The store's layer ([`Store::open_layer`](wholly::Store::open_layer)).
+    pub layer: BorrowedFd<'a>,
     /// Whatever is changed in the store's directory after the layer was made has a later `ctime` than this, in ns since
     /// 1970; whatever was changed before has none.
     pub since_ns: i64,
@@ -131,7 +133,7 @@ impl Taken {
     /// # Errors
     /// What a call returned.
     pub fn undo(&self, layers: &Layers<'_>) -> Result<()> {
-        let upper = open(layers.dir, UPPER)?;
+        let upper = open(layers.layer, UPPER)?;
         self.undo.undo(&Tree::new(upper.as_fd(), UPPER.as_bytes()))
     }
 }
@@ -145,9 +147,9 @@ impl Taken {
 /// [`Error::OwnFolder`] where the command has made something named `.wholly`; [`Error::Unsound`] where the layer is
 /// none of overlayfs; else what a call returned. The group is to be aborted then.
 pub fn take_up(layers: &Layers<'_>, how: How) -> Result<Taken> {
-    let upper = open(layers.dir, UPPER)?;
+    let upper = open(layers.layer, UPPER)?;
     let upper = Tree::new(upper.as_fd(), UPPER.as_bytes());
-    let work = open(layers.dir, WORK)?;
+    let work = open(layers.layer, WORK)?;
     // There is none where the file system below has no file handles, or the overlay was mounted without.
     let index = Tree::new(work.as_fd(), WORK.as_bytes()).dir(b"index")?;
     let lower = Tree::new(layers.dir, b".");
@@ -192,10 +194,23 @@ fn deep<T: Send>(call: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     })
 }
 
-fn open(dir: BorrowedFd<'_>, path: &str) -> Result<std::os::fd::OwnedFd> {
+fn open(layer: BorrowedFd<'_>, path: &str) -> Result<OwnedFd> {
+    open_in(layer, path).on("open", path.as_bytes())
+}
+
+/// Opens [`UPPER`] or [`WORK`] in a layer that is open (`O_PATH`).
+///
+/// # Errors
+/// Those of `openat2`.
+pub fn open_in(layer: BorrowedFd<'_>, path: &str) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    openat2(dir, path, flags, Mode::empty(), resolve).on("open", path.as_bytes())
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    openat2(layer, name_of(path), flags, Mode::empty(), resolve)
+}
+
+/// What [`UPPER`] or [`WORK`] is called in the layer.
+pub fn name_of(path: &str) -> &str {
+    path.strip_prefix(wholly::LAYER).map_or(path, |name| name.trim_start_matches('/'))
 }
 
 /// Notes of the group all that others have changed, while paths are what they were.

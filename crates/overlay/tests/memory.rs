@@ -40,7 +40,9 @@ fn of_one_layer(names: usize) -> [Phases; 2] {
         most_above(before);
         let vfs = StoreVfs::new(&store);
         let group = vfs.begin().unwrap();
-        let layers = Layers { vfs: &vfs, group, dir: open.as_fd(), since_ns: i64::MAX, namespace: "trusted" };
+        let layer = store.open_layer().unwrap();
+        let (dir, layer) = (open.as_fd(), layer.as_fd());
+        let layers = Layers { vfs: &vfs, group, dir, layer, since_ns: i64::MAX, namespace: "trusted" };
         let taken = take_up(&layers, How::Adopt).unwrap();
         let taken_up = most_above(before);
         assert_eq!((taken.adopted, &taken.overtaken[..]), (if what == "creates" { names } else { 0 }, &[][..]));

@@ -39,7 +39,8 @@
 //! | [`engine`] | the trait, its words, and the engines |
 //! | `fs` | the core |
 //! | `vfs` | [`VolumeVfs`]: the trait `Vfs` over the core |
-//! | `open` | [`Volume`]: making, opening and checking volumes |
+//! | `make` | [`Volume`]: making one, and over what |
+//! | `open` | [`Volume`]: opening and checking volumes |
 //! | `owner` | which process has a volume open |
 //! | `calls` | calls by path, in a group or outside, as a [`Store`](wholly::Store) has them |
 //! | `group` | [`VolumeGroup`]: explicit groups |
@@ -73,6 +74,7 @@ pub mod format;
 #[allow(missing_docs, reason = "internal")]
 mod fs;
 mod group;
+mod make;
 mod open;
 mod owner;
 mod policy;

@@ -1,4 +1,4 @@
-//! Making, opening and checking volumes.
+//! Opening and checking volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -27,7 +27,7 @@ use crate::engine::kind::{Description, EngineKind, Left, Logs, Opening, Tuning};
 use crate::engine::none::NoneEngine;
 use crate::engine::patch::{self, Patch};
 use crate::engine::{Engine, InoGen, InodeMap, Moved, Trial};
-use crate::format::inode::Time;
+use crate::format::inode::{PER_BLOCK, Time};
 use crate::format::superblock::{Superblock, copies};
 use crate::format::{BLOCK, Lba, Seed};
 use crate::fs::check::{self, Checked, Finding, Progress};
@@ -39,7 +39,7 @@ use crate::fs::storage::slot_of;
 use crate::fs::{Core, mount, resize};
 use crate::{VolumeCalls, VolumeGroup, VolumeVfs, owner};
 
-const LENGTH: Site = Site("volume.length");
+pub(crate) const LENGTH: Site = Site("volume.length");
 
 /// How a file or device is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -114,11 +114,13 @@ pub struct VolumeStat {
     pub block_bytes: u64,
     /// Blocks of the volume.
     pub blocks: u64,
-    /// Free ones, and those that the engine can make free.
+    /// Free ones, and those that become free when they are needed.
     pub free_blocks: u64,
     /// Of those, blocks with content that waits to be written back.
     pub pending_blocks: u64,
-    /// Bytes of memory of the index over those. It keeps the most that it has needed.
+    /// Of those, blocks that the inode file does not need.
+    pub idle_blocks: u64,
+    /// Bytes of memory of the index over the pending ones. It keeps the most that it has needed.
     pub index_bytes: u64,
     /// Inodes that there is room for.
     pub inodes: u64,
@@ -182,49 +184,6 @@ impl std::fmt::Debug for Volume {
 }
 
 impl Volume {
-    /// Makes an empty volume of `bytes` bytes in a file, which is made if it does not exist (0: as long as the file
-    /// is), or on a block device, all of which it takes. The volume is durable on return; the name of a new file is
-    /// not.
-    ///
-    /// # Errors
-    /// [`Error::Exists`] if there is something in the file or device and `force` is not set; [`Error::Busy`] if another
-    /// process has it open; [`Error::NoSpace`] if it is too small.
-    pub fn format(path: &Path, bytes: u64, options: &VolumeOptions) -> Result<()> {
-        Self::format_for_medium(path, bytes, options, |_| options.engine)
-    }
-
-    /// The same, with the engine that is chosen for the medium, such as by [`EngineKind::for_medium`].
-    ///
-    /// # Errors
-    /// Those of `format`.
-    pub fn format_for_medium(
-        path: &Path,
-        bytes: u64,
-        options: &VolumeOptions,
-        choose: impl FnOnce(&Guarantees) -> EngineKind,
-    ) -> Result<()> {
-        let (file, _lock) = own(path, Access::Make)?;
-        let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
-        let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
-        let region = region(file, path, options)?;
-        let block = BLOCK as u64;
-        if !options.force {
-            let mut head = vec![0; (region.len() as usize).min(16 * BLOCK)];
-            region.read(0, &mut head)?;
-            if head.iter().any(|byte| *byte != 0) {
-                return Err(Error::Exists(format!("{}: it is not empty", path.display())));
-            }
-        }
-        if !is_device {
-            let len = if bytes == 0 { region.len() } else { bytes } / block * block;
-            // What was there is gone: an old superblock at the end must not be found.
-            region.set_len(LENGTH, 0)?;
-            region.extend(LENGTH, len)?;
-        }
-        let engine = choose(region.guarantees());
-        Self::format_region(&*region, &VolumeOptions { engine, ..options.clone() })
-    }
-
     /// Makes an empty volume on a region, whose whole blocks it takes.
     ///
     /// # Errors
@@ -343,9 +302,8 @@ impl Volume {
         (how, forced): (Repair, bool),
         watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Repaired> {
-        let _ = options;
         let mut repaired = Repaired::default();
-        match repair_all(region, (how, forced), watch, &mut repaired) {
+        match repair_all(region, options, (how, forced), watch, &mut repaired) {
             Ok(()) => {}
             Err(Error::Corrupt { place, fault }) => repaired.left.push(Finding { place, fault }),
             Err(error) if repaired.done.is_empty() => return Err(error),
@@ -460,6 +418,7 @@ impl Volume {
     /// What the volume is, and how full.
     pub fn stat(&self) -> VolumeStat {
         let core = &self.inner.core;
+        let idle = core.idle();
         let superblock = core.storage.superblock.lock().unwrap().clone();
         let label = superblock.label.split(|byte| *byte == 0).next().unwrap_or_default();
         let Guarantees { description, emulated, .. } = self.inner.region.guarantees();
@@ -471,10 +430,11 @@ impl Volume {
             emulated: *emulated,
             block_bytes: BLOCK as u64,
             blocks: superblock.blocks,
-            free_blocks: core.free_blocks(),
+            free_blocks: core.free_blocks() + idle.total(),
             pending_blocks: core.engine.pending_blocks(),
             index_bytes: core.engine.index_bytes(),
-            inodes: core.inodes.units(),
+            idle_blocks: idle.total(),
+            inodes: core.inodes.units() - core.holes.free() * PER_BLOCK,
             free_inodes: core.inodes.free(),
             incarnation: superblock.incarnation,
         }
@@ -662,8 +622,9 @@ fn recovered<T>(region: &dyn Region, look: impl FnOnce(&Overlay<'_>) -> Result<T
 
 /// The superblock as it is with another map of the inode file.
 fn of_superblock(superblock: &Superblock, map: Option<InodeMap>) -> Vec<Patch> {
-    let Some(InodeMap { tree, inodes }) = map else { return Vec::new() };
-    let superblock = Superblock { inode_tree: tree, inodes, ..superblock.clone() };
+    let Some(map) = map else { return Vec::new() };
+    let mut superblock = superblock.clone();
+    superblock.set_inode_file(map);
     let all = [slot_of(&superblock), copies(superblock.blocks)[2]];
     all.map(|at| Patch::old(at.byte(), superblock.encode(at).to_vec())).into()
 }
@@ -679,17 +640,25 @@ fn check_region(region: &dyn Region, watch: &mut dyn FnMut(Progress) -> ControlF
 /// A repair. What was done so far is in `repaired`, also after an error.
 fn repair_all(
     region: &Arc<dyn Region>,
+    options: &VolumeOptions,
     (how, forced): (Repair, bool),
     watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     repaired: &mut Repaired,
 ) -> Result<()> {
     repair_structure(region, (how, forced), watch, repaired)?;
-    if repaired.done.is_empty() {
+    let idle = repaired.checked.idle_inode_blocks;
+    if repaired.done.is_empty() && (idle == 0 || !repaired.left.is_empty()) {
         return Ok(());
     }
     if repaired.left.is_empty() {
-        // It has no log any more, and so the medium need not be one for its engine.
-        repair::tidy(region, &in_place)?;
+        if !repaired.done.is_empty() {
+            // It has no log any more, and so the medium need not be one for its engine.
+            repair::tidy(region, &in_place)?;
+        }
+        give_back(region, options, idle, repaired)?;
+        if repaired.done.is_empty() {
+            return Ok(());
+        }
     }
     // What was done is told, whoever would end it now.
     let mut show = |progress| {
@@ -698,6 +667,17 @@ fn repair_all(
     };
     repaired.checked = check_region(&**region, &mut show)?;
     repaired.left = repaired.checked.findings.clone();
+    Ok(())
+}
+
+/// The inode file gives back blocks, as in each unmount. Where the medium is none for the engine, the next one does.
+fn give_back(region: &Arc<dyn Region>, options: &VolumeOptions, idle: u64, repaired: &mut Repaired) -> Result<()> {
+    let kind = EngineKind::of(&mount::read_superblock(&**region)?)?;
+    if idle > 0 && kind.check_medium(&**region).is_ok() {
+        Volume::open_region(region.clone(), options)?.close()?;
+        let finding = Finding { place: "inode file".into(), fault: format!("{idle} blocks have no inodes in use") };
+        repaired.done.push(Mended { finding, done: "given back".into() });
+    }
     Ok(())
 }
 
@@ -793,7 +773,7 @@ impl Inner {
             true => Ok(()),
             false => {
                 let _shut = self.core.shut();
-                let unmounted = mount::unmount(&self.core, &*self.region);
+                let unmounted = mount::let_go(&self.core).and_then(|()| mount::unmount(&self.core, &*self.region));
                 self.core.end();
                 unmounted
             }
@@ -808,7 +788,7 @@ impl Drop for Inner {
     }
 }
 
-fn failed(what: &'static str, path: &Path, errno: Errno) -> Error {
+pub(crate) fn failed(what: &'static str, path: &Path, errno: Errno) -> Error {
     match errno {
         Errno::NOENT => Error::NotFound(path.display().to_string()),
         errno => Error::Media(MediaError::new(what, path.display().to_string(), errno)),
@@ -817,11 +797,9 @@ fn failed(what: &'static str, path: &Path, errno: Errno) -> Error {
 
 /// What a file or device is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Access {
+pub(crate) enum Access {
     Read,
     Use,
-    /// The same; a file that is not there is made.
-    Make,
 }
 
 fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd> {
@@ -835,39 +813,55 @@ fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd> {
 /// A file is locked. A device may have several nodes, and the lock of one says nothing to the others: the kernel gives
 /// a device to one opener with `O_EXCL`, whichever node that takes. A mount of another file system is one, and so are
 /// `mkfs` and `fsck` of others.
-fn own(path: &Path, access: Access) -> Result<(OwnedFd, owner::Lock)> {
-    let busy = |of: String| Error::Busy(path.display().to_string(), of);
-    let found = rustix::fs::statat(CWD, path.as_os_str().as_bytes(), AtFlags::empty());
-    let is_device = found.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice);
+pub(crate) fn own(path: &Path, access: Access) -> Result<(OwnedFd, owner::Lock)> {
+    let is_device = |stat: &rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
     let flags = match access {
         Access::Read => OFlags::RDONLY,
-        Access::Make if !is_device => OFlags::RDWR | OFlags::CREATE,
-        Access::Use | Access::Make => OFlags::RDWR,
+        Access::Use => OFlags::RDWR,
     };
-    let alone = if is_device { OFlags::EXCL } else { OFlags::empty() };
     // A child process has a copy of the descriptor from its fork to its exec, and the kernel keeps the device claimed
     // as long: it may be free in a moment.
     const TRIES: u32 = 20;
     let mut tries = 0..TRIES;
     let file = loop {
-        match open_file(path, flags | alone) {
-            Err(Error::Media(error)) if is_device && error.errno == Errno::BUSY => match tries.next() {
+        let found = rustix::fs::statat(CWD, path.as_os_str().as_bytes(), AtFlags::empty());
+        let alone = found.is_ok_and(|stat| is_device(&stat));
+        match open_file(path, if alone { flags | OFlags::EXCL } else { flags }) {
+            Err(Error::Media(error)) if alone && error.errno == Errno::BUSY => match tries.next() {
                 Some(_) => std::thread::sleep(Duration::from_millis(5)),
-                None => return Err(busy(owner::of(&open_file(path, OFlags::RDONLY)?))),
+                None => return Err(busy(path, &open_file(path, OFlags::RDONLY)?)),
             },
-            file => break file?,
+            opened => {
+                let file = opened?;
+                let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
+                // Something else may have come to the path meanwhile.
+                match is_device(&stat) == alone {
+                    true => break file,
+                    false if tries.next().is_none() => return Err(failed("open", path, Errno::AGAIN)),
+                    false => {}
+                }
+            }
         }
     };
+    let lock = lock(&file, path, access)?;
+    Ok((file, lock))
+}
+
+fn busy(path: &Path, file: &OwnedFd) -> Error {
+    Error::Busy(path.display().to_string(), owner::of(file))
+}
+
+/// Locks what was opened, if nobody else has.
+pub(crate) fn lock(file: &OwnedFd, path: &Path, access: Access) -> Result<owner::Lock> {
     let name = path.display().to_string();
     let is_free = match access {
         Access::Read => wholly_media::lock_file_to_read(file.as_fd(), &name)?,
-        Access::Use | Access::Make => wholly_media::lock_file(file.as_fd(), &name)?,
+        Access::Use => wholly_media::lock_file(file.as_fd(), &name)?,
     };
     if !is_free {
-        return Err(busy(owner::of(&file)));
+        return Err(busy(path, file));
     }
-    let lock = owner::Lock::of(&file).map_err(|errno| failed("dup", path, errno))?;
-    Ok((file, lock))
+    owner::Lock::of(file).map_err(|errno| failed("dup", path, errno))
 }
 
 /// A volume that is looked at. Also of persistent memory it is read by calls: a mapping would take memory for holes.
@@ -876,7 +870,7 @@ fn only_read(path: &Path) -> Result<(DiskRegion, owner::Lock)> {
     Ok((DiskRegion::open_read_only(file, path.display().to_string())?, lock))
 }
 
-fn region(file: OwnedFd, path: &Path, options: &VolumeOptions) -> Result<Arc<dyn Region>> {
+pub(crate) fn region(file: OwnedFd, path: &Path, options: &VolumeOptions) -> Result<Arc<dyn Region>> {
     let name = path.display().to_string();
     let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;

@@ -12,7 +12,7 @@ use wholly::vfs::{
 
 use crate::Volume;
 use crate::format::BLOCK;
-use crate::format::inode::ROOT;
+use crate::format::inode::{PER_BLOCK, ROOT};
 use crate::fs::explicit::What;
 use crate::fs::names::Birth;
 use crate::fs::table::{ByNumber, Held, Inode};
@@ -484,16 +484,18 @@ impl Vfs for VolumeVfs {
     fn statfs(&self, _ctx: &Context, ino: Ino) -> Result<StatFs> {
         let core = self.core();
         core.held(ino.0)?;
-        let free = core.free_blocks();
+        let idle = core.idle();
+        let free = core.free_blocks() + idle.total();
         let available = free.saturating_sub(core.kept);
-        let per_block = (BLOCK / crate::format::inode::INODE) as u64;
+        // Idle blocks have room for inodes as they are.
+        let room = available.saturating_sub(idle.blocks) * PER_BLOCK;
         Ok(StatFs {
             block_size: BLOCK as u64,
             blocks: core.blocks.units(),
             free_blocks: free,
             available_blocks: available,
-            inodes: core.inodes.units() + available * per_block,
-            free_inodes: core.inodes.free() + available * per_block,
+            inodes: core.inodes.units() - core.holes.free() * PER_BLOCK + room,
+            free_inodes: core.inodes.free() + room,
             name_max: 255,
         })
     }

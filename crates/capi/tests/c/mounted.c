@@ -84,7 +84,10 @@ int main(int argc, char **argv)
 
     /* The same by ioctl alone. */
     int own = open(dir, O_RDONLY | O_DIRECTORY);
+    uint32_t holder[8] = {1};
+    CHECK(ioctl(own, WHOLLY_IOC_HOLDER, holder) == 0 && holder[0] == 0);
     CHECK(ioctl(own, WHOLLY_IOC_WHAT) == 1 && ioctl(own, WHOLLY_IOC_BEGIN) == 0);
+    CHECK(ioctl(own, WHOLLY_IOC_HOLDER, holder) == 0 && holder[0] == (uint32_t)getpid() && holder[1] == getuid());
     int file = open(in(dir, "a"), O_WRONLY);
     CHECK(ioctl(file, WHOLLY_IOC_ADD) == 0 && write(file, "x", 1) == 1 && close(file) == 0);
     CHECK(ioctl(fd, WHOLLY_IOC_COMMIT) < 0 && errno == EINVAL);

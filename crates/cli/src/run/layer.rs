@@ -6,15 +6,15 @@ use super::place::Place;
 use crate::error::Failure;
 use crate::named::{Identity, Named};
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, StatxFlags, Timespec, Timestamps, Uid, XattrFlags, fchmod,
-    fchown, fgetxattr, flistxattr, fsetxattr, futimens, makedev, mkdirat, mknodat, openat, openat2, statx,
+    AtFlags, FileType, Gid, Mode, OFlags, StatxFlags, Timespec, Timestamps, Uid, XattrFlags, fchmod, fchown, fgetxattr,
+    flistxattr, fsetxattr, futimens, makedev, mkdirat, mknodat, openat, statx,
 };
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use wholly::StoreVfs;
 use wholly::vfs::GroupId;
-use wholly_overlay::{Layers, UPPER, WORK};
+use wholly_overlay::{Layers, UPPER, WORK, name_of, open_in};
 
 pub use wholly_overlay::{How, Taken};
 
@@ -24,8 +24,11 @@ const KERNELS: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
 /// How long a tick of the file system's clock lasts at most: some count whole seconds.
 const LONGEST_TICK: Duration = Duration::from_secs(5);
 
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
 /// See the head of this module.
 pub struct Layer {
+    itself: OwnedFd,
     upper: Identity,
     /// A file by which the clock is read.
     clock: OwnedFd,
@@ -47,31 +50,27 @@ impl Layer {
         };
         place.store().checkpoint().map_err(|error| place.failed(error))?;
         place.store().make_layer().map_err(|error| place.failed(error))?;
-        let (layer, itself) = Layer::fill(place.itself()).map_err(failed)?;
+        let itself = place.store().open_layer().map_err(|error| place.failed(error))?;
+        let layer = Layer::fill(itself).map_err(failed)?;
         layer.wait_for_tick(place)?;
         // It is what the view shows of the directory itself.
-        look_alike(&itself, &layer.written).map_err(|errno| failed(errno.into()))?;
+        let dir = openat(place.itself(), ".", DIRECTORY, Mode::empty()).map_err(|errno| failed(errno.into()))?;
+        look_alike(&dir, &layer.written).map_err(|errno| failed(errno.into()))?;
         Ok(layer)
     }
 
-    /// Gives the directory, too.
-    fn fill(dir: &Named) -> std::io::Result<(Layer, OwnedFd)> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-        let open = |name: &str| openat2(dir, name, flags, Mode::empty(), beneath);
-        let (itself, layer) = (open(".")?, open(wholly::LAYER)?);
-        let [upper, work] = [UPPER, WORK].map(|path| path.rsplit_once('/').map_or(path, |(_, name)| name));
-        for name in [upper, work] {
-            mkdirat(&layer, name, Mode::RWXU)?;
+    fn fill(itself: OwnedFd) -> std::io::Result<Layer> {
+        for path in [UPPER, WORK] {
+            mkdirat(&itself, name_of(path), Mode::RWXU)?;
         }
-        let upper = openat(&layer, upper, flags | OFlags::NOFOLLOW, Mode::empty())?;
+        let upper = open_in(itself.as_fd(), UPPER)?;
         // In the view the store's folder is not there.
         mknodat(&upper, wholly_host::HOME, FileType::CharacterDevice, Mode::empty(), makedev(0, 0))?;
-        let written = openat(&upper, ".", flags, Mode::empty())?;
-        let clock =
-            openat(&layer, "clock", OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR)?;
+        let written = openat(&upper, ".", DIRECTORY, Mode::empty())?;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+        let clock = openat(&itself, "clock", flags, Mode::RUSR)?;
         let (ahead, since_ns) = (Ahead::now(), ctime_ns(&clock)?);
-        Ok((Layer { upper: Named::of(upper).identity()?, clock, written, since_ns, ahead }, itself))
+        Ok(Layer { itself, upper: Named::of(upper).identity()?, clock, written, since_ns, ahead })
     }
 
     /// Which directory the view is to have as its upper one.
@@ -124,10 +123,11 @@ impl Layer {
         taken.undo(&self.layers(place, view, group)).map_err(|error| failed(place, error))
     }
 
-    fn layers<'a>(&self, place: &'a Place, vfs: &'a StoreVfs, group: GroupId) -> Layers<'a> {
+    fn layers<'a>(&'a self, place: &'a Place, vfs: &'a StoreVfs, group: GroupId) -> Layers<'a> {
         // What others have changed by a clock that was set back is older by that, but no more.
         let since_ns = self.since_ns.saturating_sub(Ahead::now().set_back_since(self.ahead));
-        Layers { vfs, group, dir: place.itself().as_fd(), since_ns, namespace: "trusted" }
+        let (dir, layer) = (place.itself().as_fd(), self.itself.as_fd());
+        Layers { vfs, group, dir, layer, since_ns, namespace: "trusted" }
     }
 }
 

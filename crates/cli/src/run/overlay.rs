@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use wholly_fuse::{MountOptions, Unmounter};
-use wholly_overlay::{UPPER, WORK};
+use wholly_overlay::{UPPER, WORK, open_in};
 
 /// What the kernel calls such a file system.
 const TYPE: &str = "overlay";
@@ -38,11 +38,12 @@ impl Layers {
     /// As they are in this namespace, of which alone mounts are made.
     fn find(dir: &Path) -> io::Result<Layers> {
         let dir = Named::find(dir)?;
-        let inner = |path: &str| {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-            openat2(dir.as_fd(), path, flags, Mode::empty(), beneath).map(Named::of)
-        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        // Whoever owns the directory may exchange the store's folder, but nothing in the layer: where the upper
+        // directory is the one that the layer was made with, so is the other one.
+        let layer = openat2(dir.as_fd(), wholly::LAYER, flags, Mode::empty(), beneath)?;
+        let inner = |path: &str| open_in(layer.as_fd(), path).map(Named::of);
         let (upper, work) = (inner(UPPER)?, inner(WORK)?);
         Ok(Layers { dir, upper, work })
     }

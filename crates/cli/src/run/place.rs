@@ -2,7 +2,7 @@
 
 use super::namespace::Covered;
 use crate::error::Failure;
-use crate::named::{Identity, Named};
+use crate::named::{Identity, Named, whole};
 use crate::opening;
 use crate::output::{name, shown};
 use rustix::fs::{CWD, Mode, OFlags, fstatfs, openat};
@@ -24,7 +24,7 @@ pub fn find(names: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut dirs: Vec<PathBuf> = Vec::new();
     for name in names {
         let failed = |why: String| Failure::new(format!("run in {}", name.display()), why);
-        let dir = name.canonicalize().map_err(|error| failed(error.to_string()).advice("the directory must exist"))?;
+        let dir = whole(name).map_err(|error| failed(error.to_string()).advice("the directory must exist"))?;
         if let Some(other) = dirs.iter().find(|other| dir.starts_with(other) || other.starts_with(&dir)) {
             let why = format!("it and {} are the same, or one contains the other", other.display());
             return Err(failed(why).advice("name only the outer one"));

@@ -1,22 +1,30 @@
 //! `wholly export`: copies what is in a volume into a new directory of the host.
+//!
+//! The copy is made where nobody else reaches it, and moved to its place as a whole ([`HostDir::fill`]): so paths are
+//! safe, also in a directory of another user.
 
 use super::{failure, open};
 use crate::args::CopyArgs;
 use crate::error::{Exit, Failure};
 use crate::output::{Name, Ui, count};
-use rustix::fs::{AtFlags, CWD, Gid, Timestamps, Uid, XattrFlags};
 use serde::Serialize;
-use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::collections::{HashMap, VecDeque};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use wholly::vfs::{Attr, Context, FileType, Ino, OFlags, Seek, Timestamp, Vfs};
+use std::sync::Arc;
+use wholly::vfs::{Attr, Context, Errno, FileType, Handle, Ino, OFlags, Seek, Timestamp, Vfs};
+use wholly_host::{Attributes, HostDir, HostNames, HostOptions, Stat};
+use wholly_media::Site;
 use wholly_volume::VolumeVfs;
+
+const EXPORT: Site = Site("export");
 
 /// Bytes that are copied at a time.
 const PIECE: u64 = 1 << 20;
+
+/// Names that are read at a time: a directory may have millions.
+const NAMES: usize = 100;
 
 #[derive(Serialize)]
 struct Exported {
@@ -27,22 +35,19 @@ struct Exported {
 
 /// Copies the root of a volume into a directory, which must not exist, or be empty.
 pub fn export(args: &CopyArgs, ui: &Ui) -> Result<Exit, Failure> {
-    let what = || format!("export to {}", args.dir.display());
-    match std::fs::read_dir(&args.dir).map(|mut entries| entries.next().is_some()) {
-        Ok(true) => return Err(Failure::new(what(), "the directory is not empty")),
-        Ok(false) => {}
-        Err(_) => std::fs::create_dir(&args.dir).map_err(|error| Failure::new(what(), error))?,
-    }
     let volume = open("export", &args.volume)?;
     let vfs = VolumeVfs::new(&volume);
     let bar = ui.spinner("exporting");
-    let mut export = Export { vfs: &vfs, ctx: Context::superuser(), links: HashMap::new(), objects: 0 };
-    let copied = export.directory(Ino::ROOT, &args.dir);
-    let objects = export.objects;
+    let exported = HostDir::named_or_made(&args.dir, HostOptions::default()).map_err(Fault::from).and_then(|dir| {
+        Arc::new(dir).fill(|tree| {
+            let mut export = Export { vfs: &vfs, ctx: Context::superuser(), tree, links: HashMap::new(), objects: 0 };
+            export.all().map(|()| export.objects)
+        })
+    });
     bar.finish_and_clear();
     drop(vfs);
     volume.close().map_err(|error| failure("export", &args.volume, error))?;
-    copied.map_err(|(path, error)| Failure::new(format!("export {}", path.display()), error))?;
+    let objects = exported.map_err(|fault| fault.told(&args.dir))?;
     let exported = Exported { volume: Name::from(&*args.volume), dir: Name::from(&*args.dir), objects };
     ui.emit("export", &exported, |exported| {
         format!("{} copied from {} to {}\n", count(exported.objects, "object"), exported.volume, exported.dir)
@@ -50,109 +55,177 @@ pub fn export(args: &CopyArgs, ui: &Ui) -> Result<Exit, Failure> {
     Ok(Exit::DONE)
 }
 
+/// What went wrong, and at which path of the volume.
+struct Fault {
+    path: Option<PathBuf>,
+    why: wholly_media::Error,
+}
+
+impl From<wholly_media::Error> for Fault {
+    fn from(why: wholly_media::Error) -> Fault {
+        Fault { path: None, why }
+    }
+}
+
+impl Fault {
+    fn told(self, dir: &Path) -> Failure {
+        let Some(path) = self.path else {
+            let what = format!("export to {}", dir.display());
+            return match self.why.errno {
+                Errno::NOTEMPTY => Failure::new(what, "the directory is not empty"),
+                _ => Failure::of_media(what, self.why),
+            };
+        };
+        Failure::of_media(format!("export {}", dir.join(path).display()), self.why)
+            .advice("nothing was copied; put that right and export again")
+    }
+}
+
 struct Export<'v> {
     vfs: &'v VolumeVfs,
     ctx: Context,
+    tree: &'v HostDir,
     /// Files with several names: where the first one is.
-    links: HashMap<Ino, PathBuf>,
+    links: HashMap<Ino, Vec<u8>>,
     objects: u64,
 }
 
-type Copied<T> = Result<T, (PathBuf, io::Error)>;
+/// A directory that is being copied.
+struct Open {
+    ino: Ino,
+    handle: Handle,
+    /// Where to go on reading its names.
+    next: u64,
+    names: VecDeque<Vec<u8>>,
+    /// Bytes of its path.
+    len: usize,
+}
+
+type Copied<T> = Result<T, wholly_media::Error>;
+
+/// An error of the volume, as one of the host.
+fn of_volume(errno: Errno) -> wholly_media::Error {
+    wholly_media::Error::new("read", "the volume", errno)
+}
 
 impl Export<'_> {
-    fn directory(&mut self, ino: Ino, dir: &Path) -> Copied<()> {
-        let at = |error| (dir.to_path_buf(), error);
-        let handle = self.vfs.opendir(&self.ctx, ino).map_err(|errno| at(errno.into()))?;
-        let mut next = 0;
-        loop {
-            // Some names at a time: a directory may have millions.
-            let mut names = Vec::new();
-            let listed = self.vfs.readdir(&self.ctx, handle, next, &mut |entry| {
-                if names.len() == 1000 {
+    /// However deep a directory is, this takes no more of the stack.
+    fn all(&mut self) -> Result<(), Fault> {
+        let mut path = Vec::new();
+        let copied = self.walk(&mut path);
+        copied.map_err(|why| Fault { path: Some(OsString::from_vec(path).into()), why })
+    }
+
+    /// `path` is where it is by now.
+    fn walk(&mut self, path: &mut Vec<u8>) -> Copied<()> {
+        let mut dirs = vec![self.open(Ino::ROOT, 0)?];
+        while let Some(dir) = dirs.last_mut() {
+            path.truncate(dir.len);
+            let Some(name) = self.next_name(dir)? else {
+                let dir = dirs.pop().expect("it is the last one");
+                self.vfs.releasedir(&self.ctx, dir.handle).map_err(of_volume)?;
+                let attr = self.vfs.getattr(&self.ctx, dir.ino).map_err(of_volume)?;
+                self.attributes(&attr, path)?;
+                if dir.ino != Ino::ROOT {
+                    self.vfs.forget(dir.ino, 1);
+                }
+                continue;
+            };
+            let attr = self.vfs.lookup(&self.ctx, dir.ino, &name).map_err(of_volume)?;
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend(name);
+            self.objects += 1;
+            if attr.kind == FileType::Directory {
+                self.tree.mkdir(EXPORT, path, 0o700)?;
+                dirs.push(self.open(attr.ino, path.len())?);
+            } else {
+                self.object(&attr, path)?;
+                self.vfs.forget(attr.ino, 1);
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&self, ino: Ino, len: usize) -> Copied<Open> {
+        let handle = self.vfs.opendir(&self.ctx, ino).map_err(of_volume)?;
+        Ok(Open { ino, handle, next: 0, names: VecDeque::new(), len })
+    }
+
+    fn next_name(&self, dir: &mut Open) -> Copied<Option<Vec<u8>>> {
+        if dir.names.is_empty() {
+            let (from, names, next) = (dir.next, &mut dir.names, &mut dir.next);
+            let listed = self.vfs.readdir(&self.ctx, dir.handle, from, &mut |entry| {
+                if names.len() == NAMES {
                     return false;
                 }
-                names.push(entry.name.to_vec());
-                next = entry.next;
+                if !matches!(entry.name, b"." | b"..") {
+                    names.push_back(entry.name.to_vec());
+                }
+                *next = entry.next;
                 true
             });
-            listed.map_err(|errno| at(errno.into()))?;
-            if names.is_empty() {
-                break;
-            }
-            for name in names.iter().filter(|name| !matches!(&name[..], b"." | b"..")) {
-                let attr = self.vfs.lookup(&self.ctx, ino, name).map_err(|errno| at(errno.into()))?;
-                let copied = self.object(&attr, &dir.join(OsStr::from_bytes(name)));
-                self.vfs.forget(attr.ino, 1);
-                copied?;
-            }
+            listed.map_err(of_volume)?;
         }
-        self.vfs.releasedir(&self.ctx, handle).map_err(|errno| at(errno.into()))?;
-        let attr = self.vfs.getattr(&self.ctx, ino).map_err(|errno| at(errno.into()))?;
-        self.attributes(&attr, dir).map_err(at)
+        Ok(dir.names.pop_front())
     }
 
-    fn object(&mut self, attr: &Attr, path: &Path) -> Copied<()> {
-        let at = |error| (path.to_path_buf(), error);
-        self.objects += 1;
+    fn object(&mut self, attr: &Attr, path: &[u8]) -> Copied<()> {
         if let Some(first) = self.links.get(&attr.ino) {
-            return std::fs::hard_link(first, path).map_err(at);
+            return self.tree.hard_link(EXPORT, first, path);
         }
-        if attr.nlink > 1 && attr.kind != FileType::Directory {
-            self.links.insert(attr.ino, path.to_path_buf());
+        if attr.nlink > 1 {
+            self.links.insert(attr.ino, path.to_vec());
         }
-        if attr.kind == FileType::Directory {
-            std::fs::create_dir(path).map_err(at)?;
-            return self.directory(attr.ino, path);
-        }
-        self.make(attr, path).and_then(|()| self.attributes(attr, path)).map_err(at)
-    }
-
-    fn make(&self, attr: &Attr, path: &Path) -> io::Result<()> {
         match attr.kind {
-            FileType::RegularFile => {
-                let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-                file.set_len(attr.size)?;
-                self.content(attr, &file)
-            }
+            FileType::RegularFile => self.file(attr, path)?,
             FileType::Symlink => {
-                let target = self.vfs.readlink(&self.ctx, attr.ino)?;
-                std::os::unix::fs::symlink(OsStr::from_bytes(&target), path)
+                let target = self.vfs.readlink(&self.ctx, attr.ino).map_err(of_volume)?;
+                self.tree.symlink(EXPORT, &target, path)?;
             }
-            kind => Ok(rustix::fs::mknodat(CWD, path, kind, attr.mode, attr.rdev)?),
+            kind => self.tree.mknod(EXPORT, path, kind.as_raw_mode() | 0o600, attr.rdev)?,
         }
+        self.attributes(attr, path)
     }
 
     /// Holes stay holes.
-    fn content(&self, attr: &Attr, file: &std::fs::File) -> io::Result<()> {
-        let handle = self.vfs.open(&self.ctx, attr.ino, OFlags::RDONLY)?;
-        let mut buf = vec![0; PIECE as usize];
+    fn file(&self, attr: &Attr, path: &[u8]) -> Copied<()> {
+        let file = self.tree.create(EXPORT, path, 0o600)?;
+        file.set_len(EXPORT, attr.size)?;
+        let handle = self.vfs.open(&self.ctx, attr.ino, OFlags::RDONLY).map_err(of_volume)?;
+        let mut buf = vec![0; PIECE.min(attr.size) as usize];
         let mut at = 0;
         while let Ok(from) = self.vfs.seek(&self.ctx, handle, Seek::Data(at)) {
-            let end = self.vfs.seek(&self.ctx, handle, Seek::Hole(from))?;
+            let end = self.vfs.seek(&self.ctx, handle, Seek::Hole(from)).map_err(of_volume)?;
             at = from;
             while at < end {
                 let part = (end - at).min(PIECE) as usize;
-                let read = self.vfs.read(&self.ctx, handle, at, &mut buf[..part])?;
-                file.write_all_at(&buf[..read], at)?;
+                let read = self.vfs.read(&self.ctx, handle, at, &mut buf[..part]).map_err(of_volume)?;
+                file.write_at(EXPORT, at, &buf[..read])?;
                 at += read as u64;
             }
         }
-        Ok(self.vfs.release(&self.ctx, handle)?)
+        self.vfs.release(&self.ctx, handle).map_err(of_volume)
     }
 
-    fn attributes(&self, attr: &Attr, path: &Path) -> io::Result<()> {
-        let (uid, gid) = (Uid::from_raw(attr.uid), Gid::from_raw(attr.gid));
-        rustix::fs::chownat(CWD, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
-        if attr.kind != FileType::Symlink {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(attr.mode.as_raw_mode()))?;
-        }
-        for name in self.vfs.listxattr(&self.ctx, attr.ino)?.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-            let value = self.vfs.getxattr(&self.ctx, attr.ino, name)?;
-            rustix::fs::lsetxattr(path, name, &value, XattrFlags::empty())?;
-        }
-        let time = |time: Timestamp| rustix::fs::Timespec { tv_sec: time.sec, tv_nsec: time.nsec.into() };
-        let times = Timestamps { last_access: time(attr.atime), last_modification: time(attr.mtime) };
-        Ok(rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+    fn attributes(&self, attr: &Attr, path: &[u8]) -> Copied<()> {
+        let names = self.vfs.listxattr(&self.ctx, attr.ino).map_err(of_volume)?;
+        let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+        let value = |name: &[u8]| {
+            let value = self.vfs.getxattr(&self.ctx, attr.ino, name).map_err(of_volume)?;
+            Ok((name.to_vec(), value))
+        };
+        let ns = |time: Timestamp| time.sec.saturating_mul(1_000_000_000).saturating_add(time.nsec.into());
+        let stat = Stat {
+            mode: attr.kind.as_raw_mode() | attr.mode.as_raw_mode(),
+            uid: attr.uid,
+            gid: attr.gid,
+            atime_ns: ns(attr.atime),
+            mtime_ns: ns(attr.mtime),
+            ..Stat::default()
+        };
+        let attributes = Attributes { stat, xattrs: names.map(value).collect::<Copied<_>>()? };
+        attributes.give(EXPORT, self.tree, path, &mut |_, error| Err(error))
     }
 }

@@ -1,17 +1,20 @@
 //! `wholly import`: copies a directory of the host into a volume.
+//!
+//! Whoever owns a directory of it may exchange what is in that meanwhile. So each object is found once, below the
+//! directory that was listed, and all that is read of it is read by one descriptor ([`wholly_host::Object`]). What it
+//! becomes in the volume is the superuser's alone until it has all its attributes.
 
 use super::{failure, open};
 use crate::args::CopyArgs;
 use crate::error::{Exit, Failure};
 use crate::output::{Name, Ui, count};
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use serde::Serialize;
 use std::collections::HashMap;
-use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
-use wholly::vfs::{Context, FileType, Ino, Mode, OFlags, SetAttr, SetTime, Timestamp, Vfs, XattrFlags};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use wholly::vfs::{Context, Errno, FileType, Handle, Ino, Mode, OFlags, SetAttr, SetTime, Timestamp, Vfs, XattrFlags};
+use wholly_host::{At, Attributes, HostDir, HostFile, HostOptions, Inode, Object};
 use wholly_volume::VolumeVfs;
 
 /// Bytes that are copied at a time.
@@ -26,14 +29,21 @@ struct Imported {
 
 /// Copies a directory into the root of a volume.
 pub fn import(args: &CopyArgs, ui: &Ui) -> Result<Exit, Failure> {
+    let from = HostDir::named(&args.dir, HostOptions::default())
+        .map_err(|error| Failure::of_media(format!("import {}", args.dir.display()), error))?;
     let volume = open("import", &args.volume)?;
     let vfs = VolumeVfs::new(&volume);
     let bar = ui.spinner("importing");
-    let mut import = Import { vfs: &vfs, ctx: Context::superuser(), links: HashMap::new(), objects: 0 };
+    let mut import = Import {
+        vfs: &vfs,
+        ctx: Context::superuser(),
+        from: &from,
+        links: HashMap::new(),
+        buf: vec![0; PIECE],
+        objects: 0,
+    };
     import.ctx.umask = Mode::empty();
-    let copied = import.directory(&args.dir, Ino::ROOT).map_err(|(path, error)| {
-        Failure::new(format!("import {}", path.display()), error).advice("what was copied so far is in the volume")
-    });
+    let copied = import.all().map_err(|(path, error)| told(&args.dir.join(path), error));
     let objects = import.objects;
     bar.finish_and_clear();
     drop(vfs);
@@ -46,153 +56,168 @@ pub fn import(args: &CopyArgs, ui: &Ui) -> Result<Exit, Failure> {
     Ok(Exit::DONE)
 }
 
+fn told(path: &Path, error: wholly_media::Error) -> Failure {
+    let what = format!("import {}", path.display());
+    let copied = "what was copied so far is in the volume";
+    match error.errno {
+        Errno::XDEV => Failure::new(what, "another file system is mounted there, or it is a subvolume")
+            .advice(format!("unmount it, or import a copy of the directory; {copied}")),
+        Errno::STALE => Failure::new(what, "another program has changed it meanwhile")
+            .advice(format!("import it when nobody does; {copied}")),
+        _ => Failure::new(what, error).advice(copied),
+    }
+}
+
 struct Import<'v> {
     vfs: &'v VolumeVfs,
     ctx: Context,
+    from: &'v HostDir,
     /// Host files with several names: where they are in the volume. They have a reference.
-    links: HashMap<(u64, u64), Ino>,
+    links: HashMap<Inode, Ino>,
+    buf: Vec<u8>,
     objects: u64,
 }
 
-type Copied<T> = Result<T, (std::path::PathBuf, io::Error)>;
+/// A directory that is being copied.
+struct Open {
+    inode: Inode,
+    names: std::vec::IntoIter<Vec<u8>>,
+    attributes: Attributes,
+    /// What it is in the volume.
+    ino: Ino,
+    /// Bytes of its path.
+    len: usize,
+}
+
+type Copied<T> = Result<T, wholly_media::Error>;
+
+/// An error of the volume, as one of the host.
+fn of_volume(errno: Errno) -> wholly_media::Error {
+    wholly_media::Error::new("write to", "the volume", errno)
+}
 
 impl Import<'_> {
-    fn directory(&mut self, dir: &Path, ino: Ino) -> Copied<()> {
-        let at = |error| (dir.to_path_buf(), error);
-        for entry in std::fs::read_dir(dir).map_err(at)? {
-            self.object(&entry.map_err(at)?.path(), ino)?;
-        }
-        self.attributes(dir, ino).map_err(at)
+    /// However deep a directory is, this takes no more descriptors, nor more of the stack.
+    fn all(&mut self) -> Result<(), (PathBuf, wholly_media::Error)> {
+        let mut path = Vec::new();
+        let copied = self.walk(&mut path);
+        copied.map_err(|error| (OsString::from_vec(path).into(), error))
     }
 
-    fn object(&mut self, path: &Path, dir: Ino) -> Copied<()> {
-        let at = |error| (path.to_path_buf(), error);
-        let found = path.symlink_metadata().map_err(at)?;
-        let name = path.file_name().expect("an entry has a name").as_bytes();
-        let id = (found.dev(), found.ino());
-        self.objects += 1;
-        if let Some(known) = self.links.get(&id).copied() {
-            let linked = self.vfs.link(&self.ctx, known, dir, name).map_err(|errno| at(errno.into()))?;
+    /// `path` is where it is by now.
+    fn walk(&mut self, path: &mut Vec<u8>) -> Copied<()> {
+        let root = self.from.object(path.as_slice().into())?;
+        let mut dirs = vec![listed(&root, Ino::ROOT, 0)?];
+        while let Some(dir) = dirs.last_mut() {
+            path.truncate(dir.len);
+            let Some(name) = dir.names.next() else {
+                let dir = dirs.pop().expect("it is the last one");
+                self.give(&dir.attributes, dir.ino)?;
+                if dir.ino != Ino::ROOT {
+                    self.vfs.forget(dir.ino, 1);
+                }
+                continue;
+            };
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend(&name);
+            let object = self.from.object(At { path, dir: Some(dir.inode), inode: None })?;
+            self.objects += 1;
+            if kind(&object) == FileType::Directory {
+                let ino = self.vfs.mkdir(&self.ctx, dir.ino, &name, Mode::RWXU).map_err(of_volume)?.ino;
+                dirs.push(listed(&object, ino, path.len())?);
+            } else {
+                self.object(&object, dir.ino, &name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn object(&mut self, object: &Object, dir: Ino, name: &[u8]) -> Copied<()> {
+        let inode = object.stat().inode();
+        if let Some(known) = self.links.get(&inode).copied() {
+            let linked = self.vfs.link(&self.ctx, known, dir, name).map_err(of_volume)?;
             self.vfs.forget(linked.ino, 1);
             return Ok(());
         }
-        let ino = self.make(path, &found, dir, name).map_err(at)?;
-        if found.is_dir() {
-            self.directory(path, ino)?;
+        let (vfs, ctx, only_us) = (self.vfs, &self.ctx, Mode::RUSR | Mode::WUSR);
+        let ino = match kind(object) {
+            FileType::RegularFile => {
+                let flags = OFlags::WRONLY | OFlags::EXCL;
+                let (attr, handle) = vfs.create(ctx, dir, name, flags, only_us).map_err(of_volume)?;
+                let copied = self.content(object, attr.ino, handle);
+                vfs.release(&self.ctx, handle).map_err(of_volume)?;
+                copied?;
+                attr.ino
+            }
+            FileType::Symlink => vfs.symlink(ctx, dir, name, &object.target()?).map_err(of_volume)?.ino,
+            kind => vfs.mknod(ctx, dir, name, kind, only_us, object.stat().rdev).map_err(of_volume)?.ino,
+        };
+        self.give(&object.attributes()?, ino)?;
+        if object.stat().nlink > 1 {
+            self.links.insert(inode, ino);
         } else {
-            self.attributes(path, ino).map_err(at)?;
-        }
-        if found.nlink() > 1 && !found.is_dir() {
-            self.links.insert(id, ino);
-        } else {
-            self.vfs.forget(ino, 1);
+            vfs.forget(ino, 1);
         }
         Ok(())
     }
 
-    fn make(&mut self, path: &Path, found: &std::fs::Metadata, dir: Ino, name: &[u8]) -> io::Result<Ino> {
-        let (vfs, ctx) = (self.vfs, &self.ctx);
-        let mode = Mode::from_raw_mode(found.mode() & 0o7777);
-        let kind = found.file_type();
-        if kind.is_file() {
-            let flags = OFlags::WRONLY | OFlags::EXCL;
-            let (attr, handle) = vfs.create(ctx, dir, name, flags, mode)?;
-            let copied = self.content(path, found.len(), handle);
-            vfs.release(ctx, handle)?;
-            return copied.map(|()| attr.ino);
-        }
-        Ok(if kind.is_dir() {
-            vfs.mkdir(ctx, dir, name, mode)?.ino
-        } else if kind.is_symlink() {
-            vfs.symlink(ctx, dir, name, std::fs::read_link(path)?.as_os_str().as_bytes())?.ino
-        } else {
-            let kind = match kind {
-                kind if kind.is_fifo() => FileType::Fifo,
-                kind if kind.is_socket() => FileType::Socket,
-                kind if kind.is_block_device() => FileType::BlockDevice,
-                _ => FileType::CharacterDevice,
-            };
-            vfs.mknod(ctx, dir, name, kind, mode, found.rdev())?.ino
-        })
-    }
-
-    /// Zeros become holes.
-    fn content(&self, path: &Path, len: u64, handle: wholly::vfs::Handle) -> io::Result<()> {
-        let mut file = std::fs::File::open(path)?;
-        let mut buf = vec![0; PIECE];
-        let mut at = 0;
-        loop {
-            let read = file.read(&mut buf)?;
+    /// Holes stay holes, and zeros become some.
+    fn content(&mut self, object: &Object, ino: Ino, handle: Handle) -> Copied<()> {
+        let (file, size) = (object.open()?, object.stat().size);
+        let (mut at, mut written_to) = (0, 0);
+        // Where nobody can tell there are no holes.
+        while let Some(begin) = file.next_data(at).unwrap_or(Some(at)).filter(|begin| *begin < size) {
+            let end = file.next_hole(begin).unwrap_or(None).unwrap_or(size).min(size);
+            let length = (end.saturating_sub(begin)).min(PIECE as u64) as usize;
+            let read = file.read_at(begin, &mut self.buf[..length])?;
             if read == 0 {
                 break;
             }
-            let mut part = &buf[..read];
+            let mut part = &self.buf[..read];
             if part.iter().all(|byte| *byte == 0) {
                 part = &[];
             }
-            let mut to = at;
+            let mut to = begin;
             while !part.is_empty() {
-                let written = self.vfs.write(&self.ctx, handle, to, part)?;
+                let written = self.vfs.write(&self.ctx, handle, to, part).map_err(of_volume)?;
                 (part, to) = (&part[written..], to + written as u64);
+                written_to = to;
             }
-            at += read as u64;
+            at = begin + read as u64;
         }
-        if at < len || at > 0 {
-            // The end may be a hole.
-            self.vfs.fallocate(
-                &self.ctx,
-                handle,
-                wholly::vfs::FallocateFlags::PUNCH_HOLE | wholly::vfs::FallocateFlags::KEEP_SIZE,
-                at,
-                PIECE as u64,
-            )?;
+        if written_to == size {
+            return Ok(());
         }
-        Ok(())
+        let size = SetAttr { size: Some(size), ..SetAttr::default() };
+        self.vfs.setattr(&self.ctx, ino, Some(handle), &size).map(drop).map_err(of_volume)
     }
 
-    fn attributes(&self, path: &Path, ino: Ino) -> io::Result<()> {
-        for (name, value) in xattrs(path)? {
-            self.vfs.setxattr(&self.ctx, ino, &name, &value, XattrFlags::empty())?;
+    /// The owner first: with the change of it capabilities and set-ID bits go.
+    fn give(&self, attributes: &Attributes, ino: Ino) -> Copied<()> {
+        let stat = &attributes.stat;
+        let set = |change: SetAttr| self.vfs.setattr(&self.ctx, ino, None, &change).map(drop).map_err(of_volume);
+        set(SetAttr { uid: Some(stat.uid), gid: Some(stat.gid), ..SetAttr::default() })?;
+        for (name, value) in &attributes.xattrs {
+            self.vfs.setxattr(&self.ctx, ino, name, value, XattrFlags::empty()).map_err(of_volume)?;
         }
-        let found = path.symlink_metadata()?;
-        let stat = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)?;
-        let time = |sec, nsec| SetTime::At(Timestamp { sec, nsec });
-        let kind = found.file_type();
-        let owner = SetAttr { uid: Some(found.uid()), gid: Some(found.gid()), ..SetAttr::default() };
-        self.vfs.setattr(&self.ctx, ino, None, &owner)?;
-        let change = SetAttr {
-            mode: (!kind.is_symlink()).then(|| Mode::from_raw_mode(found.mode() & 0o7777)),
-            size: kind.is_file().then_some(found.len()),
-            ..SetAttr::default()
+        let has_mode = FileType::from_raw_mode(stat.mode) != FileType::Symlink;
+        let mode = has_mode.then(|| Mode::from_raw_mode(stat.mode & 0o7777));
+        let time = |ns: i64| {
+            const SECOND: i64 = 1_000_000_000;
+            SetTime::At(Timestamp { sec: ns.div_euclid(SECOND), nsec: ns.rem_euclid(SECOND) as u32 })
         };
-        self.vfs.setattr(&self.ctx, ino, None, &change)?;
-        let times = SetAttr {
-            atime: time(stat.stx_atime.tv_sec, stat.stx_atime.tv_nsec),
-            mtime: time(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
-            ..SetAttr::default()
-        };
-        self.vfs.setattr(&self.ctx, ino, None, &times)?;
-        Ok(())
+        set(SetAttr { mode, atime: time(stat.atime_ns), mtime: time(stat.mtime_ns), ..SetAttr::default() })
     }
 }
 
-/// The extended attributes of a host object.
-fn xattrs(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let mut names = vec![0; 64 << 10];
-    let len = match rustix::fs::llistxattr(path, &mut names) {
-        Err(rustix::io::Errno::OPNOTSUPP) => 0,
-        len => len?,
-    };
-    let mut all = Vec::new();
-    for name in names[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let mut value = vec![0; 64 << 10];
-        match rustix::fs::lgetxattr(path, name, &mut value) {
-            Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP) => {}
-            len => {
-                value.truncate(len?);
-                all.push((name.to_vec(), value));
-            }
-        }
-    }
-    Ok(all)
+fn kind(object: &Object) -> FileType {
+    FileType::from_raw_mode(object.stat().mode)
+}
+
+/// A directory whose names are still to be copied.
+fn listed(object: &Object, ino: Ino, len: usize) -> Copied<Open> {
+    let (names, attributes) = (object.names()?.into_iter(), object.attributes()?);
+    Ok(Open { inode: object.stat().inode(), names, attributes, ino, len })
 }

@@ -57,10 +57,8 @@ pub fn mkfs(args: &MkfsArgs, ui: &Ui) -> Result<Exit, Failure> {
         return Err(Failure::new(format!("mkfs {}", args.volume.display()), why).exit(Exit::USAGE));
     }
     let choose = |medium: &_| chosen.unwrap_or_else(|| EngineKind::for_medium(medium));
-    Volume::format_for_medium(&args.volume, args.size.unwrap_or(0), &options, choose).map_err(failed)?;
-    let volume = Volume::open(&args.volume, &options).map_err(failed)?;
-    let made = shown(&args.volume, volume.stat());
-    volume.close().map_err(failed)?;
+    let stat = Volume::make(&args.volume, args.size.unwrap_or(0), &options, choose).map_err(failed)?;
+    let made = shown(&args.volume, stat);
     ui.emit("mkfs", &made, |made| {
         let bytes = size(made.blocks * made.block_bytes);
         let promise = match (&*made.engine, made.emulated) {

@@ -63,7 +63,10 @@ pub fn failure(verb: &str, path: &Path, error: Error) -> Failure {
     let what = format!("{verb} {}", path.display());
     match error {
         Error::Busy(_, why) => Failure::new(what, why).advice("unmount it first"),
-        Error::Exists(_) => Failure::new(what, "there is something in it").advice("--force overwrites it"),
+        Error::Exists(found) => {
+            let found = found.strip_prefix(&format!("{}: ", path.display())).map(str::to_owned).unwrap_or(found);
+            Failure::new(what, found).advice("--force overwrites what is there")
+        }
         Error::Unsupported(why) => Failure::new(what, why).advice("`wholly mkfs` makes a volume"),
         Error::Corrupt { place, fault } => Failure::new(what, format!("the volume is damaged at {place}: {fault}"))
             .advice("`wholly fsck -n` lists all damage, `wholly fsck -y` repairs it")

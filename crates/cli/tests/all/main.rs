@@ -7,13 +7,19 @@ mod fuse;
 #[path = "viewed/mod.rs"]
 mod overlay;
 
+mod any_bytes;
 mod bench;
 mod check;
 mod documented;
+mod holder;
+mod made;
 mod mount;
+mod one_door;
+mod origins;
 mod parked;
 mod registry;
 mod salvage;
+mod sources;
 mod tools;
 mod trust;
 mod unprivileged;

@@ -3,6 +3,7 @@
 use super::common::{Place, Run, places, wholly, wholly_with};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -26,6 +27,8 @@ impl Registry {
     fn init(&self, place: &Place) {
         let made = self.on(&place.dir, &["--json", "init"]).json();
         assert_eq!(made["registered"], true);
+        // It tells which stores there are.
+        assert_eq!(fs::metadata(&self.0).expect("stat").permissions().mode() & 0o777, 0o700);
     }
 
     /// What `recover --all` says, with this exit code, of each store: its outcome by its directory.

@@ -193,7 +193,7 @@ fn a_copy_is_recovered_only_where_it_is_to_be_adopted() {
         let copied = copy.to_str().expect("UTF-8");
         let refused = wholly(&["recover", copied]);
         refused.exits(8);
-        assert!(refused.err.contains("this is a copy, and its log holds 2 groups"), "{}", refused.err);
+        assert!(refused.err.contains("this is a copy: its log holds 2 groups"), "{}", refused.err);
         let checked = wholly(&["check", copied]);
         checked.exits(4);
         assert!(checked.out.starts_with("copy: log: ") && checked.out.contains("--accept-copy"), "{}", checked.out);

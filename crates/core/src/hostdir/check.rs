@@ -14,7 +14,7 @@ use wholly_media::{Guarantees, Kind, PersistenceDomain, Region, Site};
 use super::homes::Looking;
 use super::names::{ANCHOR_FOLDER, BLANK_FOLDER};
 use super::published::Published;
-use super::recover::{Replay, origin_of};
+use super::recover::{Here, Replay};
 use super::room;
 use super::shadow::{SHADOW_FOLDER, Shadows};
 use crate::error::{Error, Result};
@@ -123,7 +123,7 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
     let Some(superblock) = superblock else { return Ok(report) };
 
     let region: Arc<dyn Region> = Arc::new(ReadOnly::new(log, len, superblock.block));
-    let origin = origin_of(&*host);
+    let here = Here::of(&*host)?;
     let homes = Looking(host);
     let (index, shadows) = (Published::new(), Shadows::new());
     let geometry = Geometry {
@@ -141,7 +141,7 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
         places: HashSet::new(),
         report: &mut report,
     };
-    let take_over = |part: &mut Origin, groups| part.move_to(origin, groups);
+    let take_over = |part: &mut Origin, groups| here.refuse_copy(*part, groups);
     let (_, scan) = scan::open::<StoreClient>(region.clone(), geometry, take_over, &mut judge, &|_| ())?;
     judge.replay.settle()?;
     let mut conflicts: Vec<_> = judge.replay.conflicts().cloned().collect();
@@ -258,9 +258,8 @@ impl scan::Replay for Judge<'_> {
     }
 
     fn refuse(&mut self, error: Error) -> Result<()> {
-        if let Error::Copied { groups } = error {
-            let what = format!("a copy of another store, with {groups} groups for the files of that one");
-            self.note(Finding::new(FindingKind::Copy, "log", what));
+        if let Error::Copied(holds) = error {
+            self.note(Finding::new(FindingKind::Copy, "log", format!("a copy of another store: {holds}")));
             // What else is wrong shows as after an adoption.
             self.replay.adopt();
             return Ok(());

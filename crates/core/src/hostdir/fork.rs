@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use wholly_host::{Claim, Refused, Use};
+use wholly_host::{Claim, HostDir, Refused, Use};
 
 use super::{Store, StoreInner};
 use crate::error::{Error, Result};
@@ -23,6 +23,9 @@ use crate::sync::{AtomicU32, Backoff, Mutex, Ordering};
 pub trait Ownership: Send + Sync {
     /// Decides, after `fork`, which of the processes keeps the store.
     fn claim(&self) -> &Arc<Claim>;
+
+    /// The directory, with the store's folder.
+    fn dir(&self) -> &Arc<HostDir>;
 
     /// Opens the store again in a child of `fork`. Called by one thread at a time.
     ///
@@ -163,6 +166,11 @@ impl StoreInner {
             taken
         });
         taken.unwrap_or_else(|| Err(busy(0)))
+    }
+
+    /// The directory, with the store's folder; `None` where the store lies in memory.
+    pub fn dir(&self) -> Option<Arc<HostDir>> {
+        self.forked.with_kept(|kept| kept.ownership.as_ref().map(|ownership| ownership.dir().clone())).flatten()
     }
 
     /// Takes what keeps other processes out; the store is of no use then.

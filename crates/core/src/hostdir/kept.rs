@@ -618,7 +618,7 @@ impl StoreInner {
     /// Reads a kept undo.
     ///
     /// # Errors
-    /// [`Error::NotFound`] where there is none; [`Error::Corrupt`].
+    /// [`Error::NotFound`] where there is none; [`Error::Corrupt`]; [`Error::Copied`].
     pub(super) fn read_kept(&self, id: ParkedId) -> Result<ReadUndo> {
         let gone = || Error::NotFound(format!("undo of {id}"));
         if self.parked.applied_ids().contains(&id.0) || !is_there(&*self.host, &kept_path(id.0))? {
@@ -627,7 +627,7 @@ impl StoreInner {
         let read = |path: &[u8]| {
             let file = ParkedFile::read(&*self.host, path)?;
             match (file.head.volume_id, file.head.id) == (*self.log.volume_id(), id.0) {
-                true => Ok(file),
+                true => self.refuse_copied(&file.head).map(|()| file),
                 false => Err(Error::corrupt(String::from_utf8_lossy(path), "it is of another group")),
             }
         };

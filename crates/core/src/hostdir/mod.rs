@@ -96,6 +96,7 @@ pub use parked::{Change, LONGEST_NOTE, Mismatch, Parked, ParkedId, Review, Side,
 #[doc(hidden)]
 pub use records::{Baseline, Identity};
 pub use recover::RecoveryReport;
+pub(crate) use recover::origin_of;
 pub use salvage::{Fate, Salvaged, SalvagedGroup};
 #[doc(hidden)]
 pub use salvage::{Made, Original, SALVAGE, salvage_on};
@@ -169,9 +170,9 @@ pub struct Options {
     /// the store has returned. If groups of such stores [commit together](Store::commit_together) and one is refused,
     /// nothing has changed in any.
     pub at_once: bool,
-    /// Whether to accept a copy of a store whose log holds updates ([`Error::Copied`]); false by default. The store
-    /// then uses the files at the paths of the copied ones, whatever inodes they are. Has no effect on a store that is
-    /// not a copy.
+    /// Whether to accept a copy of a store ([`Error::Copied`]); false by default. The updates in its log are then for
+    /// the files at the paths of the copied ones, whatever inodes they are, and its parked groups and kept undo are
+    /// this store's. Has no effect on a store that is not a copy.
     pub accept_copy: bool,
     /// Whether to open a store that waits for the decision of a joint commit ([`Store::commit_together`]) although that
     /// cannot be found; false by default. The waiting group becomes a parked group, and so does a group that was
@@ -302,7 +303,12 @@ impl Store {
     /// # Errors
     /// [`Error::Invalid`] if `segment_bytes` is not a power of two from 4096 to 2,097,152; errors of the medium.
     pub fn format_on(region: &dyn Region, options: &Options, volume_id: [u8; 16]) -> Result<()> {
-        Log::format(region, options.geometry()?, volume_id, Origin::default)
+        Self::format_in(region, options, volume_id, Origin::default())
+    }
+
+    /// The same, in a folder that is there.
+    pub(crate) fn format_in(region: &dyn Region, options: &Options, volume_id: [u8; 16], origin: Origin) -> Result<()> {
+        Log::format(region, options.geometry()?, volume_id, || origin)
     }
 
     /// Opens a store on the given media: recovers it, and keeps it until it is closed. `ownership` is dropped last. For

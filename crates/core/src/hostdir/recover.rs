@@ -9,6 +9,7 @@ mod replay;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use wholly_host::HostFs;
 use wholly_media::Region;
 
@@ -18,12 +19,12 @@ use super::fork::{Forked, Ownership};
 use super::joint::{JointCommits, Neighbours};
 use super::lanes::Seats;
 use super::memory::Memory;
-use super::names::{Names, Object, ROOT};
-use super::parked::{ParkedGroups, Provisional, undo_path};
+use super::names::{Names, OWN_FOLDER, Object, ROOT};
+use super::parked::{ParkedGroups, Provisional, mark_parked, undo_path};
 use super::published::Published;
 use super::room::Room;
 use super::shadow::Shadows;
-use super::table::is_there;
+use super::table::{host_error, is_there};
 use super::{Options, StoreInner};
 use crate::error::{Error, Result};
 use crate::log::layout::Origin;
@@ -69,9 +70,16 @@ pub(super) fn open(
     if options.accept_copy {
         replay = replay.may_adopt();
     }
-    let origin = origin_of(&*host);
+    let here = Here::of(&*host)?;
     let coming = |writes| index.arena.prepare(writes);
-    let take_over = |part: &mut Origin, groups| part.move_to(origin, groups);
+    let take_over = |part: &mut Origin, groups| {
+        here.refuse_copy(*part, groups)?;
+        if !part.is_here(here.origin) {
+            mark_parked(&*host, *part)?;
+        }
+        *part = here.origin;
+        Ok(())
+    };
     let (log, scan) = scan::open(region, options.geometry()?, take_over, &mut replay, &coming)?;
     std::mem::take(&mut replay.numbers).give_back(&index.arena);
 
@@ -145,9 +153,50 @@ pub(super) fn open(
     })
 }
 
-/// Which inode the log of a store is.
-pub(super) fn origin_of(host: &dyn HostFs) -> Origin {
-    host.stat(b".wholly/log").map_or(Origin::default(), |stat| Origin { ino: stat.ino, btime_ns: stat.btime_ns })
+/// The folder of the store that is being opened.
+pub(super) struct Here {
+    origin: Origin,
+    /// Whether nobody but its owner can look into it.
+    is_private: bool,
+}
+
+impl Here {
+    pub fn of(host: &dyn HostFs) -> Result<Here> {
+        let is_private = match host.stat(OWN_FOLDER) {
+            Ok(stat) => stat.mode & 0o077 == 0,
+            Err(error) if error.errno == Errno::NOENT => true,
+            Err(error) => return Err(host_error(error, OWN_FOLDER)),
+        };
+        Ok(Here { origin: origin_of(host)?, is_private })
+    }
+
+    /// Refuses a log that was written elsewhere, if there is anything in it; and any such log in a folder that is not
+    /// as a store makes it: programs that unpack and clone make such folders.
+    ///
+    /// # Errors
+    /// [`Error::Copied`]: a copy stays one until its log has told which inodes its objects are here.
+    pub fn refuse_copy(&self, log: Origin, groups: u64) -> Result<()> {
+        if log.is_here(self.origin) || groups == 0 && self.is_private {
+            return Ok(());
+        }
+        let holds = match groups {
+            0 => "others may look into its folder, and its log was not written there".into(),
+            1 => "its log holds 1 group for the original's files".into(),
+            groups => format!("its log holds {groups} groups for the original's files"),
+        };
+        Err(Error::Copied(holds))
+    }
+}
+
+/// Where the folder of a store is. Overlays may give a directory another inode.
+pub(crate) fn origin_of(host: &dyn HostFs) -> Result<Origin> {
+    let inode = |path: &[u8]| match host.stat(path) {
+        Ok(stat) => Ok(stat.inode()),
+        Err(error) if error.errno == Errno::NOENT => Ok((0, 0)),
+        Err(error) => Err(host_error(error, path)),
+    };
+    let dir = if host.copies_up() { (0, 0) } else { inode(b"")? };
+    Ok(Origin { log: inode(b".wholly/log")?, dir })
 }
 
 impl StoreInner {
@@ -165,6 +214,9 @@ impl StoreInner {
         // told.
         let _ = self.remove_layer();
         if self.recovery.conflicts.is_empty() {
+            if self.options.accept_copy {
+                self.accept_parked()?;
+            }
             if self.recovery.adopted {
                 self.adopt()?;
             }
@@ -182,6 +234,6 @@ impl StoreInner {
             state.objects.iter().filter(is_found).map(|(id, _)| *id).collect::<Vec<_>>()
         });
         self.know(&found)?;
-        self.log.set_client(RECOVER_INCARNATION, origin_of(&*self.host))
+        self.log.set_client(RECOVER_INCARNATION, origin_of(&*self.host)?)
     }
 }

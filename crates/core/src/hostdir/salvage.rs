@@ -28,13 +28,14 @@ mod proof;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wholly_host::{HostFile, HostFs, Stat};
+use wholly_host::{HostDir, HostFile, HostFs, Stat};
 use wholly_media::Region;
 
 use super::check::{Finding, FindingKind, ReadOnly};
 use super::homes::Looking;
 use super::names::{ANCHOR_FOLDER, BLANK_FOLDER};
 use super::records::Identity;
+use super::recover::origin_of;
 use super::shadow::SHADOW_FOLDER;
 use crate::error::{Error, Result};
 use crate::log::layout::{EntryKind, LINE, Origin, Superblock};
@@ -93,7 +94,7 @@ impl Salvaged {
 /// A store that is salvaged.
 pub struct Original {
     /// Its directory.
-    pub host: Arc<dyn HostFs>,
+    pub host: Arc<HostDir>,
     /// Its log, if it has one.
     pub log: Option<Arc<dyn HostFile>>,
 }
@@ -151,7 +152,7 @@ pub fn salvage_on(
             }
             Ok(())
         })?;
-        rebuilt.finish(proof.tail(), proof.checkpointing(), Origin::default())?;
+        rebuilt.finish(proof.tail(), proof.checkpointing(), origin_of(&**to)?)?;
         file.sync(SALVAGE)?;
     }
     to.sync_all(SALVAGE)?;

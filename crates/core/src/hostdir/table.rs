@@ -185,6 +185,25 @@ pub(crate) fn is_there(host: &dyn HostFs, path: &[u8]) -> Result<bool> {
     }
 }
 
+/// Opens a file that only the store itself writes, to read it.
+///
+/// # Errors
+/// [`Error::Corrupt`] where somebody else can have written it.
+pub(crate) fn open_own(host: &dyn HostFs, path: &[u8]) -> Result<(Arc<dyn HostFile>, Stat)> {
+    let file = host.open(path, false).map_err(|error| host_error(error, path))?;
+    let stat = file.stat()?;
+    let me = rustix::process::geteuid().as_raw();
+    let is_own = match host.stat(OWN_FOLDER) {
+        Ok(folder) => [0, me, folder.uid].contains(&stat.uid) && stat.mode & 0o022 == 0,
+        Err(error) if error.errno == Errno::NOENT => true,
+        Err(error) => return Err(host_error(error, OWN_FOLDER)),
+    };
+    match is_own {
+        true => Ok((file, stat)),
+        false => Err(Error::corrupt(String::from_utf8_lossy(path), "another user can have written it")),
+    }
+}
+
 /// Whether a call failed because of what a bystander has made of the path: what was there is not, or not to be had
 /// there.
 pub(crate) fn is_taken_away(error: &Error) -> bool {

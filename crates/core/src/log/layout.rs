@@ -1,7 +1,6 @@
 //! What the store puts on media in its log, byte by byte: the kinds of entries, and the superblock. `docs/format.md` is
 //! this file and that of the log in prose.
 
-use wholly_error::Error;
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 
@@ -54,37 +53,64 @@ pub struct RawSuperblock {
     kept_segments: U32,
     kept_checksum: U64,
     committed: U64,
+    place: RawPlace,
 }
-const _: () = assert!(size_of::<RawSuperblock>() == 128);
+/// Bytes of a superblock that its checksum covers, itself included.
+const CHECKED: usize = 128;
+const _: () = assert!(size_of::<RawSuperblock>() == CHECKED + 64);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, place) == CHECKED);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, volume_id) == 32);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, segment_bytes) == 96);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, segments) == 100);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, kept_checksum) == 112);
 
-/// An inode of the host, by number and time of birth in ns; all zero where nobody knows it. The objects that groups
-/// speak of are named in the same way: where the log's own inode is another one, theirs are.
+/// Which directory a superblock is of. Versions before did not tell, and write what is before it only: it holds for the
+/// superblock whose checksum is its seed.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub struct RawPlace {
+    checksum: U64,
+    ino: U64,
+    btime_ns: I64,
+    reserved: [u8; 40],
+}
+
+impl RawPlace {
+    fn of((ino, btime_ns): (u64, i64), seed: u64) -> RawPlace {
+        let (ino, btime_ns) = (U64::new(ino), I64::new(btime_ns));
+        let mut raw = RawPlace { checksum: U64::ZERO, ino, btime_ns, reserved: [0; 40] };
+        raw.checksum = U64::new(checksum(seed, &raw.as_bytes()[8..]));
+        raw
+    }
+
+    /// The directory, all zero where nothing tells.
+    fn dir(&self, seed: u64) -> (u64, i64) {
+        let dir = (self.ino.get(), self.btime_ns.get());
+        if RawPlace::of(dir, seed).as_bytes() == self.as_bytes() { dir } else { (0, 0) }
+    }
+}
+
+/// Where a store's folder is: the inodes of its log and of its directory, by number and time of birth in ns; all zero
+/// where nobody knows them. The objects that groups speak of are named in the same way: where the log's own inode is
+/// another one, theirs are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// The number.
-    pub ino: u64,
-    /// When it was born.
-    pub btime_ns: i64,
+    /// The log.
+    pub log: (u64, i64),
+    /// The directory; all zero also where an earlier version wrote it.
+    pub dir: (u64, i64),
 }
 
 impl Origin {
-    /// The log was this inode and is `now`, with so many groups that are not home: says so from now on, unless it was
-    /// copied. Groups that are home speak of nothing any more.
-    ///
-    /// # Errors
-    /// [`Error::Copied`]: a copy stays one until its log has told which inodes its objects are here.
-    pub fn move_to(&mut self, now: Origin, groups: u64) -> wholly_error::Result<()> {
-        let unknown = Origin::default();
-        if groups > 0 && *self != now && *self != unknown && now != unknown {
-            return Err(Error::Copied { groups });
-        }
-        *self = now;
-        Ok(())
+    /// Whether what was written in a folder there is of the one here.
+    pub fn is_here(&self, here: Origin) -> bool {
+        let unknown = (0, 0);
+        self.log == here.log && (self.dir == here.dir || self.dir == unknown)
     }
+}
+
+fn checksum_of(raw: &RawSuperblock) -> u64 {
+    checksum(SUPERBLOCK_SEED, &raw.as_bytes()[8..CHECKED])
 }
 
 impl ClientPart for Origin {
@@ -100,8 +126,8 @@ impl ClientPart for Origin {
             compatible: U32::ZERO,
             block: U32::new(log.block),
             volume_id: log.volume_id,
-            origin_ino: U64::new(client.ino),
-            origin_btime_ns: I64::new(client.btime_ns),
+            origin_ino: U64::new(client.log.0),
+            origin_btime_ns: I64::new(client.log.1),
             generation: U64::new(log.generation),
             incarnation: U64::new(log.incarnation),
             tail: U64::new(log.tail),
@@ -112,8 +138,11 @@ impl ClientPart for Origin {
             kept_segments: U32::new(log.kept.segments),
             kept_checksum: U64::new(log.kept.checksum),
             committed: U64::new(log.committed),
+            place: RawPlace::of((0, 0), 0),
         };
-        raw.checksum = U64::new(checksum(SUPERBLOCK_SEED, &raw.as_bytes()[8..]));
+        let sum = checksum_of(&raw);
+        raw.checksum = U64::new(sum);
+        raw.place = RawPlace::of(client.dir, sum);
         raw
     }
 
@@ -121,7 +150,7 @@ impl ClientPart for Origin {
         if raw.magic != SUPERBLOCK_MAGIC {
             return Err(SuperblockFault::Foreign);
         }
-        if raw.checksum.get() != checksum(SUPERBLOCK_SEED, &raw.as_bytes()[8..]) {
+        if raw.checksum.get() != checksum_of(raw) {
             return Err(SuperblockFault::Checksum);
         }
         if raw.version.get() != FORMAT_VERSION {
@@ -149,7 +178,8 @@ impl ClientPart for Origin {
         if !log.is_sound() || !counted && segments != 0 {
             return Err(SuperblockFault::Geometry);
         }
-        Ok(Superblock { log, client: Origin { ino: raw.origin_ino.get(), btime_ns: raw.origin_btime_ns.get() } })
+        let origin = (raw.origin_ino.get(), raw.origin_btime_ns.get());
+        Ok(Superblock { log, client: Origin { log: origin, dir: raw.place.dir(raw.checksum.get()) } })
     }
 
     fn unsupported(fault: SuperblockFault) -> Option<String> {
@@ -255,7 +285,7 @@ mod tests {
             committed: 0,
             block: LINE as u32,
         };
-        Superblock { log, client: Origin { ino: 2, btime_ns: 3 } }
+        Superblock { log, client: Origin { log: (2, 3), dir: (4, 5) } }
     }
 
     #[test]
@@ -264,13 +294,35 @@ mod tests {
         assert_eq!(Origin::checked(&raw), Ok(superblock()));
         for (version, advice) in [(2, "`wholly deinit`"), (FORMAT_VERSION + 1, "a newer one is needed")] {
             raw.version = U32::new(version);
-            raw.checksum = U64::new(checksum(SUPERBLOCK_SEED, &raw.as_bytes()[8..]));
+            raw.checksum = U64::new(checksum_of(&raw));
             let fault = Origin::checked(&raw).unwrap_err();
             assert_eq!(fault, SuperblockFault::Version(version));
             let what = Origin::unsupported(fault).unwrap();
             assert!(what.contains(&format!("log format {version}")) && what.contains(advice), "{what}");
         }
         assert_eq!(Origin::unsupported(SuperblockFault::Checksum), None);
+    }
+
+    /// What a version before has written over a slot, and what a crash has torn, tells of no directory.
+    #[test]
+    fn a_superblock_tells_its_directory() {
+        let new = superblock().to_raw();
+        let other = Superblock { client: Origin { dir: (6, 7), ..superblock().client }, ..superblock() }.to_raw();
+        assert_eq!(other.as_bytes()[..CHECKED], new.as_bytes()[..CHECKED], "what is checked is as it was");
+        let mut next = superblock();
+        next.log.generation += 1;
+        let torn = RawSuperblock { place: new.place, ..next.to_raw() };
+        let old = RawSuperblock { place: RawPlace::read_from_bytes(&[0; 64]).unwrap(), ..new };
+        for (raw, dir) in [(new, (4, 5)), (other, (6, 7)), (torn, (0, 0)), (old, (0, 0))] {
+            assert_eq!(Origin::checked(&raw).unwrap().client, Origin { log: (2, 3), dir });
+        }
+        let at = |log, dir| Origin { log, dir };
+        let here = at((2, 3), (4, 5));
+        let table =
+            [(here, true), (at((2, 3), (0, 0)), true), (at((2, 3), (6, 7)), false), (at((2, 4), (4, 5)), false)];
+        for (origin, is_here) in table.into_iter().chain([(Origin::default(), false)]) {
+            assert_eq!(origin.is_here(here), is_here, "{origin:?}");
+        }
     }
 
     /// An entry in a record of 4 lines, as it reads back.

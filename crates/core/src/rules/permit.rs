@@ -53,6 +53,17 @@ pub fn check_open(
     }
 }
 
+/// Whether the permission bits of what looks like `stat` allow all of `wanted` to a user without capabilities, who is
+/// in these groups.
+pub fn allows(stat: &Stat, uid: u32, is_member: impl Fn(u32) -> bool, wanted: u32) -> bool {
+    let bits = match () {
+        () if uid == stat.uid => stat.mode >> 6,
+        () if is_member(stat.gid) => stat.mode >> 3,
+        () => stat.mode,
+    };
+    bits & wanted == wanted
+}
+
 /// Who makes a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Who {
@@ -109,12 +120,7 @@ impl Who {
         if self.is_superuser() {
             return true;
         }
-        let bits = match () {
-            () if self.uid() == stat.uid => stat.mode >> 6,
-            () if self.is_in(stat.gid) => stat.mode >> 3,
-            () => stat.mode,
-        };
-        bits & wanted == wanted
+        allows(stat, self.uid(), |group| self.is_in(group), wanted)
     }
 
     /// Whether the user may do what only the owner may.

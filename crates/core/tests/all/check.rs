@@ -101,7 +101,7 @@ impl Log {
     fn of(dir: &Path) -> Log {
         let bytes = fs::read(dir.join(".wholly/log")).unwrap();
         let slot =
-            |slot: usize| Superblock::checked(&RawSuperblock::read_from_bytes(&bytes[slot * 4096..][..128]).unwrap());
+            |slot: usize| Superblock::checked(&RawSuperblock::read_from_prefix(&bytes[slot * 4096..]).unwrap().0);
         let superblock = [slot(0), slot(1)].into_iter().flatten().max_by_key(|s| s.generation).unwrap();
         Log { bytes, superblock }
     }

@@ -42,7 +42,7 @@ fn filled(dir: &Path, medium: HostMedium, bytes: usize) -> Store {
 
 fn superblock(dir: &Path) -> Superblock {
     let log = fs::read(dir.join(".wholly/log")).unwrap();
-    let slot = |slot: usize| Superblock::checked(&RawSuperblock::read_from_bytes(&log[slot * 4096..][..128]).unwrap());
+    let slot = |slot: usize| Superblock::checked(&RawSuperblock::read_from_prefix(&log[slot * 4096..]).unwrap().0);
     [slot(0), slot(1)].into_iter().flatten().max_by_key(|superblock| superblock.generation).unwrap()
 }
 

@@ -4,15 +4,19 @@
 //!
 //! Needs root.
 
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStringExt;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::common::hostile::{SWAPS, Swap, change_all, exchange, furnish, look_before};
 use crate::common::{Dir, small};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use wholly::{Error, Options, Store};
+use wholly::{Error, KeepUndo, Options, ParkedId, Store};
 use wholly_host::{
     At, DirEntry, FileHandle, HostDir, HostFile, HostFs, HostMedium, HostNames, HostOptions, Rename, SetXattr, Space,
     Stat, StoreHome, Trust,
@@ -155,12 +159,21 @@ fn open_watched(
     dir: &Path,
     before: impl FnMut(u64) + Send + 'static,
 ) -> wholly::Result<(Store, Arc<Watched>, StoreHome)> {
-    let options = HostOptions { medium: HostMedium::Disk, ..HostOptions::default() };
-    let host = Arc::new(HostDir::open(dir, options)?);
+    open_with(dir, small(), before)
+}
+
+fn open_with(
+    dir: &Path,
+    options: Options,
+    before: impl FnMut(u64) + Send + 'static,
+) -> wholly::Result<(Store, Arc<Watched>, StoreHome)> {
+    let host = HostOptions { medium: HostMedium::Disk, ..HostOptions::default() };
+    let host = Arc::new(HostDir::open(dir, host)?);
     let home = StoreHome::open(&host, Trust::Own).expect("the folder");
     let region = home.open_region("log")?;
-    let watched = Arc::new(Watched { dir: host, calls: AtomicU64::new(0), before: Mutex::new(Box::new(before)) });
-    let store = Store::open_on(region, watched.clone(), Options { background: false, ..small() }, None)?;
+    let dir = home.dir().clone();
+    let watched = Arc::new(Watched { dir, calls: AtomicU64::new(0), before: Mutex::new(Box::new(before)) });
+    let store = Store::open_on(region, watched.clone(), options, None)?;
     Ok((store, watched, home))
 }
 
@@ -283,7 +296,7 @@ const TAKEN: [&str; 5] = ["f", "g", "d", "e", "k"];
 
 /// The inode of what lies at a path, if there is anything.
 fn inode(path: &Path) -> Option<u64> {
-    std::fs::symlink_metadata(path).ok().map(|stat| std::os::unix::fs::MetadataExt::ino(&stat))
+    std::fs::symlink_metadata(path).ok().map(|stat| stat.ino())
 }
 
 /// Another program puts an object of its own in the place of `taken` before call `at` of a checkpoint; the process dies
@@ -369,5 +382,150 @@ fn what_another_program_puts_there_is_not_lost() {
             at += 1;
         }
         assert!(at > 20, "{taken}: {at} calls");
+    }
+}
+
+/// What another folder would make, if anybody did what is written in it: a program that runs as the superuser.
+const TRAP: &str = "rootshell";
+
+/// All that is in a directory: inodes, modes, times of change, content.
+fn all_of(dir: &Path) -> BTreeMap<PathBuf, (u64, u32, i64, i64, Option<Vec<u8>>)> {
+    let (mut all, mut todo) = (BTreeMap::new(), vec![dir.to_path_buf()]);
+    while let Some(dir) = todo.pop() {
+        for path in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+            let stat = std::fs::symlink_metadata(&path).unwrap();
+            if stat.is_dir() {
+                todo.push(path.clone());
+            }
+            let content = stat.is_file().then(|| std::fs::read(&path).unwrap());
+            all.insert(path, (stat.ino(), stat.mode(), stat.ctime(), stat.ctime_nsec(), content));
+        }
+    }
+    all
+}
+
+/// What a store does while its folder is exchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    Apply,
+    Undo,
+    Park,
+    Commit,
+    Recover,
+}
+
+/// Makes what the work is about: in the folder that is put in the place of the store's own, about the trap.
+fn prepare(dir: &Path, work: Work, is_trap: bool) -> ParkedId {
+    let keep = KeepUndo { note: "kept".into(), expires: Duration::from_secs(1000), most_bytes: 1 << 30 };
+    let (store, _, _folder) = open_with(dir, Options { at_once: true, ..small() }, |_| {}).unwrap();
+    let name = if is_trap { TRAP } else { "file" };
+    let mut group = store.begin();
+    let id = match work {
+        Work::Apply => {
+            group.create(name, 0o4755).unwrap();
+            group.park("parked", None).unwrap()
+        }
+        Work::Undo => {
+            group.unlink(name).unwrap();
+            group.keep_undo(&keep).unwrap();
+            group.commit().unwrap();
+            store.undos().unwrap()[0].id
+        }
+        Work::Park | Work::Commit | Work::Recover => {
+            group.create(name, 0o4755).unwrap();
+            group.park("parked", None).unwrap()
+        }
+    };
+    if work != Work::Recover {
+        store.close().unwrap();
+    }
+    id
+}
+
+/// Does the work, with the folder exchanged for another one before call `at`, and back before the call after it unless
+/// it `stays`. Gives how many calls there were.
+fn in_another_folder(work: Work, at: u64, stays: bool) -> u64 {
+    let what = format!("{work:?}, exchanged at call {at}, stays: {stays}");
+    let thread = std::thread::current();
+    let above = Dir::new(Path::new("/dev/shm"), thread.name().unwrap_or("folder"));
+    let (dir, other) = (above.join("dir"), above.join("other"));
+    let is_undo = work == Work::Undo;
+    let options = Options { at_once: work != Work::Recover, ..small() };
+    std::fs::create_dir(&dir).unwrap();
+    for name in ["a", "file"] {
+        std::fs::write(dir.join(name), name).unwrap();
+    }
+    if is_undo {
+        std::fs::write(dir.join(TRAP), "#!").unwrap();
+    }
+    Store::init_with(&dir, &small(), HostOptions { medium: HostMedium::Disk, ..HostOptions::default() }).unwrap();
+    assert!(Command::new("cp").arg("-a").args([&dir, &other]).status().unwrap().success());
+    if is_undo {
+        std::fs::remove_file(dir.join(TRAP)).unwrap();
+    } else {
+        std::fs::remove_file(dir.join("file")).unwrap();
+    }
+    let evil = prepare(&other, work, true);
+    let id = prepare(&dir, work, false);
+    assert_eq!(evil, id, "{what}");
+    std::fs::rename(other.join(".wholly"), dir.join("evil")).unwrap();
+    let before = all_of(&dir.join("evil"));
+
+    let exchange = {
+        let [a, b] = [".wholly", "evil"].map(|name| dir.join(name).into_os_string().into_vec());
+        move || renameat_with(CWD, &a[..], CWD, &b[..], RenameFlags::EXCHANGE).unwrap()
+    };
+    let swaps = Arc::new(AtomicU64::new(0));
+    let hook = {
+        let (exchange, swaps) = (exchange.clone(), swaps.clone());
+        move |call: u64| {
+            if call == at || call == at + 1 && !stays {
+                exchange();
+                swaps.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    };
+    let keep = KeepUndo { note: "again".into(), expires: Duration::from_secs(1000), most_bytes: 1 << 30 };
+    let mut calls = 0;
+    if let Ok((store, watched, _folder)) = open_with(&dir, options, hook) {
+        // How it ends is another question.
+        let _ = match work {
+            Work::Apply => store.apply(id),
+            Work::Undo => store.undo(id, &keep, |_| true).map(drop),
+            Work::Park => {
+                let mut group = store.begin();
+                let a = group.open_file("a").unwrap();
+                group.write_at(&a, 0, b"parked").and_then(|()| group.park("more", None)).map(drop)
+            }
+            Work::Commit | Work::Recover => {
+                let mut group = store.begin();
+                let a = group.open_file("a").unwrap();
+                group.write_at(&a, 0, b"written").and_then(|()| group.commit())
+            }
+        };
+        let _ = store.checkpoint();
+        calls = watched.calls.load(Ordering::Relaxed);
+        *watched.before.lock().unwrap() = Box::new(|_| {});
+    }
+    if swaps.load(Ordering::Relaxed) % 2 == 1 {
+        exchange();
+    }
+    assert!(!dir.join(TRAP).exists(), "{what}");
+    assert!(all_of(&dir.join("evil")) == before, "{what}: something was changed in the other folder");
+    let (store, ..) = open_watched(&dir, |_| {}).unwrap_or_else(|error| panic!("{what}: {error}"));
+    store.checkpoint().unwrap_or_else(|error| panic!("{what}: {error}"));
+    calls
+}
+
+#[test]
+fn an_exchange_of_the_folder_itself_leads_nowhere() {
+    for work in [Work::Apply, Work::Undo, Work::Park, Work::Commit, Work::Recover] {
+        let calls = in_another_folder(work, u64::MAX - 1, false);
+        assert!(calls > 15, "{work:?}: {calls} calls");
+        // Beside the long run, each of the two ways at every fifth call.
+        let step = if std::env::var_os("WHOLLY_LONG").is_some() { 1 } else { 5 };
+        for (from, stays) in [(0, false), (2, true)] {
+            (from..calls).step_by(step).for_each(|at| _ = in_another_folder(work, at, stays));
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! Tests of the store. Two are programs of their own: `forked.rs`, since a child of `fork` keeps the descriptors and
-//! locks of all stores that are open in the process, and `memory.rs`, which counts and limits the memory of its process.
+//! locks of all stores that are open in the process, and `memory.rs`, which counts and limits the memory of its
+//! process.
 
 mod adopted;
+mod any_bytes;
 mod applied_together;
 mod attributes;
 mod background;

@@ -61,10 +61,14 @@ impl Out {
 
 /// Salvages a store, of which nothing changes.
 fn salvage(dir: &Path) -> (Salvaged, Out) {
+    salvage_with(dir, &Options::default())
+}
+
+fn salvage_with(dir: &Path, options: &Options) -> (Salvaged, Out) {
     let out = Out(dir.with_extension("out"));
     let _ = fs::remove_dir_all(&out.0);
     let before = (fs::read(dir.join(".wholly/log")).ok(), fs::metadata(dir.join(".wholly")).unwrap().mtime_nsec());
-    let salvaged = wholly::salvage(dir, &out.0, &mut |_, _| ()).unwrap();
+    let salvaged = wholly::salvage(dir, &out.0, options, &mut |_, _| ()).unwrap();
     let after = (fs::read(dir.join(".wholly/log")).ok(), fs::metadata(dir.join(".wholly")).unwrap().mtime_nsec());
     assert!(before == after, "the original has changed");
     assert!(!out.has(".wholly"), "an ordinary directory");
@@ -82,7 +86,7 @@ fn fates(salvaged: &Salvaged) -> String {
 }
 
 fn superblock(log: &[u8]) -> Superblock {
-    let slot = |slot: usize| Superblock::checked(&RawSuperblock::read_from_bytes(&log[slot * 4096..][..128]).unwrap());
+    let slot = |slot: usize| Superblock::checked(&RawSuperblock::read_from_prefix(&log[slot * 4096..]).unwrap().0);
     [slot(0), slot(1)].into_iter().flatten().max_by_key(|superblock| superblock.generation).unwrap()
 }
 
@@ -303,6 +307,10 @@ fn a_log_that_was_cut_off() {
     }
 }
 
+fn accepting() -> Options {
+    Options { accept_copy: true, ..Options::default() }
+}
+
 #[test]
 fn superblocks_that_are_gone() {
     for zeros in [true, false] {
@@ -313,7 +321,10 @@ fn superblocks_that_are_gone() {
                 false => [80, 4096 + 80].into_iter().for_each(|at| log[at] ^= 4),
             });
             assert!(matches!(try_open(&dir, medium), Err(Error::Corrupt { .. })));
-            let (salvaged, out) = salvage(&dir);
+            // Nothing tells any more that it was written there.
+            let refused = wholly::salvage(&*dir, dir.with_extension("out"), &Options::default(), &mut |_, _| ());
+            assert!(matches!(refused, Err(Error::Copied(_))), "{refused:?}");
+            let (salvaged, out) = salvage_with(&dir, &accepting());
             assert_eq!(fates(&salvaged), "wwwww", "{salvaged:#?}");
             assert!(salvaged.findings.iter().any(|finding| finding.kind == FindingKind::Superblock));
             assert_eq!((out.read("a"), out.read("b")), (written(&[1, 2]), written(&[2, 4])));
@@ -328,7 +339,7 @@ fn superblocks_that_are_gone() {
             drop(store);
             fs::write(dir.join("c"), "by an editor").unwrap();
             edit_log(&dir, |log| log[..SEGMENTS_START as usize].fill(0));
-            let (salvaged, out) = salvage(&dir);
+            let (salvaged, out) = salvage_with(&dir, &accepting());
             assert!(!salvaged.is_whole());
             assert_eq!(out.read("c"), b"by an editor");
             assert_eq!((out.read("a"), out.read("b")), (written(&[1, 2]), written(&[2, 4])));
@@ -387,7 +398,7 @@ fn what_cannot_be_salvaged_is_an_error() {
     for (dir, medium) in Dir::on_media("salvage-refused") {
         let out = Out(dir.with_extension("out"));
         let _ = fs::remove_dir_all(&out.0);
-        let to = |out: &Path| wholly::salvage(&*dir, out, &mut |_, _| ());
+        let to = |out: &Path| wholly::salvage(&*dir, out, &Options::default(), &mut |_, _| ());
         assert!(matches!(to(&out.0), Err(Error::NotAStore(_))));
         let store = init(&dir, medium);
         let Err(Error::Busy(_, who)) = to(&out.0) else { panic!("it reads a log that is written to") };

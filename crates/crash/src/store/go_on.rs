@@ -63,6 +63,10 @@ pub(crate) fn ops_after(workload: &Workload, state: &State) -> Vec<Op> {
         _ => PATHS.iter().copied().filter(|path| state.content(path).is_some() && state.find(path).is_ok()).collect(),
     };
     let mut ops = vec![Op::Create(FRESH), Op::Append { file: FRESH, length: 11 }];
+    if workload.start == Start::Crowd {
+        // There may be no space for anything else before.
+        ops.insert(0, Op::SetLen { file: "A/foo", length: 40 });
+    }
     if let (Some(first), Some(last)) = (files.first(), files.get(1).or(files.first())) {
         ops.push(Op::Write { file: first, offset: 5, length: 24 });
         ops.push(Op::Append { file: last, length: 9 });

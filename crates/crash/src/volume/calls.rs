@@ -6,14 +6,14 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use wholly::{DirEntry, Error, Stat};
+use wholly::{DirEntry, Error, Fallocate, Stat};
 use wholly_volume::{EngineKind, Volume, VolumeCalls, VolumeFile, VolumeGroup};
 
 use super::{Making, OnVolume, Program, Running};
 use crate::apart::go_together;
 use crate::look::{FIFO, Names};
-use crate::tree::{DIR_MODE, FIFO_MODE, FILE_MODE, Kind, OWNER, State, times};
-use crate::workload::{Op, Step, Workload};
+use crate::tree::{DIR_MODE, FIFO_MODE, FILE_MODE, Kind, OWNER, Object, State, times};
+use crate::workload::{CROWD, Op, Start, Step, Workload, of_crowd};
 use crate::{script, sequences, store};
 
 /// A workload whose steps are calls, groups, kills, closes and syncs.
@@ -96,6 +96,12 @@ pub const BY_HAND: &[(&str, &str, &str)] = &[
          write-B/foo+write-A/foo%create-foo,call.write-B/foo",
     ),
     (
+        "one-name",
+        "two groups that want one name: the second one goes, and what it had is free again",
+        "dirs,create-foo%create-foo,rename-A/foo-bar%mkdir-bar,unlink-foo%create-B/foo+rename-bar-foo,call.create-B/foo,\
+         call.link-bar-foo",
+    ),
+    (
         "abort-then-other",
         "what an aborted group has touched, others change",
         "bare,call.fill-A/foo,abort.write-A/foo+append-A/foo+create-foo+chmod-A,call.write-A/foo,call.create-foo,\
@@ -132,6 +138,18 @@ pub const BY_HAND: &[(&str, &str, &str)] = &[
          call.append-A/foo,call.write-A/foo,call.append-A/foo,call.append-A/foo,call.write-A/foo,call.append-A/foo",
     ),
     (
+        "given-back",
+        "a block of inodes in which none is in use is given back by an unmount, and its numbers come back",
+        "crowd,call.unlink-n00,close,call.create-foo,kill,call.create-bar,call.unlink-foo,unlink-bar+create-baz,close,\
+         call.write-A/foo",
+    ),
+    (
+        "given-back-when-full",
+        "the same by a call that has no space, and another one's content goes there",
+        "crowd,call.unlink-n00,full.A/foo,kill,call.cut-A/foo,call.create-foo,call.fill-foo,kill,call.unlink-foo,\
+         call.create-bar",
+    ),
+    (
         "long-names",
         "names of several slots, in a leaf that is there",
         "bare,call.create-long,call.rename-A/foo-longer,call.unlink-long,link-longer-long+unlink-longer,kill,\
@@ -165,9 +183,9 @@ impl Calls {
     pub fn named(name: &str) -> Option<Calls> {
         let script = BY_HAND.iter().find(|(known, ..)| *known == name).map_or(name, |(.., script)| script);
         let workload = Workload { name: name.into(), ..script::workload(script)? };
-        use Step::{Across, Call, Checkpoint, Group, Reopen};
+        use Step::{Across, Call, Checkpoint, Full, Group, Reopen};
         let is_known =
-            |step: &Step| matches!(step, Call(_) | Group { .. } | Across { .. } | Reopen { .. } | Checkpoint);
+            |step: &Step| matches!(step, Call(_) | Group { .. } | Across { .. } | Reopen { .. } | Checkpoint | Full(_));
         let making = match name {
             "made" => Making::New,
             "made-again" => Making::Over,
@@ -187,7 +205,8 @@ impl Program for Calls {
     }
 
     fn prepare(&self, volume: &Volume) -> Result<(), String> {
-        fill(volume, &self.workload.initial())
+        let state = self.workload.initial();
+        if self.workload.start == Start::Crowd { crowd(volume, &state) } else { fill(volume, &state) }
     }
 
     fn perform(&self, running: &mut Running<'_>) -> Result<(), String> {
@@ -223,16 +242,38 @@ impl Program for Calls {
 /// # Panics
 /// If there is anything else in the state.
 pub fn fill(volume: &VolumeCalls, state: &State) -> Result<(), String> {
-    for (path, number) in state.paths() {
-        let object = state.object(number);
-        match &object.kind {
-            Kind::Dir(_) => volume.mkdir(&path, object.mode),
-            Kind::File(content) => volume.create_file(&path, object.mode).and_then(|file| file.write_at(0, content)),
-            kind => panic!("{path} cannot be there at first: {kind:?}"),
-        }
-        .map_err(|error| format!("{path}: {error}"))?;
+    state.paths().iter().try_for_each(|(path, number)| make(volume, path, state.object(*number)))
+}
+
+fn make(volume: &VolumeCalls, path: &str, object: &Object) -> Result<(), String> {
+    match &object.kind {
+        Kind::Dir(_) => volume.mkdir(path, object.mode),
+        Kind::File(content) => volume.create_file(path, object.mode).and_then(|file| file.write_at(0, content)),
+        kind => panic!("{path} cannot be there at first: {kind:?}"),
     }
-    Ok(())
+    .map_err(|error| format!("{path}: {error}"))
+}
+
+/// The same of a [crowd](Start::Crowd): numbers are given out in order, 16 to a block. The inode file has given back
+/// its last blocks.
+fn crowd(volume: &VolumeCalls, state: &State) -> Result<(), String> {
+    let (mut before, mut behind) = (Vec::new(), Vec::new());
+    for (path, number) in state.paths() {
+        let is_behind = (CROWD[0]..CROWD[0] + CROWD[1]).any(|number| path == of_crowd(number));
+        (if is_behind { &mut behind } else { &mut before }).push((path, number));
+    }
+    // It is the last one of these.
+    before.sort_by_key(|(path, _)| path == "n00");
+    let all =
+        |paths: &[(String, _)]| paths.iter().try_for_each(|(path, number)| make(volume, path, state.object(*number)));
+    let passing = |number: usize| format!("passing-{number}");
+    all(&before)?;
+    let fail = |error| format!("a crowd: {error}");
+    (0..15).try_for_each(|i| volume.create_file(passing(i), FILE_MODE).map(drop)).map_err(fail)?;
+    all(&behind)?;
+    (0..15).try_for_each(|i| volume.unlink(passing(i))).map_err(fail)?;
+    let number = volume.metadata("n00").map_err(fail)?.ino;
+    if number == 64 { Ok(()) } else { Err(format!("a crowd: n00 has the number {number}")) }
 }
 
 /// Makes the calls, on the volume and on the model.
@@ -266,6 +307,7 @@ impl Caller<'_, '_> {
                 if *commit { self.commit(i, open) } else { self.abort(i, open) }
             }
             Step::Across { first, second } => self.across(i, first, second),
+            Step::Full(file) => self.full(i, file),
             Step::Checkpoint => self
                 .running
                 .step(&format!("sync {i}"), |volume| volume.sync())?
@@ -303,6 +345,29 @@ impl Caller<'_, '_> {
             (done, Some(refused)) => return Err(format!("call {i}: {op:?}: {:?} instead of {refused}", done.err())),
         }
         Ok(())
+    }
+
+    /// Each call is one by itself. Those that are refused change nothing.
+    fn full(&mut self, i: usize, file: &'static str) -> Result<(), String> {
+        const BLOCK: u64 = 4096;
+        let mut offset = 1 << 20;
+        let mut blocks = self.running.volume().stat().free_blocks;
+        while blocks > 0 {
+            let op = Op::Fallocate { file, how: Fallocate::Keep, offset, length: blocks * BLOCK };
+            let open = self.model.handle(file).and_then(|path| self.files.get(path)).cloned();
+            match self.running.step(&format!("full {i}"), |volume| call(volume, open, &op, &[]))? {
+                Ok(_) => {
+                    self.model.apply(&op, &[]).map_err(|error| format!("full {i}: {error}"))?;
+                    offset += blocks * BLOCK;
+                }
+                Err(Error::NoSpace(_)) => blocks /= 2,
+                Err(error) => return Err(format!("full {i}: {error}")),
+            }
+        }
+        match self.running.volume().stat().idle_blocks {
+            0 => Ok(()),
+            idle => Err(format!("full {i}: refused, and the inode file does not need {idle} blocks")),
+        }
     }
 
     fn begin(&mut self, i: usize) -> Result<Open, String> {

@@ -3,7 +3,8 @@
 //! What a call does is a group, and durable when the call returns; explicit groups are durable when their commit
 //! returns. The states between which a crash may choose are looked at, not foretold: without a crash, the volume is
 //! opened in a copy of the world after each operation. So all that `lstat` says is compared, inode numbers and times
-//! too. A program that has a model of its own compares that as well ([`Calls`]).
+//! too; and the volume that is open must say the same from memory. A program that has a model of its own compares that
+//! as well ([`Calls`]).
 //!
 //! Nothing in a run comes from the machine: the volume's id and its clock are given, and operations are made by two
 //! threads in turn, so that no fence covers what the operation before it has stored. Opens are made by the thread that
@@ -25,7 +26,7 @@ use wholly_sim::{CountingRegion, Counts, Medium, SimConfig, World};
 use wholly_volume::{EngineKind, Trial, Volume, VolumeCalls, VolumeOptions};
 
 use crate::life::Life;
-use crate::look::tree;
+use crate::look::{exact, tree};
 use crate::run::{Recorder, Run};
 use crate::setting::Setting;
 use crate::subject::{Beginning, NotOpened, Subject};
@@ -381,7 +382,23 @@ impl Running<'_> {
         self.recorder.end(op);
         self.state = look(&self.recorder.world).map_err(|what| format!("{label}: {what}"))?;
         self.recorder.leaves(op, &self.state);
+        self.is_stored().map_err(|what| format!("{label}: {what}"))?;
         Ok(done)
+    }
+
+    /// That the open volume says of each object what stands on the medium: what is in memory alone, no crash leaves.
+    fn is_stored(&self) -> Result<(), String> {
+        let Some(volume) = &self.volume else { return Ok(()) };
+        for (path, number) in self.state.paths() {
+            let said = volume.metadata(&path).map(exact).map_err(|error| format!("{path}: {error}"))?;
+            match self.state.object(number).exact {
+                Some(stored) if stored != said => {
+                    return Err(format!("{path} is {stored:?} on the medium, and in memory {said:?}"));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     fn turn(&mut self) {

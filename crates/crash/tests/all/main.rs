@@ -1,5 +1,5 @@
-//! The crash explorer at work: stores and volumes. Each test that explores has two workers. `hunt.rs` is a program of its
-//! own: `make check` runs it and builds no other test program.
+//! The crash explorer at work: stores and volumes. Each test that explores has two workers. `hunt.rs` is a program of
+//! its own: `make check` runs it and builds no other test program.
 
 mod adopted;
 mod archive;
@@ -8,6 +8,7 @@ mod common;
 mod copies;
 mod explore;
 mod faults;
+mod given_back;
 mod joint;
 mod mutants;
 mod names;

@@ -1,5 +1,5 @@
-//! The thread that begins and ends groups, one thing after the other. It waits for what it is told, and for the end of
-//! the process whose group runs.
+//! The thread that begins and ends groups, one thing after the other. It waits for what it is told, for the end of the
+//! process whose group runs, and until that group has made no calls for too long.
 //!
 //! It is none of those that answer the kernel's requests, since the kernel, told to forget something, may wait for
 //! their answers.
@@ -12,16 +12,29 @@ use std::thread::JoinHandle;
 
 use fuser::{INodeNo, ReplyIoctl};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::time::Timespec;
 use wholly::vfs::{Errno, Result};
 
 use super::changes::Changes;
 use super::process::Process;
-use super::shared::{Group, Inner, State};
+use super::shared::{Group, Inner, Lapsed, State, lock};
 use crate::convert::errno;
+
+/// Groups that were aborted for want of calls, of processes that have not heard of it yet: each has a descriptor here.
+const LAPSED: usize = 256;
+
+/// How a group ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Commit,
+    Abort,
+    /// Aborted for want of calls: its process is told at its next one.
+    Lapse,
+}
 
 /// What the keeper is to do.
 pub(super) enum Command {
-    Begin { process: Arc<Process>, handle: u64, reply: ReplyIoctl },
+    Begin { process: Arc<Process>, user: u32, handle: u64, reply: ReplyIoctl },
     End { handle: u64, commits: bool, reply: ReplyIoctl },
     Released { handle: u64 },
     Stop,
@@ -83,14 +96,19 @@ impl Inner {
             let process = self.running(|group| group.process.clone());
             let mut awaited = vec![PollFd::new(wake, PollFlags::IN)];
             awaited.extend(process.iter().map(|process| PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN)));
-            let _ = poll(&mut awaited, None);
+            let left = self.running(|group| self.timeout.saturating_sub(group.idle((self.clock)())));
+            // What is too long for the kernel is for ever.
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
+            let _ = poll(&mut awaited, left.as_ref());
             if !awaited[0].revents().is_empty() {
                 let _ = rustix::io::read(wake, &mut [0u8; 8]);
             }
             // What its process has told before it ended comes first.
             for command in told.try_iter() {
                 match command {
-                    Command::Begin { process, handle, reply } => answer(reply, self.begin(process, handle)),
+                    Command::Begin { process, user, handle, reply } => {
+                        answer(reply, self.begin(process, user, handle));
+                    }
                     Command::End { handle, commits, reply } => answer(reply, self.end(handle, commits)),
                     Command::Released { handle } => _ = self.end(handle, false),
                     Command::Stop => {
@@ -102,6 +120,7 @@ impl Inner {
                 }
             }
             self.end_with_process();
+            self.end_idle();
         }
     }
 
@@ -119,35 +138,73 @@ impl Inner {
         }
     }
 
-    fn begin(&self, process: Arc<Process>, handle: u64) -> Result<()> {
+    /// Aborts the group that runs if it has made no calls for too long.
+    fn end_idle(&self) {
+        let _ = self.end_if(|group| group.idle((self.clock)()) >= self.timeout, End::Lapse);
+    }
+
+    fn begin(&self, process: Arc<Process>, user: u32, handle: u64) -> Result<()> {
         self.end_with_process();
+        self.end_idle();
+        let mut lapsed = lock(&self.lapsed);
+        lapsed.retain(|lapsed| !lapsed.process.has_ended());
+        if lapsed.iter().any(|lapsed| lapsed.process.number() == process.number()) {
+            return Err(Errno::CANCELED);
+        }
+        if lapsed.len() >= LAPSED {
+            return Err(Errno::BUSY);
+        }
+        drop(lapsed);
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         if !matches!(*state, State::None) {
             return Err(Errno::BUSY);
         }
         let group = self.vfs.begin_group()?;
-        *state = State::Running(Box::new(Group::new(group, handle, process)));
+        *state = State::Running(Box::new(Group::new(group, handle, process, user, (self.clock)())));
         Ok(())
     }
 
-    /// Ends the group of an open file. What was committed is as the kernel has it.
+    /// Ends the group of an open file, or takes note that its process knows of an earlier end.
     fn end(&self, handle: u64, commits: bool) -> Result<()> {
+        let how = if commits { End::Commit } else { End::Abort };
+        let ended = self.end_if(|group| group.handle == handle, how);
+        if ended != Err(Errno::INVAL) {
+            return ended;
+        }
+        let mut lapsed = lock(&self.lapsed);
+        match lapsed.iter().position(|lapsed| lapsed.handle == handle) {
+            None => Err(Errno::INVAL),
+            Some(at) => {
+                lapsed.swap_remove(at);
+                if commits { Err(Errno::CANCELED) } else { Ok(()) }
+            }
+        }
+    }
+
+    /// Ends the group that runs if it is the one that is meant. What was committed is as the kernel has it.
+    fn end_if(&self, is_meant: impl FnOnce(&Group) -> bool, how: End) -> Result<()> {
+        // No call is being made from here on.
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let group = match std::mem::take(&mut *state) {
-            State::Running(group) if group.handle == handle => group,
+            State::Running(group) if is_meant(&group) => group,
             other => {
                 *state = other;
                 return Err(Errno::INVAL);
             }
         };
-        let Group { id, changes, .. } = *group;
+        let Group { id, changes, handle, process, added, .. } = *group;
         let changes = changes.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let ended = match commits {
-            true => self.vfs.commit_group(id),
-            false => self.vfs.abort_group(id),
+        let ended = match how {
+            End::Commit => self.vfs.commit_group(id),
+            End::Abort | End::Lapse => self.vfs.abort_group(id),
         };
-        if commits && ended.is_ok() {
+        if how == End::Commit && ended.is_ok() {
             return ended;
+        }
+        if how == End::Lapse {
+            // Invariant 6.
+            let added = added.into_inner().unwrap_or_else(PoisonError::into_inner);
+            lock(&self.lapsed).push(Lapsed { handle, process, added });
         }
         self.ends_may_be_stale.store(true, Ordering::Release);
         *state = State::Ending(changes);

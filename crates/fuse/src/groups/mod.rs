@@ -7,6 +7,7 @@
 //! - *look*, *change*: a call that changes nothing, and one that does.
 //! - *page write*: what the kernel writes of mapped memory, on nobody's behalf.
 //! - *keeper*: the thread that begins and ends groups.
+//! - *lapsed*: aborted because the group has made no calls for the mount's timeout; its process does not know yet.
 //!
 //! # Which calls belong to the group
 //!
@@ -22,7 +23,8 @@
 //!
 //! ```text
 //!  None ── keeper: BEGIN ──► Running ── keeper: COMMIT ──► None
-//!                               └── keeper: ABORT, the last close, the member's end, a commit that failed ──► Ending
+//!                               └── keeper: ABORT, the last close, the member's end, a commit that failed,
+//!                                           no calls for too long ──► Ending
 //!  Ending ── keeper ──► None
 //! ```
 //!
@@ -35,16 +37,20 @@
 //!    may wait for answers itself.
 //! 4. `ABORT` is answered when the state is None again.
 //! 5. Of what a group has touched nothing is missing in its [`Changes`]: each is noted before the call is made.
+//! 6. A member of a lapsed group changes nothing (`ECANCELED`) until it has asked for the end of that group, or its
+//!    open file was closed for the last time: else the second half of what it wanted to be one group would stay.
 //!
 //! | file | idea |
 //! |---|---|
 //! | `shared.rs` | a mount that programs share: the state, and to whom a call belongs |
+//! | `caller.rs` | who may begin a group |
 //! | `changes.rs` | what a group has touched |
 //! | `keeper.rs` | the thread that begins and ends groups |
 //! | `process.rs` | which process makes a request |
 //! | `view.rs` | a mount all of which is one group |
 //! | `joined.rs` | groups that join such a one |
 
+mod caller;
 mod changes;
 mod joined;
 mod keeper;
@@ -55,10 +61,11 @@ mod view;
 use std::sync::{Arc, RwLockReadGuard};
 
 use fuser::{FileHandle, INodeNo, Notifier, ReplyIoctl, Request};
-use wholly::vfs::{Attr, Context, Errno, GroupId, Result, Vfs};
-use wholly_host::mount::{ABORT, ADD, BEGIN, COMMIT, Served, WHAT};
+use wholly::vfs::{Attr, Context, Errno, Result, Vfs};
+use wholly_host::mount::{ABORT, ADD, BEGIN, COMMIT, HOLDER, Holder, Served, WHAT};
 
 use crate::convert::errno;
+use crate::options::{Clock, MountOptions};
 pub(crate) use changes::Touches;
 pub use joined::{Asker, Doom, Joined};
 use shared::{Shared, State, lock};
@@ -73,32 +80,41 @@ pub(crate) enum Groups {
 /// A call, as long as it is made (invariant 1).
 pub(crate) struct Call<'a> {
     pub ctx: Context,
-    /// Whether it is a change of the group that runs.
-    is_members: bool,
+    /// Of a change of the group that runs: the clock that tells when it was made.
+    members: Option<Clock>,
     state: Option<RwLockReadGuard<'a, State>>,
 }
 
 impl Call<'_> {
     /// The call has made an inode.
     pub fn made(&self, made: &Attr) {
-        if let (true, Some(State::Running(group))) = (self.is_members, self.state.as_deref()) {
+        if let (Some(_), Some(State::Running(group))) = (self.members, self.state.as_deref()) {
             lock(&group.changes).note_born(made.ino.0);
         }
     }
 }
 
+impl Drop for Call<'_> {
+    /// A call that takes long is one until it has ended.
+    fn drop(&mut self) {
+        if let (Some(clock), Some(State::Running(group))) = (self.members, self.state.as_deref()) {
+            group.is_active(clock());
+        }
+    }
+}
+
 impl Groups {
-    pub fn new(vfs: &Arc<dyn Vfs>, group: Option<GroupId>) -> Groups {
-        match group {
+    pub fn new(vfs: &Arc<dyn Vfs>, options: &MountOptions) -> Groups {
+        match options.group {
             Some(group) => Groups::View(View::new(group)),
-            None => Groups::Shared(Shared::new(vfs.clone())),
+            None => Groups::Shared(Shared::new(vfs.clone(), options.group_timeout, options.clock)),
         }
     }
 
-    /// By which the kernel is told to forget.
-    pub fn notify_by(&self, notifier: Notifier) {
+    /// It is mounted: by what the kernel is told to forget, and whether nothing can be changed there at a moment.
+    pub fn mounted(&self, notifier: Notifier, is_read_only: Box<dyn Fn() -> bool + Send + Sync>) {
         if let Groups::Shared(shared) = self {
-            shared.notify_by(notifier);
+            shared.mounted(notifier, is_read_only);
         }
     }
 
@@ -111,18 +127,21 @@ impl Groups {
     }
 
     /// A call that is in no group of `ioctl`'s.
-    pub fn outside(&self, ctx: Context) -> Call<'_> {
+    pub fn outside(&self, req: &Request, ctx: Context) -> Call<'_> {
         match self {
             Groups::View(view) => view.call(ctx),
-            Groups::Shared(_) => Call { ctx, is_members: false, state: None },
+            Groups::Shared(shared) => {
+                shared.note_outside(req.pid());
+                Call { ctx, members: None, state: None }
+            }
         }
     }
 
     /// A call that changes nothing.
-    pub fn look(&self, ctx: Context) -> Call<'_> {
+    pub fn look(&self, req: &Request, ctx: Context) -> Call<'_> {
         match self {
             Groups::View(view) => view.call(ctx),
-            Groups::Shared(shared) => shared.look(ctx),
+            Groups::Shared(shared) => shared.look(req.pid(), ctx),
         }
     }
 
@@ -161,17 +180,29 @@ impl Groups {
         }
     }
 
+    /// Which process has the mount's only group. A view has none that others would have to wait for.
+    fn holder(&self) -> Option<Holder> {
+        match self {
+            Groups::View(_) => None,
+            Groups::Shared(shared) => shared.holder(),
+        }
+    }
+
     /// A request of `ioctl`.
     pub fn request(&self, req: &Request, node: INodeNo, handle: FileHandle, what: u32, reply: ReplyIoctl) {
         let asker = Asker { thread: req.pid(), handle: handle.0 };
+        if let Groups::Shared(shared) = self {
+            shared.note_outside(asker.thread);
+        }
         let answer = match (what, self) {
+            (HOLDER, _) => return reply.ioctl(0, &Holder::to_bytes(self.holder().as_ref())),
             (WHAT, Groups::Shared(_)) => Ok(Served::Mount as i32),
             (WHAT, Groups::View(_)) => Ok(Served::View as i32),
             (BEGIN, Groups::View(view)) => view.joined.begin(asker),
             (ADD, Groups::View(view)) => view.joined.add(asker),
             (COMMIT, Groups::View(view)) => view.joined.commit(asker),
             (ABORT, Groups::View(view)) => view.joined.abort(asker),
-            (BEGIN, Groups::Shared(shared)) => return shared.begin(asker, reply),
+            (BEGIN, Groups::Shared(shared)) => return shared.begin(asker, (req.uid(), req.gid()), reply),
             (ADD, Groups::Shared(shared)) => shared.add(asker, node),
             (COMMIT, Groups::Shared(shared)) => return shared.end(asker, true, reply),
             (ABORT, Groups::Shared(shared)) => return shared.end(asker, false, reply),

@@ -17,6 +17,6 @@ impl View {
     }
 
     pub fn call(&self, ctx: Context) -> Call<'_> {
-        Call { ctx: Context { group: Some(self.group), ..ctx }, is_members: false, state: None }
+        Call { ctx: Context { group: Some(self.group), ..ctx }, members: None, state: None }
     }
 }

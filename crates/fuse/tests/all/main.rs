@@ -2,6 +2,7 @@
 
 mod common;
 mod groups;
+mod holders;
 mod kernel;
 mod suite;
 mod volume_groups;

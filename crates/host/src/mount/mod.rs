@@ -1,9 +1,9 @@
 //! What programs ask of a mount, by any descriptor of it: groups of calls, begun and ended.
 //!
 //! A mount that we serve is asked by `ioctl`. The numbers are part of the interface of every mount, and of the C
-//! header: they never change their meaning. None has an argument; what is asked about is the open file that the
-//! descriptor stands for. A view of `wholly run` may be an overlay of the kernel's, which knows nothing of that: there
-//! the same numbers go through a [connection](overlay) to who has mounted it.
+//! header: they never change their meaning. What is asked about is the open file that the descriptor stands for; none
+//! takes anything else, and one gives more than a number. A view of `wholly run` may be an overlay of the kernel's,
+//! which knows nothing of that: there the same numbers go through a [connection](overlay) to who has mounted it.
 
 mod overlay;
 
@@ -15,6 +15,7 @@ use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{self, Opcode};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use overlay::Connection;
 
@@ -31,6 +32,8 @@ pub const ADD: Opcode = ioctl::opcode::none(OURS, 0x72);
 pub const COMMIT: Opcode = ioctl::opcode::none(OURS, 0x73);
 /// Undoes the group of the open file.
 pub const ABORT: Opcode = ioctl::opcode::none(OURS, 0x74);
+/// Fills in a [`Holder`] as [bytes](Holder::to_bytes). It is the only one with an argument.
+pub const HOLDER: Opcode = ioctl::opcode::read::<[u8; Holder::LENGTH]>(OURS, 0x75);
 
 /// What serves a directory that is one of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +42,56 @@ pub enum Served {
     Mount = 1,
     /// What a command of `wholly run` sees.
     View = 2,
+}
+
+/// The process that has the only group of a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its number, where the server of the mount runs.
+    pub process: u32,
+    /// The user with whose rights it began the group.
+    pub user: u32,
+    /// For how long the group has been running.
+    pub held: Duration,
+    /// For how long it has made no calls.
+    pub idle: Duration,
+    /// It is aborted once it has made no calls for so long.
+    pub timeout: Duration,
+}
+
+impl Holder {
+    /// Bytes of [`to_bytes`](Self::to_bytes).
+    pub const LENGTH: usize = 32;
+
+    /// What a request returns: process and user, 4 bytes each, and three times in milliseconds, 8 bytes each, in the
+    /// order of the machine. All zero: no group runs.
+    pub fn to_bytes(holder: Option<&Holder>) -> [u8; Self::LENGTH] {
+        let mut bytes = [0; Self::LENGTH];
+        let Some(Holder { process, user, held, idle, timeout }) = holder else { return bytes };
+        bytes[..4].copy_from_slice(&process.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&user.to_ne_bytes());
+        for (place, time) in bytes[8..].chunks_exact_mut(8).zip([held, idle, timeout]) {
+            place.copy_from_slice(&u64::try_from(time.as_millis()).unwrap_or(u64::MAX).to_ne_bytes());
+        }
+        bytes
+    }
+
+    fn of_bytes(bytes: &[u8; Self::LENGTH]) -> Option<Holder> {
+        let number = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let time = |at: usize| Duration::from_millis(u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i])));
+        let holder = Holder { process: number(0), user: number(4), held: time(8), idle: time(16), timeout: time(24) };
+        (holder.process != 0).then_some(holder)
+    }
+}
+
+/// Which process has the group of the mount that a descriptor is of. `None`: no group runs.
+///
+/// # Errors
+/// `ENOTTY` where it is no mount of ours.
+pub fn holder(file: std::os::fd::BorrowedFd<'_>) -> Result<Option<Holder>, Errno> {
+    // SAFETY: who knows the number fills in that many bytes; for any other file system it is an error.
+    let bytes = unsafe { ioctl::ioctl(of_std(&file), ioctl::Getter::<HOLDER, [u8; Holder::LENGTH]>::new()) }?;
+    Ok(Holder::of_bytes(&bytes))
 }
 
 /// An open file of a mount, which stays open whatever becomes of the descriptor that it was made of. Programs that the
@@ -63,7 +116,8 @@ impl Open {
     /// Begins a group.
     ///
     /// # Errors
-    /// `ENOTTY` where it is no mount of ours, `EBUSY` where another group runs; what the server says.
+    /// `ENOTTY` where it is no mount of ours, `EBUSY` where another group runs, `EACCES` for who may not write to the
+    /// mount's root directory; what the server says.
     pub fn begin(&self) -> Result<(), Errno> {
         let asked = self.ask::<BEGIN>(self.file.as_fd());
         if asked != Err(Errno::NOTTY) {
@@ -163,6 +217,16 @@ mod tests {
     #[test]
     fn the_numbers_stay() {
         assert_eq!([WHAT, BEGIN, ADD, COMMIT, ABORT], [0xE770, 0xE771, 0xE772, 0xE773, 0xE774]);
+        assert_eq!(HOLDER & 0xFFFF, 0xE775);
+    }
+
+    #[test]
+    fn who_has_a_group_is_told_in_bytes() {
+        let [held, idle, timeout] = [70_000, 10_000, 300_000].map(Duration::from_millis);
+        let holder = Holder { process: 7, user: 1000, held, idle, timeout };
+        let bytes = Holder::to_bytes(Some(&holder));
+        assert_eq!(Holder::of_bytes(&bytes), Some(holder));
+        assert_eq!(Holder::of_bytes(&Holder::to_bytes(None)), None);
     }
 
     #[test]
@@ -172,5 +236,6 @@ mod tests {
         let open = Open::of(dir).unwrap();
         assert_eq!([open.begin(), open.commit(), open.abort(), open.add(dir)], [Err(Errno::NOTTY); 4]);
         assert_eq!(open.add(other), Err(Errno::XDEV));
+        assert_eq!(holder(dir), Err(Errno::NOTTY));
     }
 }

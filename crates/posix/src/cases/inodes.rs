@@ -11,8 +11,8 @@ table!("inodes";
     a_removed_file_has_no_names, a_removed_file_gets_no_name, a_removed_file_keeps_its_attributes_changeable,
     a_reference_outlives_the_name, a_removed_directory_is_empty, two_handles_see_one_file,
     numbers_are_the_same_by_every_name, numbers_stay_over_renames, tmpfile_has_no_name, tmpfile_gets_a_name,
-    tmpfile_with_excl_gets_none, tmpfile_must_be_writable, tmpfile_in_no_directory, tmpfile_takes_the_mode,
-    a_closed_handle_is_bad, the_roots_parent_is_the_root,
+    tmpfile_gets_no_name_after_its_last, tmpfile_with_excl_gets_none, tmpfile_must_be_writable,
+    tmpfile_in_no_directory, tmpfile_takes_the_mode, a_closed_handle_is_bad, the_roots_parent_is_the_root,
 );
 
 fn an_open_file_outlives_its_name(t: &Tree<'_>) -> Outcome {
@@ -129,6 +129,33 @@ fn tmpfile_gets_a_name(t: &Tree<'_>) -> Outcome {
     same(t.content("f")?, b"abc".to_vec())?;
     fails(file.link_as("f"), Errno::EXIST)?;
     same(file.link_as("g")?.nlink, 2)
+}
+
+/// However it has lost its last name.
+fn tmpfile_gets_no_name_after_its_last(t: &Tree<'_>) -> Outcome {
+    let lost: [fn(&Tree<'_>) -> wholly::vfs::Result<()>; 3] = [
+        |t| t.unlink("f"),
+        |t| {
+            t.create("other", 0o600)?;
+            t.rename("other", "f")
+        },
+        |t| {
+            t.link("f", "g")?;
+            t.unlink("f")?;
+            t.unlink("g")
+        },
+    ];
+    for lose in lost {
+        let file = t.tmpfile(".", OFlags::RDWR, 0o600)?;
+        file.write_all(0, b"abc")?;
+        same(file.link_as("f")?.nlink, 1)?;
+        lose(t)?;
+        same(file.stat()?.nlink, 0)?;
+        fails(file.link_as("again"), Errno::NOENT)?;
+        same(file.content()?, b"abc".to_vec())?;
+        let _ = t.unlink("f");
+    }
+    same(t.names(".")?, vec![])
 }
 
 fn tmpfile_with_excl_gets_none(t: &Tree<'_>) -> Outcome {

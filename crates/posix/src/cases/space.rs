@@ -13,7 +13,8 @@ table!("space";
     zero_range_makes_zeros, zero_range_can_grow, zero_range_keep_size, collapse_takes_out, collapse_to_the_end,
     collapse_wants_whole_blocks, insert_makes_room, insert_beyond_the_end, unknown_modes, modes_that_contradict,
     data_is_found, a_hole_is_found, the_end_is_a_hole, nothing_behind_the_end, an_empty_file_has_neither,
-    a_file_that_is_one_hole, seek_sees_punched_holes, copy_copies, copy_ends_at_the_end, copy_within_a_file,
+    a_file_that_is_one_hole, seek_sees_punched_holes, bytes_over_two_mib, a_hole_over_two_mib, a_hole_of_four_mib,
+    space_over_two_mib, copy_copies, copy_ends_at_the_end, copy_within_a_file,
     copy_refuses_overlaps, copy_leaves_what_is_around, copy_grows_the_target, copy_of_nothing, copy_takes_right_handles,
     copy_refuses_to_append, copy_keeps_its_source,
 );
@@ -265,6 +266,94 @@ fn seek_sees_punched_holes(t: &Tree<'_>) -> Outcome {
     file.allocate(PUNCH, 8 * BLOCK, 16 * BLOCK)?;
     same(file.seek(Seek::Hole(0))?, 8 * BLOCK)?;
     same(file.seek(Seek::Data(8 * BLOCK))?, 24 * BLOCK)
+}
+
+/// Where a node of a map ends that has 512 blocks of 4 KiB.
+const TWO_MIB: u64 = 32 * BLOCK;
+
+/// Blocks 1 to 6, three of them below 2 MiB and three above, behind a hole.
+fn over_two_mib<'v>(t: &Tree<'v>) -> Result<(File<'v>, Vec<u8>), Errno> {
+    let file = t.create("f", 0o644)?;
+    file.write_all(TWO_MIB - 3 * BLOCK, &blocks(6))?;
+    file.fsync()?;
+    Ok((file, blocks(6)))
+}
+
+/// Those bytes of [`over_two_mib`] that lie in a range of the file.
+fn of_range(from: u64, len: u64) -> std::ops::Range<usize> {
+    let first = from + 3 * BLOCK - TWO_MIB;
+    first as usize..(first + len) as usize
+}
+
+/// The same bytes, but what is above 2 MiB was there first: what lies side by side in the file does so nowhere else.
+fn in_two_runs<'v>(t: &Tree<'v>) -> Result<(File<'v>, Vec<u8>), Errno> {
+    let (file, all) = (t.create("g", 0o644)?, blocks(6));
+    let (below, above) = all.split_at(3 * BLOCK as usize);
+    file.write_all(TWO_MIB, above)?;
+    file.fsync()?;
+    file.write_all(0, below)?;
+    file.write_all(TWO_MIB - 3 * BLOCK, below)?;
+    file.fsync()?;
+    Ok((file, all))
+}
+
+fn bytes_over_two_mib(t: &Tree<'_>) -> Outcome {
+    for (file, mut wanted) in [over_two_mib(t)?, in_two_runs(t)?] {
+        let writes = [(7, TWO_MIB - 100, 200), (8, TWO_MIB - BLOCK - 10, 2 * BLOCK + 20), (9, TWO_MIB - 1, 2)];
+        for (byte, from, len) in writes {
+            // From each of the last units of 4 KiB on.
+            for from in (1..4).map(|unit| TWO_MIB - unit * 4 * KIB) {
+                let len = TWO_MIB + BLOCK - from;
+                holds(file.read(from, len as usize)? == wanted[of_range(from, len)], "it is the same by parts")?;
+            }
+            file.write_all(from, &vec![byte; len as usize])?;
+            wanted[of_range(from, len)].fill(byte);
+            holds(file.read(TWO_MIB - 3 * BLOCK, 6 * BLOCK as usize)? == wanted, "what was written last is there")?;
+        }
+        let before = file.read(TWO_MIB - 4 * BLOCK, BLOCK as usize)?;
+        holds(before.iter().all(|&byte| byte == 0), "the hole is one still")?;
+        file.truncate(TWO_MIB + 10)?;
+        file.truncate(TWO_MIB + 3 * BLOCK)?;
+        wanted[of_range(TWO_MIB, 3 * BLOCK)][10..].fill(0);
+        holds(file.read(TWO_MIB - 3 * BLOCK, 6 * BLOCK as usize)? == wanted, "what was cut off is gone")?;
+    }
+    Ok(())
+}
+
+fn a_hole_over_two_mib(t: &Tree<'_>) -> Outcome {
+    let (file, mut wanted) = over_two_mib(t)?;
+    file.allocate(PUNCH, TWO_MIB - 2 * BLOCK, 4 * BLOCK)?;
+    wanted[of_range(TWO_MIB - 2 * BLOCK, 4 * BLOCK)].fill(0);
+    holds(file.read(TWO_MIB - 3 * BLOCK, 6 * BLOCK as usize)? == wanted, "it is zeros, what is around it stays")?;
+    same(file.seek(Seek::Hole(TWO_MIB - 3 * BLOCK))?, TWO_MIB - 2 * BLOCK)?;
+    same(file.seek(Seek::Data(TWO_MIB - 2 * BLOCK))?, TWO_MIB + 2 * BLOCK)?;
+    file.allocate(PUNCH, TWO_MIB - 2 * BLOCK - 10, 4 * BLOCK + 30)?;
+    wanted[of_range(TWO_MIB - 2 * BLOCK - 10, 4 * BLOCK + 30)].fill(0);
+    holds(file.read(TWO_MIB - 3 * BLOCK, 6 * BLOCK as usize)? == wanted, "so are parts of blocks at its ends")
+}
+
+fn a_hole_of_four_mib(t: &Tree<'_>) -> Outcome {
+    let file = file(t, 1)?;
+    file.write_all(2 * TWO_MIB + BLOCK, &[2; BLOCK as usize])?;
+    same(file.seek(Seek::Data(16 * BLOCK))?, 2 * TWO_MIB + BLOCK)?;
+    let (zeros, data) = (vec![0; 3 * BLOCK as usize], vec![2; BLOCK as usize]);
+    holds(file.read(2 * TWO_MIB - 2 * BLOCK, 4 * BLOCK as usize)? == [&zeros[..], &data].concat(), "data ends it")?;
+    holds(file.read(TWO_MIB - BLOCK, 3 * BLOCK as usize)? == zeros, "it is zeros")?;
+    file.write_all(TWO_MIB - BLOCK, &[3; 2 * BLOCK as usize])?;
+    let wanted = [&zeros[..BLOCK as usize], &[3; 2 * BLOCK as usize], &zeros[..BLOCK as usize]].concat();
+    holds(file.read(TWO_MIB - 2 * BLOCK, 4 * BLOCK as usize)? == wanted, "data in its middle is where it belongs")
+}
+
+fn space_over_two_mib(t: &Tree<'_>) -> Outcome {
+    let file = file(t, 1)?;
+    file.allocate(FallocateFlags::empty(), TWO_MIB - 2 * BLOCK, 4 * BLOCK)?;
+    let stat = file.stat()?;
+    same(stat.size, TWO_MIB + 2 * BLOCK)?;
+    holds(stat.blocks * 512 >= 5 * BLOCK, "space is reserved")?;
+    holds(file.read(TWO_MIB - 3 * BLOCK, 5 * BLOCK as usize)? == [0; 5 * BLOCK as usize], "it reads as zeros")?;
+    file.write_all(TWO_MIB - 10, &[1; 20])?;
+    let wanted = [&[0; 10][..], &[1; 20], &[0; 10]].concat();
+    same(file.read(TWO_MIB - 20, 40)?, wanted)
 }
 
 fn copy_copies(t: &Tree<'_>) -> Outcome {

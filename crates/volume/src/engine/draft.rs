@@ -52,8 +52,17 @@ pub struct Draft {
     pub(super) images: BTreeMap<Lba, Box<[u8; BLOCK]>>,
     /// Blocks of the inode file of which it has lines, where those have no place before the commit.
     pub(super) inode_blocks: BTreeSet<u64>,
-    /// Blocks by which the inode file grows.
-    pub(super) grows: u64,
+    /// What changes of the blocks of the inode file.
+    pub(super) inode_file: Option<InodeFileChange>,
+}
+
+/// A structure change of the inode file that waits for the commit.
+#[derive(Debug)]
+pub(super) enum InodeFileChange {
+    /// It gets blocks: the first one, and how many.
+    Grow(u64, u64),
+    /// It gives back runs of blocks; with the highest generation in such.
+    GiveBack(Vec<(u64, u64)>, u32),
 }
 
 /// The lines of a range, the range of bytes of each, and where they are in the range.

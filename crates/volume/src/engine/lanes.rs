@@ -542,7 +542,7 @@ fn read_redo(
             Entry::Zero { at, len } if len <= BLOCK as u64 => redo.push(Redo { from: None, at, len }),
             Entry::Chain { .. } => chain = Some(read.entry),
             Entry::Undo { .. } | Entry::Old { .. } | Entry::OldZeros { .. } | Entry::Link(_) => {}
-            Entry::Commit { .. } | Entry::Root { .. } | Entry::Zero { .. } => return Err(damaged()),
+            Entry::Commit { .. } | Entry::Root(_) | Entry::Zero { .. } => return Err(damaged()),
         }
         Ok(count < entries)
     })?;

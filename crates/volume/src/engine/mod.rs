@@ -53,7 +53,8 @@ use wholly::{Error, Result};
 use wholly_media::{Region, Site};
 
 use crate::format::dir::Head;
-use crate::format::inode::{Times, Tree};
+pub use crate::format::inode::InodeMap;
+use crate::format::inode::Times;
 use crate::format::{BLOCK, Fault, Lba, Run};
 use draft::Draft;
 use marks::Marks;
@@ -206,6 +207,13 @@ pub enum Operation<'o> {
     },
     /// A structure change: in a group of its own, never undone.
     Structure(Structure),
+    /// One, too: the inode file gives back blocks in which no inode is in use.
+    GiveBack {
+        /// Which, in ascending order: the first of each run, and how many. All are in one node of its map.
+        blocks: &'o [(u64, u64)],
+        /// The highest generation in blocks that it has ever given back.
+        generation_floor: u32,
+    },
 }
 
 /// A change of structure.
@@ -230,9 +238,11 @@ pub enum Structure {
         /// The number of one of them.
         leaf: u64,
     },
-    /// Lengthens the inode file.
+    /// Gives the inode file blocks that it has not: where it has given some back, or at its end.
     GrowInodes {
-        /// By how many blocks.
+        /// The first one.
+        first: u64,
+        /// How many.
         blocks: u64,
     },
 }
@@ -353,15 +363,6 @@ pub trait Replay: Send + Sync {
     }
 }
 
-/// The map of the inode file, and how many inodes it has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InodeMap {
-    /// The map.
-    pub tree: Tree,
-    /// Inodes.
-    pub inodes: u64,
-}
-
 /// The inode file, for an engine that moves its blocks inside of a commit. Implemented by the core.
 pub trait InodeFile {
     /// The committed map.
@@ -373,11 +374,23 @@ pub trait InodeFile {
     /// The medium's, and corrupt metadata.
     fn place(&self, view: &mut dyn StorageView, map: &mut InodeMap, block: u64, at: Lba) -> Result<()>;
 
-    /// Adds empty blocks. Returns where they are.
+    /// Adds `blocks` empty blocks from `first` on. Returns where they are.
     ///
     /// # Errors
     /// As `place`.
-    fn grow(&self, view: &mut dyn StorageView, map: &mut InodeMap, blocks: u64) -> Result<Vec<Lba>>;
+    fn grow(&self, view: &mut dyn StorageView, map: &mut InodeMap, first: u64, blocks: u64) -> Result<Vec<Lba>>;
+
+    /// Gives back runs of blocks.
+    ///
+    /// # Errors
+    /// As `place`.
+    fn give_back(
+        &self,
+        view: &mut dyn StorageView,
+        map: &mut InodeMap,
+        blocks: &[(u64, u64)],
+        generation_floor: u32,
+    ) -> Result<()>;
 
     /// This map is committed.
     fn publish(&self, map: InodeMap);
@@ -555,8 +568,9 @@ pub trait Engine: Load + Send + Sync {
         Ok(None)
     }
 
-    /// The same engine learns where the blocks of the inode file are, before the first group begins.
-    fn set_inode_file(&self, map: InodeMap, blocks: Vec<Lba>) {
+    /// The same engine learns where the blocks of the inode file are, before the first group begins. `None` was given
+    /// back.
+    fn set_inode_file(&self, map: InodeMap, blocks: Vec<Option<Lba>>) {
         let _ = (map, blocks);
     }
 

@@ -100,6 +100,18 @@ pub struct Tree {
     pub blocks: u64,
 }
 
+/// What there is of the inode file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct InodeMap {
+    /// The map. It may have holes.
+    pub tree: Tree,
+    /// Inodes up to the last block, with those of holes.
+    pub inodes: u64,
+    /// The highest generation of an inode whose block was given back; 0: none ever was. A number without a record gets
+    /// a higher one.
+    pub generation_floor: u32,
+}
+
 /// A point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Time {

@@ -12,7 +12,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::inode::Tree;
+use super::inode::{InodeMap, Tree};
 use super::pointer::MAX_DEPTH;
 use super::{BLOCK, Lba, Run, Seed, mix};
 use twox_hash::XxHash3_64;
@@ -162,12 +162,7 @@ pub enum Entry {
         order: u64,
     },
     /// The group is committed, and this is the map of the inode file.
-    Root {
-        /// The map.
-        tree: Tree,
-        /// Inodes.
-        inodes: u64,
-    },
+    Root(InodeMap),
 }
 
 /// The seed of the log in one incarnation.
@@ -260,10 +255,11 @@ pub fn encode(seed: LaneSeed, stands: u64, (sequence, number): (u64, u32), entry
             put(16, u64::from(redo));
             (COMMIT, order, 0)
         }
-        Entry::Root { tree, inodes } => {
+        Entry::Root(InodeMap { tree, inodes, generation_floor }) => {
             put(0, tree.blocks);
             put(8, u64::from(tree.depth));
             put(16, inodes);
+            put(24, u64::from(generation_floor));
             (ROOT, tree.root, 0)
         }
     };
@@ -302,7 +298,8 @@ pub fn decode(seed: LaneSeed, stands: u64, line: &[u8; LINE]) -> Option<Read> {
         CHAIN => Entry::Chain { group: word(16), start: Lba(at), entries: word(8) as u32, sum: word(0) },
         COMMIT => Entry::Commit { entries: word(8) as u32, sum: word(0), redo: word(16) != 0, order: at },
         ROOT if word(8) <= u64::from(MAX_DEPTH) => {
-            Entry::Root { tree: Tree { root: at, depth: word(8) as u8, blocks: word(0) }, inodes: word(16) }
+            let tree = Tree { root: at, depth: word(8) as u8, blocks: word(0) };
+            Entry::Root(InodeMap { tree, inodes: word(16), generation_floor: word(24) as u32 })
         }
         _ => return None,
     };
@@ -336,7 +333,11 @@ mod tests {
             Entry::Link(Run { start: Lba(1 << 38), count: 9 }),
             Entry::Chain { group: 1 << 60, start: Lba(7), entries: 8, sum: 9 },
             Entry::Commit { entries: 6, sum: u64::MAX, redo: true, order: 5 },
-            Entry::Root { tree: Tree { root: u64::MAX - 1, depth: 2, blocks: 77 }, inodes: 160 },
+            Entry::Root(InodeMap {
+                tree: Tree { root: u64::MAX - 1, depth: 2, blocks: 77 },
+                inodes: 160,
+                generation_floor: 4,
+            }),
         ] {
             let (line, check) = encode(seed, 4096, (5, 3), &entry);
             assert_eq!(decode(seed, 4096, &line), Some(Read { entry, sequence: 5, number: 3, check }));

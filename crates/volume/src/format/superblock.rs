@@ -5,7 +5,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::head::HeadTable;
-use super::inode::{PER_BLOCK, Tree};
+use super::inode::{InodeMap, PER_BLOCK, Tree};
 use super::log::LogArea;
 use super::pointer::{MAX_DEPTH, MAX_VOLUME_BLOCKS};
 use super::{BLOCK, Fault, Lba, Run};
@@ -22,8 +22,10 @@ const BYTES: usize = 512;
 pub const FEATURE_BITMAPS: u64 = 1;
 /// A repair is to be finished before anything else is read.
 pub const FEATURE_REPAIR: u64 = 2;
+/// The inode file has given back blocks: it may have holes, and numbers there have had generations.
+pub const FEATURE_GIVEN_BACK: u64 = 4;
 /// Features that a reader must know.
-pub const KNOWN_INCOMPATIBLE: u64 = FEATURE_REPAIR;
+pub const KNOWN_INCOMPATIBLE: u64 = FEATURE_REPAIR | FEATURE_GIVEN_BACK;
 /// Features that a writer must know.
 pub const KNOWN_READ_ONLY: u64 = 0;
 
@@ -58,13 +60,15 @@ struct RawSuperblock {
     repair_check: U64,
     heads_start: U64,
     heads_blocks: U64,
-    more: [u8; BYTES - 256],
+    generation_floor: U32,
+    more: [u8; BYTES - 260],
 }
 const _: () = assert!(size_of::<RawSuperblock>() == BYTES);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, volume_id) == 48);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, label) == 144);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, log_start) == 208);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, repair) == 224);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, generation_floor) == 256);
 
 /// A superblock that was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,8 +87,10 @@ pub struct Superblock {
     pub is_clean: bool,
     /// The map of the inode file.
     pub inode_tree: Tree,
-    /// Inodes that the inode file has room for.
+    /// Inodes that the inode file has room for, with those of blocks that it has given back.
     pub inodes: u64,
+    /// The highest generation in blocks that it has given back.
+    pub generation_floor: u32,
     /// The saved allocators, with their checksum.
     pub saved: Option<(Lba, u64)>,
     /// The name of the volume.
@@ -105,12 +111,12 @@ pub struct Later {
     /// Bits of features.
     pub compatible: u64,
     /// The bytes behind all fields.
-    pub more: [u8; BYTES - 256],
+    pub more: [u8; BYTES - 260],
 }
 
 impl Later {
     /// Nothing.
-    pub const NONE: Later = Later { compatible: 0, more: [0; BYTES - 256] };
+    pub const NONE: Later = Later { compatible: 0, more: [0; BYTES - 260] };
 }
 
 fn sum(raw: &[u8], slot: u64) -> u64 {
@@ -123,6 +129,16 @@ pub fn copies(blocks: u64) -> [Lba; 3] {
 }
 
 impl Superblock {
+    /// The inode file.
+    pub fn inode_file(&self) -> InodeMap {
+        InodeMap { tree: self.inode_tree, inodes: self.inodes, generation_floor: self.generation_floor }
+    }
+
+    /// Gives it another inode file.
+    pub fn set_inode_file(&mut self, InodeMap { tree, inodes, generation_floor }: InodeMap) {
+        (self.inode_tree, self.inodes, self.generation_floor) = (tree, inodes, generation_floor);
+    }
+
     /// The blocks that the engine has for itself.
     pub fn of_engine(&self) -> impl Iterator<Item = Run> + use<> {
         self.log.map(|log| log.run()).into_iter().chain(self.heads.map(|heads| heads.0))
@@ -132,11 +148,13 @@ impl Superblock {
     pub fn encode(&self, at: Lba) -> [u8; BLOCK] {
         let (saved, saved_check) = self.saved.unwrap_or((Lba(0), 0));
         let (repair, repair_check) = self.repair.unwrap_or((Lba(0), 0));
+        let of_repair = if self.repair.is_some() { FEATURE_REPAIR } else { 0 };
+        let of_inode_file = if self.generation_floor > 0 { FEATURE_GIVEN_BACK } else { 0 };
         let mut raw = RawSuperblock {
             magic: MAGIC,
             version: VERSION.into(),
             block_bytes: (BLOCK as u32).into(),
-            incompatible: if self.repair.is_some() { FEATURE_REPAIR.into() } else { 0.into() },
+            incompatible: (of_repair | of_inode_file).into(),
             volume_id: self.volume_id,
             blocks: self.blocks.into(),
             generation: self.generation.into(),
@@ -157,6 +175,7 @@ impl Superblock {
             repair_check: repair_check.into(),
             heads_start: self.heads.map_or(0, |heads| heads.0.start.0).into(),
             heads_blocks: self.heads.map_or(0, |heads| heads.0.count).into(),
+            generation_floor: self.generation_floor.into(),
             compatible: self.later.compatible.into(),
             more: self.later.more,
             ..RawSuperblock::new_zeroed()
@@ -193,6 +212,10 @@ impl Superblock {
         if raw.generation.get().max(raw.incarnation.get()) > u64::MAX / 2 {
             return Err(Fault("a superblock with an impossible generation"));
         }
+        let generation_floor = raw.generation_floor.get();
+        if (generation_floor > 0) != (raw.incompatible.get() & FEATURE_GIVEN_BACK != 0) {
+            return Err(Fault("a superblock that contradicts its features"));
+        }
         let inodes = raw.inodes.get();
         let of_inodes = raw.inode_blocks.get().max(inodes / PER_BLOCK);
         if inodes % PER_BLOCK != 0 || of_inodes > blocks || raw.inode_depth > MAX_DEPTH {
@@ -226,6 +249,7 @@ impl Superblock {
             is_clean: raw.state.get() == 1,
             inode_tree: Tree { root: raw.inode_root.get(), depth: raw.inode_depth, blocks: raw.inode_blocks.get() },
             inodes,
+            generation_floor,
             saved: (raw.saved.get() != 0).then_some((Lba(raw.saved.get()), raw.saved_check.get())),
             label: raw.label,
             log,
@@ -252,12 +276,13 @@ mod tests {
             is_clean: true,
             inode_tree: Tree { root: 3, depth: 1, blocks: 2 },
             inodes: 64,
+            generation_floor: 3,
             saved: Some((Lba(77), 5)),
             label: [b'v'; 64],
             log: Some(LogArea { start: Lba(2), half_blocks: 2, lanes: 3 }),
             repair: Some((Lba(78), 6)),
             heads: Some(HeadTable::for_volume(Lba(20), 1000)),
-            later: Later { compatible: 9, more: [8; BYTES - 256] },
+            later: Later { compatible: 9, more: [8; BYTES - 260] },
         };
         let block = superblock.encode(Lba(1));
         assert_eq!(Superblock::decode(&block, Lba(1)), Ok(superblock.clone()));

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use wholly::{Error, Result};
 use wholly_media::Region;
 
-use super::mount::{Plain, read_copy, read_superblock};
+use super::mount::{FIRST_INODE_BLOCKS, Plain, read_copy, read_superblock};
 use super::remedy::{MapOf, RANKS, Remedy};
 use super::{DIRECTORY, REGULAR, SYMLINK, TYPE, map};
 use crate::engine::marks::Marks;
@@ -67,6 +67,8 @@ pub struct Checked {
     pub used_blocks: u64,
     /// The last block that something uses, but for the superblock's copy at the end.
     pub last_used_block: u64,
+    /// Blocks of the inode file without inodes in use, which an unmount gives back.
+    pub idle_inode_blocks: u64,
     /// Whether the last mount ended with an unmount.
     pub is_clean: bool,
 }
@@ -305,16 +307,17 @@ impl Check<'_, '_> {
         let seed = self.seed.stream(INODE_FILE, 0, Stream::Data);
         let tree = &superblock.inode_tree;
         self.map(MapOf::InodeFile, seed, tree, false, |index, pointer| leaves.push((index, pointer.block)))?;
-        let (mut count, mut next) = (0, 0);
         for (index, _) in leaves.iter().filter(|(index, _)| *index >= self.blocks).copied().collect::<Vec<_>>() {
             let cut = Remedy::Cut { of: MapOf::InodeFile, level: 0, index };
             self.find("inode file", format!("there cannot be a block {index}"), cut);
         }
         leaves.retain(|(index, _)| *index < self.blocks);
-        for (index, _) in &leaves {
-            (count, next) = (count + 1, index + 1);
-        }
-        if (count * PER_BLOCK, next) != (superblock.inodes, count) {
+        let (count, end) = (leaves.len() as u64, leaves.last().map_or(0, |(index, _)| index + 1));
+        let is_whole = match superblock.generation_floor {
+            0 => end == count && end * PER_BLOCK == superblock.inodes,
+            _ => leaves.first().is_some_and(|(index, _)| *index == 0) && end * PER_BLOCK <= superblock.inodes,
+        };
+        if !is_whole {
             let fault = format!("it has {count} blocks, for {} inodes", superblock.inodes);
             self.find("inode file", fault, Remedy::InodeFile);
         }
@@ -331,9 +334,11 @@ impl Check<'_, '_> {
                 continue;
             }
             kept.push((index, lba));
+            let mut is_idle = index >= FIRST_INODE_BLOCKS;
             for (slot, raw) in bytes.chunks_exact(INODE).enumerate() {
-                self.inode(index * PER_BLOCK + slot as u64, raw)?;
+                is_idle &= self.inode(index * PER_BLOCK + slot as u64, raw)?;
             }
+            self.report.idle_inode_blocks += u64::from(is_idle);
         }
         Ok(kept)
     }
@@ -352,25 +357,26 @@ impl Check<'_, '_> {
         bytes.chunks_exact(INODE).enumerate().any(proves)
     }
 
-    fn inode(&mut self, ino: u64, raw: &[u8]) -> Result<()> {
+    /// Returns whether it is free.
+    fn inode(&mut self, ino: u64, raw: &[u8]) -> Result<bool> {
         let line = |number: usize| raw[number * LINE..][..LINE].try_into().expect("a line");
         let name = format!("inode {ino}");
         let owned = match Owned::decode(self.seed, ino, line(0)) {
-            Ok(owned) if owned.mode == 0 => return Ok(()),
+            Ok(owned) if owned.mode == 0 => return Ok(true),
             Ok(owned) => owned,
             Err(fault) => {
                 self.find(name, fault.0, Remedy::Inode(ino));
-                return Ok(());
+                return Ok(false);
             }
         };
         if ino < FIRST && ino != ROOT {
             self.find(name, "its number is reserved", Remedy::Inode(ino));
-            return Ok(());
+            return Ok(false);
         }
         let kind = owned.mode & TYPE;
         if FileType::from_raw_mode(kind) == FileType::Unknown {
             self.find(name, format!("it has no type, but {kind:#o}"), Remedy::Inode(ino));
-            return Ok(());
+            return Ok(false);
         }
         let all = (
             Times::decode(self.seed, ino, line(1)),
@@ -386,7 +392,7 @@ impl Check<'_, '_> {
                 for (fault, remedy) in faults {
                     fault.into_iter().for_each(|fault| self.find(name.clone(), fault.0, remedy.clone()));
                 }
-                return Ok(());
+                return Ok(false);
             }
         };
         let id = InoGen { ino, generation: owned.generation };
@@ -415,7 +421,8 @@ impl Check<'_, '_> {
         if kind == SYMLINK {
             self.target(&name, id, &owned, &target, first)?;
         }
-        self.xattrs(id, &more)
+        self.xattrs(id, &more)?;
+        Ok(false)
     }
 
     fn target(&mut self, name: &str, id: InoGen, owned: &Owned, target: &Target, first: Option<Pointer>) -> Result<()> {

@@ -95,8 +95,19 @@ impl Core {
         self.engine.checkpoint(&checkpoint, &checkpoint).inspect_err(|error| self.fail(error))
     }
 
-    /// Sets blocks aside, if `keep` others stay free. What the engine holds becomes free for that.
+    /// Sets blocks aside, if `keep` others stay free. What the engine holds becomes free for that, and what the inode
+    /// file does not need.
     pub fn set_aside(&self, blocks: u64, keep: u64) -> bool {
+        while !self.set_aside_of_free(blocks, keep) {
+            if !matches!(self.give_back_for(blocks.saturating_add(keep)), Ok(true)) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The same, and the inode file gives nothing back.
+    pub fn set_aside_of_free(&self, blocks: u64, keep: u64) -> bool {
         let enough = blocks.saturating_add(keep);
         let missing = || enough.saturating_sub(self.blocks.free());
         while !self.blocks.reserve(blocks, keep) {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use wholly::{Error, Result};
 use wholly_media::Region;
 
-use super::mount::{Plain, read_copy, read_superblock};
+use super::mount::{Plain, blocks_of, read_copy, read_superblock};
 use super::{DIRECTORY, SYMLINK, TYPE, map};
 use crate::engine::{Load, corrupt};
 use crate::format::dir::{Leaf, NAME_MAX};
@@ -105,8 +105,11 @@ pub struct DumpedInode {
 }
 
 /// The copies of the superblock. The last one is where the volume ends, or the medium, if no other can be read.
+///
+/// # Errors
+/// [`Error::Unsupported`] if the region is shorter than any volume.
 pub fn superblocks(region: &dyn Region) -> Result<Vec<SuperblockCopy>> {
-    let whole = region.len() / BLOCK as u64;
+    let whole = blocks_of(region)?;
     let blocks = read_superblock(region).map_or(whole, |superblock| superblock.blocks);
     copies(blocks).into_iter().map(|at| Ok(SuperblockCopy { block: at.0, decoded: read_copy(region, at)? })).collect()
 }
@@ -154,6 +157,9 @@ impl<'r> Image<'r> {
             return Err(Error::NotFound(format!("inode {ino}: there are {}", self.superblock.inodes)));
         }
         let Some(pointer) = map::get(&self.view, seed, &self.superblock.inode_tree, ino / PER_BLOCK)? else {
+            if self.superblock.generation_floor > 0 {
+                return Err(Error::NotFound(format!("inode {ino}: it is not in use")));
+            }
             return Err(corrupt(format!("inode {ino}"), Fault("the inode file has no block for it")));
         };
         let at = (ino % PER_BLOCK) as usize * INODE;

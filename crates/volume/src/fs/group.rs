@@ -228,6 +228,25 @@ impl<'c> Group<'c> {
     /// # Errors
     /// As `begin`.
     pub fn begin_logging(core: &'c Core, kind: Kind, blocks: u64, need: Need, logged: Logged) -> Result<Group<'c>> {
+        Self::begin_by(core, kind, blocks, need, logged, Core::set_aside)
+    }
+
+    /// The same for a structure change of the inode file: it does not ask that for blocks.
+    ///
+    /// # Errors
+    /// As `begin`.
+    pub fn begin_of_free(core: &'c Core, kind: Kind, blocks: u64, need: Need, logged: Logged) -> Result<Group<'c>> {
+        Self::begin_by(core, kind, blocks, need, logged, Core::set_aside_of_free)
+    }
+
+    fn begin_by(
+        core: &'c Core,
+        kind: Kind,
+        blocks: u64,
+        need: Need,
+        logged: Logged,
+        set_aside: impl FnOnce(&Core, u64, u64) -> bool,
+    ) -> Result<Group<'c>> {
         let admitted = match need {
             Need::Ordinary | Need::Vital => Some(core.admit()?),
             Need::Admitted => core.check_usable().map(|()| None)?,
@@ -235,7 +254,7 @@ impl<'c> Group<'c> {
         // Pointers of what it takes may be far from each other: each is logged by itself.
         let pointers = logged.pointers.saturating_add(blocks.saturating_mul(4));
         let blocks = blocks.saturating_add(core.engine.log_blocks(Logged { pointers, ..logged }));
-        if !core.set_aside(blocks, if need == Need::Ordinary { core.kept } else { 0 }) {
+        if !set_aside(core, blocks, if need == Need::Ordinary { core.kept } else { 0 }) {
             return Err(Error::NoSpace(format!("{blocks} blocks")));
         }
         let mut body = Body::new(core.engine.begin(kind), Draft::default());

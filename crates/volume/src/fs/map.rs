@@ -304,6 +304,25 @@ fn clear_below(
     Ok(pointer::encode(seed, level, index, Pointer::to(at)))
 }
 
+/// Gives up nodes at the top of a map that lead to its first blocks only.
+pub fn flatten(view: &mut dyn StorageView, seed: u64, tree: &mut Tree) -> Result<()> {
+    while tree.depth > 0
+        && let Some(pointer) = decode(seed, tree.depth, 0, tree.root)?
+    {
+        let mut node = Box::new([0; BLOCK]);
+        view.load(pointer.block, 0, &mut node[..])?;
+        let (first, rest) = node.split_at(8);
+        if rest.iter().any(|byte| *byte != 0) {
+            return Ok(());
+        }
+        view.release(pointer.block);
+        tree.root = u64::from_le_bytes(first.try_into().expect("eight bytes"));
+        tree.depth -= 1;
+        tree.blocks -= 1;
+    }
+    Ok(())
+}
+
 /// The byte of the volume at which the pointer of a block stands, and the word that leads to `to` instead: if it leads
 /// to `from` and content is there. `None` too if it does not stand in a node.
 pub fn swapped(

@@ -8,6 +8,7 @@
 //! | `storage.rs` | where metadata is, and the mutators that change it |
 //! | `group.rs` | what one call changes, with its space |
 //! | `explicit.rs` | explicit groups: twins of inodes, claims, commit and abort |
+//! | `inode_file.rs` | where inodes are: blocks that it gets and gives back |
 //! | `table.rs` | inodes in memory |
 //! | `known.rs` | what memory keeps of leaves and maps |
 //! | `dir.rs` | finding, entering and removing names in leaves |
@@ -32,6 +33,7 @@ pub mod dir;
 pub mod dump;
 pub mod explicit;
 pub mod group;
+pub mod inode_file;
 pub mod known;
 pub mod map;
 pub mod mount;
@@ -54,10 +56,9 @@ use wholly::vfs::Timestamp;
 use wholly::{Error, Result};
 use wholly_media::Site;
 
-use crate::engine::{Engine, Fields, Kind, Load, Operation, Structure, corrupt};
+use crate::engine::{Engine, Fields, Kind, Load, Logged, Operation, corrupt};
 use crate::format::Fault;
 use crate::format::inode::{PER_BLOCK, Time, Times};
-use crate::format::pointer::{depth_for, nodes_for};
 use checkpoint::Swapping;
 use explicit::Explicit;
 use group::{Group, Need};
@@ -86,12 +87,14 @@ pub struct Core {
     pub storage: Storage,
     pub blocks: Space,
     pub inodes: Space,
+    /// Of the inode file: blocks that were given back are free.
+    pub holes: Space,
     pub table: Table,
     /// For what inodes keep of leaves and maps.
     known: Arc<Budget>,
     /// Held while a directory gets another parent.
     rename: Mutex<()>,
-    /// Held while the inode file grows.
+    /// Held while the inode file grows, or gives back blocks.
     growth: Mutex<()>,
     /// Held for reading while blocks that the engine makes free are in no account.
     accounts: RwLock<()>,
@@ -119,6 +122,7 @@ impl Core {
             storage,
             blocks: Space::all_used(blocks),
             inodes: Space::all_used(inodes),
+            holes: Space::all_used(inodes / PER_BLOCK),
             table: Table::new(cache_bytes),
             known: Budget::new(cache_bytes),
             rename: Mutex::default(),
@@ -135,7 +139,7 @@ impl Core {
     /// Whether an earlier write has failed: then nothing is known of what is on the medium. Or whether the medium
     /// contradicts itself: then it is not known what is free.
     pub fn check_usable(&self) -> Result<()> {
-        if self.blocks.is_contradicted() || self.inodes.is_contradicted() {
+        if self.blocks.is_contradicted() || self.inodes.is_contradicted() || self.holes.is_contradicted() {
             return Err(corrupt("allocators", Fault("a block or inode is used twice")));
         }
         match self.failed.load(Ordering::Relaxed) {
@@ -174,50 +178,10 @@ impl Core {
         Time { sec, nsec }
     }
 
-    /// A number for a new inode.
-    ///
-    /// # Errors
-    /// `ENOSPC`.
-    fn take_inode(&self) -> Result<u64> {
-        while !self.inodes.reserve(1, 0) {
-            let _growing = self.growth.lock().unwrap();
-            if self.inodes.free() == 0 {
-                self.grow_inodes()?;
-            }
-        }
-        Ok(self.inodes.take(1).0)
-    }
-
-    fn grow_inodes(&self) -> Result<()> {
-        let (tree, have) = {
-            let superblock = self.storage.superblock.lock().unwrap();
-            (superblock.inode_tree, superblock.inodes / PER_BLOCK)
-        };
-        let wanted = (have / 8).clamp(4, 256);
-        let mut grown = Err(Error::NoSpace("inodes".into()));
-        for blocks in [wanted, 1] {
-            let last = have + blocks - 1;
-            let nodes = nodes_for(tree.depth, depth_for(last), have, last);
-            match Group::begin(self, Kind::Structure, blocks + nodes, Need::Ordinary) {
-                Ok(mut group) => {
-                    group.record(&Operation::Structure(Structure::GrowInodes { blocks }))?;
-                    group.commit()?;
-                    grown = Ok(blocks);
-                    break;
-                }
-                Err(error) => grown = Err(error),
-            }
-        }
-        let blocks = grown?;
-        let (first, count) = (have * PER_BLOCK, blocks * PER_BLOCK);
-        self.inodes.grow(first + count);
-        self.inodes.give(first, count);
-        Ok(())
-    }
-
-    /// Frees an inode that nothing names or refers to. The caller is admitted, or has shut the gate.
+    /// Frees an inode that nothing names or refers to. The caller is admitted, or has shut the gate; it may have the
+    /// lock for growth.
     fn free_inode(&self, inode: &Inode) -> Result<()> {
-        let mut group = Group::begin(self, Kind::Implicit, 0, Need::Admitted)?;
+        let mut group = Group::begin_of_free(self, Kind::Implicit, 0, Need::Admitted, Logged::default())?;
         group.record(&Operation::Free { what: inode.id })?;
         group.release_inode(inode.id.ino);
         group.commit()

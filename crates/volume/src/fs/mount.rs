@@ -33,8 +33,8 @@ pub const SITES: &[Site] = &[WIPE, SAVE, FENCE];
 
 /// The fewest blocks of a volume with a log.
 const MIN_BLOCKS_WITH_LOG: u64 = 64;
-/// Blocks of the inode file of a new volume.
-const FIRST_INODE_BLOCKS: u64 = 4;
+/// Blocks of the inode file of a new volume. They stay.
+pub const FIRST_INODE_BLOCKS: u64 = 4;
 /// Blocks of the inode file that a thread of a rebuild takes at a time.
 const LOT: usize = 64;
 const MAX_THREADS: usize = 8;
@@ -108,21 +108,29 @@ pub struct Making<'m> {
     pub has_heads: bool,
 }
 
+/// The log of a new volume of so many blocks, of an engine that has one.
+///
+/// # Errors
+/// [`Error::NoSpace`] if the volume is too small.
+pub fn log_area(place: Option<fn(Lba, u64) -> LogArea>, blocks: u64) -> Result<Option<LogArea>> {
+    let log = place.map(|place| place(Lba(2), blocks));
+    // Half of the smallest volume is for its user.
+    let least = log.map_or(MIN_BLOCKS, |log| MIN_BLOCKS_WITH_LOG.max(2 * log.run().count));
+    match blocks < least {
+        true => Err(Error::NoSpace(format!("a volume: it takes {} bytes", least * BLOCK as u64))),
+        false => Ok(log),
+    }
+}
+
 /// Makes an empty volume.
 pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
     let Making { label, owner, now, .. } = *making;
     let blocks = region.len() / BLOCK as u64;
-    let area = making.log.map(|area| area(Lba(2), blocks));
-    // Half of the smallest volume is for its user.
-    let least = area.map_or(MIN_BLOCKS, |log| MIN_BLOCKS_WITH_LOG.max(2 * log.run().count));
-    if blocks < least {
-        return Err(Error::NoSpace(format!("a volume: it takes {} bytes", least * BLOCK as u64)));
-    }
+    let log = log_area(making.log, blocks)?;
     let mut name = [0; 64];
     let label = &label[..label.len().min(name.len())];
     name[..label.len()].copy_from_slice(label);
     // What is in the log's blocks is not valid there: the seed of entries is another one.
-    let log = area;
     let after_log = 2 + log.map_or(0, |log| log.run().count);
     let heads = making.has_heads.then(|| HeadTable::for_volume(Lba(after_log), blocks));
     let superblock = Superblock {
@@ -134,6 +142,7 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
         is_clean: false,
         inode_tree: Tree::default(),
         inodes: 0,
+        generation_floor: 0,
         saved: None,
         label: name,
         log,
@@ -151,7 +160,7 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
     region.fence(FENCE)?;
     let mut view = Unnamed(Plain { region, next: after_log + heads.map_or(0, |heads| heads.0.count) });
     let storage = Storage::new(superblock);
-    storage.redo(&Operation::Structure(Structure::GrowInodes { blocks: FIRST_INODE_BLOCKS }), &mut view)?;
+    storage.redo(&Operation::Structure(Structure::GrowInodes { first: 0, blocks: FIRST_INODE_BLOCKS }), &mut view)?;
     let times = Some(Times { atime: now, mtime: now, ctime: now, btime: now });
     let fields = Fields {
         born: true,
@@ -185,6 +194,17 @@ pub fn read_copy(region: &dyn Region, at: Lba) -> Result<std::result::Result<Sup
     }
 }
 
+/// The blocks of a region that may have a volume.
+///
+/// # Errors
+/// [`Error::Unsupported`] if it is shorter than any.
+pub fn blocks_of(region: &dyn Region) -> Result<u64> {
+    match region.len() / BLOCK as u64 {
+        0..MIN_BLOCKS => Err(Error::Unsupported("it is too small for a volume".into())),
+        blocks => Ok(blocks),
+    }
+}
+
 /// The current superblock of a region: the one with the highest generation, of the volume that has the most copies. The
 /// copy at the end is as new as the slots: without it, the loss of one slot would bring back what was before the mount,
 /// with allocators that no longer hold and an incarnation that was used. One slot may be another volume's, by a write
@@ -193,10 +213,7 @@ pub fn read_copy(region: &dyn Region, at: Lba) -> Result<std::result::Result<Sup
 /// # Errors
 /// If there is none; [`Error::Corrupt`] if all copies are damaged, or no volume has more of them than others.
 pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
-    let blocks = region.len() / BLOCK as u64;
-    if blocks < MIN_BLOCKS {
-        return Err(Error::Unsupported("it is too small for a volume".into()));
-    }
+    let blocks = blocks_of(region)?;
     let slots = [read_copy(region, Lba(0))?, read_copy(region, Lba(1))?];
     // The volume may end before its medium. A copy for another size is no copy.
     let ends = slots.iter().flatten().map(|slot| slot.blocks).chain([blocks]).filter(|end| *end <= blocks);
@@ -279,7 +296,7 @@ pub fn mount(
     region.fence(FENCE)?;
     if let Some(map) = if superblock.is_clean { None } else { engine.inode_map()? } {
         // Durable with the new incarnation, which makes void what the engine has of it.
-        (superblock.inode_tree, superblock.inodes) = (map.tree, map.inodes);
+        superblock.set_inode_file(map);
     }
     let (is_clean, saved) = (superblock.is_clean, superblock.saved);
     let core = Core::new(engine, Storage::new(superblock), cache_bytes, clock);
@@ -303,19 +320,16 @@ pub fn mount(
 }
 
 /// The blocks of the inode file, in their order.
-fn inode_blocks(core: &Core, region: &dyn Region) -> Result<Vec<Lba>> {
+fn inode_blocks(core: &Core, region: &dyn Region) -> Result<Vec<Option<Lba>>> {
     let (seed, map) = (core.storage.inode_seed(), core.storage.map());
     let view = Plain { region, next: 0 };
-    let block = |index| match map::get(&view, seed, &map.tree, index)? {
-        Some(pointer) => Ok(pointer.block),
-        None => Err(corrupt("inode file", Fault("it has a hole"))),
-    };
+    let block = |index| Ok(map::get(&view, seed, &map.tree, index)?.map(|pointer| pointer.block));
     (0..map.inodes / PER_BLOCK).map(block).collect()
 }
 
-/// Ends a mount: everything is durable, and the allocators are saved if there is space for that. The caller has shut
-/// the gate, and ends the core before it is opened.
-pub fn unmount(core: &Core, region: &dyn Region) -> Result<()> {
+/// Frees what a mount has no use for any more: running groups, inodes without names, blocks of the inode file without
+/// inodes. The caller has shut the gate.
+pub fn let_go(core: &Core) -> Result<()> {
     core.check_usable()?;
     core.abort_groups();
     for inode in core.nameless() {
@@ -324,6 +338,13 @@ pub fn unmount(core: &Core, region: &dyn Region) -> Result<()> {
             false => core.free_inode(&inode)?,
         }
     }
+    core.give_back_all()
+}
+
+/// Ends a mount: everything is durable, and the allocators are saved if there is space for that. The caller has shut
+/// the gate, and ends the core before it is opened.
+pub fn unmount(core: &Core, region: &dyn Region) -> Result<()> {
+    core.check_usable()?;
     core.engine.sync()?;
     core.checkpoint(&|| u64::MAX)?;
     let saved = save(core, region)?;
@@ -337,7 +358,8 @@ pub fn unmount(core: &Core, region: &dyn Region) -> Result<()> {
 
 fn save(core: &Core, region: &dyn Region) -> Result<Option<(Lba, u64)>> {
     let seed = core.storage.seed;
-    let bytes = [core.blocks.save(), core.inodes.save()].concat();
+    let holes = if core.storage.map().generation_floor > 0 { core.holes.save() } else { Vec::new() };
+    let bytes = [core.blocks.save(), core.inodes.save(), holes].concat();
     let mut left = bytes.len().div_ceil(BLOCK) as u64;
     if !core.blocks.reserve(left + 1, 0) {
         return Ok(None);
@@ -371,8 +393,10 @@ fn restore(core: &Core, region: &dyn Region, (at, sum): (Lba, u64)) -> Result<()
     let mut block = [0; BLOCK];
     view.load(at, 0, &mut block)?;
     let table = Table::decode(seed, at, &block, sum).map_err(damaged)?;
-    let of_blocks = Space::saved_bytes(core.blocks.units());
-    if table.bytes as usize != of_blocks + Space::saved_bytes(core.inodes.units()) {
+    let [of_blocks, of_inodes, of_holes] =
+        [&core.blocks, &core.inodes, &core.holes].map(|of| Space::saved_bytes(of.units()));
+    let of_holes = if core.storage.map().generation_floor > 0 { of_holes } else { 0 };
+    if table.bytes as usize != of_blocks + of_inodes + of_holes {
         return Err(damaged(Fault("they are of another length")));
     }
     let mut bytes = vec![0; table.bytes as usize];
@@ -387,7 +411,8 @@ fn restore(core: &Core, region: &dyn Region, (at, sum): (Lba, u64)) -> Result<()
         return Err(damaged(Fault("they have a wrong checksum")));
     }
     core.blocks.restore(&bytes[..of_blocks]);
-    core.inodes.restore(&bytes[of_blocks..]);
+    core.inodes.restore(&bytes[of_blocks..of_blocks + of_inodes]);
+    core.holes.restore(&bytes[of_blocks + of_inodes..]);
     Ok(())
 }
 
@@ -514,6 +539,14 @@ fn rebuild(core: &Core, region: &dyn Region, waiting: Option<&Waiting>) -> Resul
         }
     }
     core.inodes.count();
+    // Without a floor, one that is missing was lost.
+    if core.storage.map().generation_floor > 0 {
+        let present: BTreeSet<u64> = leaves.iter().map(|(index, _)| *index).collect();
+        for hole in (0..core.holes.units()).filter(|index| !present.contains(index)) {
+            core.holes.set(hole, false);
+        }
+        core.holes.count();
+    }
     Ok(orphans.into_inner().unwrap())
 }
 

@@ -57,7 +57,7 @@ pub enum Remedy {
     Keep { ino: u64, index: u64 },
     /// The number of blocks of a map.
     Blocks { of: MapOf, count: u64 },
-    /// Blocks without inodes for those that the inode file lacks.
+    /// Blocks without inodes for those that the inode file lacks, and how many there are.
     InodeFile,
     /// An entry of a directory goes, or what looks like one.
     Entry { at: (Lba, usize) },

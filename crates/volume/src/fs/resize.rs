@@ -10,15 +10,32 @@ use wholly::{Error, Result};
 use wholly_media::{Region, Site};
 
 use super::check::check;
-use super::mount::read_superblock;
+use super::map;
+use super::mount::{Plain, read_superblock};
 use super::storage::slot_of;
+use crate::format::inode::{INODE_FILE, PER_BLOCK};
 use crate::format::pointer::MAX_VOLUME_BLOCKS;
-use crate::format::superblock::{MIN_BLOCKS, copies};
-use crate::format::{BLOCK, Lba};
+use crate::format::superblock::{MIN_BLOCKS, Superblock, copies};
+use crate::format::{BLOCK, Lba, Seed, Stream};
 
 const COPY: Site = Site("volume.resize");
 const FENCE: Site = Site("volume.resize.fence");
 pub const SITES: &[Site] = &[COPY, FENCE];
+
+/// Behind the last block of the inode file.
+fn inode_file_end(region: &dyn Region, superblock: &Superblock) -> Result<u64> {
+    let seed = Seed::of(&superblock.volume_id).stream(INODE_FILE, 0, Stream::Data);
+    let (mut end, mut failed) = (0, Ok(()));
+    let mut each = |level, index, _| {
+        if level == 0 {
+            end = index + 1;
+        }
+        true
+    };
+    let view = Plain { region, next: 0 };
+    map::walk(&view, seed, &superblock.inode_tree, &mut each, &mut |_, _, error| failed = Err(error))?;
+    failed.map(|()| end)
+}
 
 /// Gives a volume so many blocks. The region is long enough for both sizes.
 ///
@@ -34,14 +51,16 @@ pub fn resize(region: &dyn Region, blocks: u64) -> Result<()> {
     if !checked.is_clean {
         return Err(Error::Busy("the volume".into(), "it was not unmounted".into()));
     }
-    let least = (checked.last_used_block + 2).max(MIN_BLOCKS);
+    let mut superblock = read_superblock(region)?;
+    // Without holes at its end, and no longer than the volume.
+    let end = inode_file_end(region, &superblock)?;
+    let least = (checked.last_used_block + 2).max(MIN_BLOCKS).max(end);
     if blocks < least {
         return Err(Error::NoSpace(format!("a smaller volume: what it has takes {} bytes", least * BLOCK as u64)));
     }
     if blocks > region.len() / BLOCK as u64 || blocks >= MAX_VOLUME_BLOCKS {
         return Err(Error::NoSpace(format!("a larger volume: the medium has {} bytes", region.len())));
     }
-    let mut superblock = read_superblock(region)?;
     if let Some(heads) = superblock.heads.filter(|heads| heads.blocks() < blocks) {
         let most = heads.blocks() * BLOCK as u64;
         return Err(Error::NoSpace(format!("a larger volume: its table of heads was made for {most} bytes")));
@@ -51,7 +70,7 @@ pub fn resize(region: &dyn Region, blocks: u64) -> Result<()> {
         return Ok(());
     }
     // The saved allocators are of another length; the next mount rebuilds them.
-    (superblock.blocks, superblock.saved) = (blocks, None);
+    (superblock.blocks, superblock.saved, superblock.inodes) = (blocks, None, end * PER_BLOCK);
     superblock.generation += 1;
     let [first, second, last] = copies(blocks);
     let next = slot_of(&superblock);

@@ -140,6 +140,34 @@ impl Space {
         panic!("a unit was reserved, and none is free");
     }
 
+    /// Takes these units, of those that the caller has reserved, if all of them are free. They are in one zone.
+    pub fn take_all(&self, first: u64, count: u64) -> bool {
+        let zones = self.zones.read().unwrap();
+        let mut zone = zones[(first / ZONE) as usize].lock().unwrap();
+        let bits = (first % ZONE) as usize..(first % ZONE + count) as usize;
+        let is_free = bits.clone().all(|bit| zone.bits[bit / 64] >> (bit % 64) & 1 == 0);
+        if is_free {
+            bits.for_each(|bit| _ = zone.set(bit, true));
+        }
+        is_free
+    }
+
+    /// Whether a unit is used.
+    pub fn is_used(&self, unit: u64) -> bool {
+        let zones = self.zones.read().unwrap();
+        let zone = zones[(unit / ZONE) as usize].lock().unwrap();
+        zone.bits[(unit % ZONE) as usize / 64] >> (unit % 64) & 1 != 0
+    }
+
+    /// Calls `each` with the bits of 64 units at a time, in order, and the number of the word.
+    pub fn each_word(&self, mut each: impl FnMut(u64, u64)) {
+        let zones = self.zones.read().unwrap().len();
+        for index in 0..zones {
+            let bits = self.zones.read().unwrap()[index].lock().unwrap().bits.clone();
+            bits.iter().zip((index * WORDS) as u64..).for_each(|(word, number)| each(number, *word));
+        }
+    }
+
     /// Makes units free. One that is free, or does not exist, is a contradiction: on a damaged medium two things may
     /// have it.
     pub fn give(&self, first: u64, count: u64) {

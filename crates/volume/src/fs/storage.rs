@@ -75,7 +75,8 @@ impl Storage {
         if self.moves_blocks {
             return Ok((inode_block(ino / PER_BLOCK), at));
         }
-        let tree = self.inode_tree();
+        // Kept as long as its nodes are read: those that it no longer needs are given up.
+        let tree = self.inode_tree.read().unwrap();
         match map::get(load, self.inode_seed(), &tree, ino / PER_BLOCK)? {
             Some(pointer) => Ok((pointer.block, at)),
             None => Err(corrupt(format!("inode {ino}"), Fault("the inode file has no block for it"))),
@@ -108,7 +109,12 @@ impl Storage {
         if owned.mode != 0 {
             return Err(corrupt(format!("inode {ino}"), Fault("it is in use, and counted as free")));
         }
-        Ok(owned.generation.wrapping_add(1).max(1))
+        // A record of zeros: perhaps the inode file gave back the block that had one.
+        let last = match owned.generation {
+            0 => self.superblock.lock().unwrap().generation_floor,
+            generation => generation,
+        };
+        Ok(last.wrapping_add(1).max(1))
     }
 
     fn owned_at(&self, load: &(impl Load + ?Sized), on: InoGen, lba: Lba, at: usize) -> Result<Owned> {
@@ -271,18 +277,22 @@ impl Storage {
                 map::assign(view, seed, tree, (leaf / 2, 1), |_| kept)?;
                 let sibling = leaf ^ 1;
                 map::clear(view, seed, tree, sibling, sibling + 1)?;
-                map::forget(view, seed, tree, leaf)
+                map::forget(view, seed, tree, leaf)?;
+                map::flatten(view, seed, tree)
             }),
-            Structure::GrowInodes { blocks } => self.grow_inodes(view, blocks),
+            Structure::GrowInodes { first, blocks } => {
+                let mut map = self.map();
+                self.grow(view, &mut map, first, blocks)?;
+                self.set_inode_file(view, map)
+            }
         }
     }
 
-    fn grow_inodes(&self, view: &mut dyn StorageView, blocks: u64) -> Result<()> {
-        let mut map = self.map();
-        self.grow(view, &mut map, blocks)?;
+    fn set_inode_file(&self, view: &mut dyn StorageView, map: InodeMap) -> Result<()> {
         let mut superblock = self.superblock.lock().unwrap();
-        (superblock.inode_tree, superblock.inodes) = (map.tree, map.inodes);
+        superblock.set_inode_file(map);
         write_superblock(view, &mut superblock)?;
+        // Waits for those who read nodes of the former map. They are given up when the group ends.
         *self.inode_tree.write().unwrap() = map.tree;
         Ok(())
     }
@@ -290,16 +300,14 @@ impl Storage {
 
 impl InodeFile for Storage {
     fn map(&self) -> InodeMap {
-        let superblock = self.superblock.lock().unwrap();
-        InodeMap { tree: superblock.inode_tree, inodes: superblock.inodes }
+        self.superblock.lock().unwrap().inode_file()
     }
 
     fn place(&self, view: &mut dyn StorageView, map: &mut InodeMap, block: u64, at: Lba) -> Result<()> {
         map::assign(view, self.inode_seed(), &mut map.tree, (block, 1), |_| Pointer::to(at))
     }
 
-    fn grow(&self, view: &mut dyn StorageView, map: &mut InodeMap, blocks: u64) -> Result<Vec<Lba>> {
-        let first = map.inodes / PER_BLOCK;
+    fn grow(&self, view: &mut dyn StorageView, map: &mut InodeMap, first: u64, blocks: u64) -> Result<Vec<Lba>> {
         let mut all = Vec::new();
         for block in first..first + blocks {
             let lba = view.fresh();
@@ -307,13 +315,26 @@ impl InodeFile for Storage {
             InodeFile::place(self, view, map, block, lba)?;
             all.push(lba);
         }
-        map.inodes += blocks * PER_BLOCK;
+        map.inodes = map.inodes.max((first + blocks) * PER_BLOCK);
         Ok(all)
     }
 
+    fn give_back(
+        &self,
+        view: &mut dyn StorageView,
+        map: &mut InodeMap,
+        blocks: &[(u64, u64)],
+        generation_floor: u32,
+    ) -> Result<()> {
+        for &(first, count) in blocks {
+            map::clear(view, self.inode_seed(), &mut map.tree, first, first + count)?;
+        }
+        map.generation_floor = generation_floor;
+        map::flatten(view, self.inode_seed(), &mut map.tree)
+    }
+
     fn publish(&self, map: InodeMap) {
-        let mut superblock = self.superblock.lock().unwrap();
-        (superblock.inode_tree, superblock.inodes) = (map.tree, map.inodes);
+        self.superblock.lock().unwrap().set_inode_file(map);
         *self.inode_tree.write().unwrap() = map.tree;
     }
 }
@@ -426,6 +447,11 @@ impl Replay for Storage {
             Operation::Free { what } => self.free(view, what),
             Operation::Xattrs { on, runs, bytes, sum } => self.set_xattrs(view, on, runs, (bytes, sum)),
             Operation::Structure(change) => self.structure(view, change),
+            Operation::GiveBack { blocks, generation_floor } => {
+                let mut map = self.map();
+                self.give_back(view, &mut map, blocks, generation_floor)?;
+                self.set_inode_file(view, map)
+            }
         }
     }
 }

@@ -7,10 +7,13 @@
 #[allow(dead_code, reason = "what groups do there, the command does here")]
 mod hostile;
 
-use super::common::run::Rig;
-use super::common::wholly;
+use super::common::run::{Rig, run, shell, succeeds};
+use super::common::{is_long, wholly};
 use hostile::{SWAPS, exchange, furnish, look_before};
-use std::path::Path;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What [`hostile::change_all`] does, and then tells that it has.
@@ -93,4 +96,83 @@ fn what_is_not_exchanged_goes_home() {
     let dir_name = dir.to_str().unwrap();
     wholly(&["run", "--dir", dir_name, "--", "sh", "-c", &command, "sh", dir_name]).exits(0);
     outside.check_home(&dir, "home");
+}
+
+/// What the folder that is put in the place of the store's own would make, if anybody did what is written in it.
+const TRAP: &str = "rootshell";
+
+/// A directory of another user in which there is a store of the superuser's, and beside that `evil`, a store's folder
+/// of the user's: what is parked or kept there has the same number. Gives the directory, and that number.
+fn furnish_with_folders(rig: &Rig, name: &str, is_undo: bool) -> (PathBuf, String) {
+    let place = rig.path(name);
+    let (dir, other) = (place.join("dir"), place.join("other"));
+    let trap = format!("echo > {TRAP}; chmod 4755 {TRAP}");
+    let script =
+        format!("mkdir dir; cd dir; mkdir d; echo > d/file; echo > gone; {}", if is_undo { &trap } else { "" });
+    std::fs::create_dir(&place).unwrap();
+    succeeds(&mut shell(&place, &script));
+    wholly(&["init", "--no-register", dir.to_str().unwrap()]).exits(0);
+    succeeds(Command::new("cp").arg("-a").args([&dir, &other]));
+    let (of_trap, of_file) = match is_undo {
+        true => (format!("rm {TRAP}"), "rm gone"),
+        false => (trap, "echo new > made"),
+    };
+    let options: &[&str] = if is_undo { &["--keep-undo", "1G"] } else { &["--park"] };
+    run(&other, options, &of_trap);
+    if is_undo {
+        std::fs::remove_file(dir.join(TRAP)).unwrap();
+    }
+    run(&dir, options, of_file);
+    let verb = if is_undo { "log" } else { "list" };
+    let id = |dir: &Path| {
+        let listed = wholly(&[verb, "--json", dir.to_str().unwrap()]).json();
+        let list = if is_undo { &listed["undos"] } else { &listed["groups"] };
+        list[0]["id"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(id(&dir), id(&other));
+    let id = id(&dir);
+    std::fs::rename(other.join(".wholly"), dir.join("evil")).unwrap();
+    succeeds(Command::new("chown").args(["-R", "1000:1000"]).arg(dir.join("evil")));
+    chown(&dir, Some(1000), Some(1000)).unwrap();
+    (dir, id)
+}
+
+/// The owner of the directory exchanges the store's folder, without end, while a verb of the superuser works in it.
+#[test]
+fn exchanges_of_the_folder_lead_nowhere() {
+    let Some(rig) = Rig::new("folder") else { return };
+    let rounds = if is_long() { 50 } else { 3 };
+    let change = "echo x > d/new; chmod 4755 d/new; rm gone; mv d moved";
+    for verb in ["apply", "undo", "run", "recover", "discard", "deinit"] {
+        for round in 0..rounds {
+            let name = format!("{verb}-{round}");
+            let (dir, id) = furnish_with_folders(&rig, &name, verb == "undo");
+            let (is_over, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
+            let exchange = || {
+                let [a, b] = [".wholly", "evil"].map(|name| dir.join(name));
+                swaps.fetch_add(1, Ordering::Relaxed);
+                renameat_with(CWD, &a, CWD, &b, RenameFlags::EXCHANGE)
+            };
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        // Until it is as it was. There may be none any more.
+                        let _ = exchange().and_then(|()| exchange());
+                    }
+                });
+                let at = dir.to_str().unwrap();
+                // How it ends is another question: nothing of the other folder must have been done.
+                match verb {
+                    "run" => wholly(&["run", "--dir", at, "--", "sh", "-c", &format!("cd {at}; {change}")]),
+                    "undo" | "recover" => wholly(&[verb, at]),
+                    "deinit" => wholly(&[verb, "--discard-parked", at]),
+                    _ => wholly(&[verb, at, &id]),
+                };
+                is_over.store(true, Ordering::Relaxed);
+            });
+            let of_root = |path: &Path| std::fs::symlink_metadata(path).is_ok_and(|found| found.uid() == 0);
+            assert!(!of_root(&dir.join(TRAP)), "{name}: {swaps:?} exchanges");
+            std::fs::remove_dir_all(rig.path(&name)).unwrap();
+        }
+    }
 }

@@ -10,7 +10,7 @@ use crate::hostdir::StoreInner;
 use crate::hostdir::check::{Finding, FindingKind};
 use crate::hostdir::names::{id_name, id_of, join, names_in};
 use crate::hostdir::parked::{self, UNFINISHED};
-use crate::hostdir::table::host_error;
+use crate::hostdir::table::{host_error, open_own};
 use crate::site;
 
 /// The path of a record in this state.
@@ -52,11 +52,11 @@ pub(super) struct Found {
 pub(super) fn find(host: &dyn HostFs, id: u64) -> Result<Option<Found>> {
     for (state, is_decided) in [(DECIDED, true), (UNDECIDED, false)] {
         let path = path_of(id, state);
-        let file = match host.open(&path, false) {
-            Err(error) if matches!(error.errno, Errno::NOENT | Errno::NOTDIR) => continue,
-            file => file.map_err(|error| host_error(error, &path))?,
+        let (file, stat) = match open_own(host, &path) {
+            Err(Error::NotFound(_)) => continue,
+            Err(Error::Media(error)) if error.errno == Errno::NOTDIR => continue,
+            opened => opened?,
         };
-        let stat = file.stat()?;
         let mut bytes = vec![0; usize::try_from(stat.size).unwrap_or(usize::MAX).min(LARGEST)];
         let read = file.read_at(0, &mut bytes)?;
         bytes.truncate(read);

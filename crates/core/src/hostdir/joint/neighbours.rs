@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::{HostDir, HostFs, HostMedium, HostOptions};
+use wholly_host::{HomeError, HostDir, HostFs, HostMedium, HostOptions, StoreHome, Trust};
 
 /// Finds the directories of other stores, for joint commits.
 pub trait Neighbours: Send + Sync {
@@ -24,24 +24,36 @@ pub trait Neighbours: Send + Sync {
 }
 
 /// Finds stores by the paths of their directories on the host.
-pub struct ByPath(Arc<HostDir>);
+pub struct ByPath {
+    dir: Arc<HostDir>,
+    trust: Trust,
+}
 
 impl ByPath {
-    /// Makes one for the store in this directory.
-    pub fn of(dir: Arc<HostDir>) -> ByPath {
-        ByPath(dir)
+    /// Makes one for the store in this directory, which believes other stores that are to be trusted so.
+    pub fn of(dir: Arc<HostDir>, trust: Trust) -> ByPath {
+        ByPath { dir, trust }
     }
 }
 
 impl Neighbours for ByPath {
     fn address(&self) -> wholly_media::Result<Vec<u8>> {
-        self.0.address()
+        self.dir.address()
     }
 
     fn at(&self, address: &[u8]) -> wholly_media::Result<Arc<dyn HostFs>> {
         let path = Path::new(OsStr::from_bytes(address));
         // Nothing is mapped there, and nothing is tried out.
         let dir = HostDir::open(path, HostOptions { medium: HostMedium::Disk, ..HostOptions::default() })?;
+        let dir = match StoreHome::look(&dir) {
+            Err(error) if error.errno == Errno::NOENT => dir,
+            looked => looked?,
+        };
+        StoreHome::check_trust(&dir, self.trust).or_else(|error| match error {
+            HomeError::Media(error) if error.errno == Errno::NOENT => Ok(()),
+            HomeError::Media(error) => Err(error),
+            _ => Err(wholly_media::Error::new("believe the store in", path.display().to_string(), Errno::PERM)),
+        })?;
         match dir.is_read_only()? {
             false => Ok(Arc::new(dir)),
             // What is in the journal of its file system may not have been looked at.

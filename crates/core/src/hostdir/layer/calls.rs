@@ -2,11 +2,15 @@
 
 use std::path::Path;
 
+use rustix::fd::OwnedFd;
+use rustix::fs::OFlags;
+
 use super::super::parked::Mismatch;
 use super::super::running::At;
-use super::super::table::store_path;
+use super::super::table::{host_error, store_path};
 use super::super::vfs::single;
 use super::super::{File, Group, Store, StoreVfs};
+use super::{FOLDER, LAYER};
 use crate::error::{Error, Result};
 use crate::vfs::{GroupId, Handle, Ino};
 
@@ -38,6 +42,20 @@ impl Store {
     /// ```
     pub fn make_layer(&self) -> Result<()> {
         self.used(|inner| inner.make_layer())
+    }
+
+    /// Opens the layer (`O_PATH`). The owner of the store's directory can exchange `.wholly` for another folder; calls
+    /// on paths below this descriptor stay in the layer.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is no layer; errors of the host file system.
+    pub fn open_layer(&self) -> Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let none = || Error::NotFound(LAYER.into());
+        self.used(|inner| {
+            let dir = inner.dir().ok_or_else(none)?;
+            dir.open_fd(FOLDER, flags).map_err(|error| host_error(error, FOLDER))
+        })
     }
 
     /// Removes the layer with everything in it, if there is one.

@@ -53,6 +53,8 @@ pub(crate) struct Private {
     directories: HashMap<u64, i64>,
     /// Objects that the group made.
     born: Ids,
+    /// Files without a name to which it gave their first one: there is no other first one, whatever becomes of that.
+    pub first_named: Ids,
     /// Attributes that it set; also of objects of which it only told the time.
     sets: BTreeMap<u64, Set>,
     /// Default lists of directories in which it makes objects, as it saw them first.

@@ -293,7 +293,7 @@ impl StoreInner {
     /// A group that does what a parked one would, and what is in its way: if anything is, it is only fit to be aborted.
     /// Called by who works on that.
     pub(in crate::hostdir) fn do_parked(self: &Arc<Self>, id: ParkedId) -> Result<(Running, Vec<Mismatch>)> {
-        let parked = self.read_parked(id)?;
+        let parked = self.read_own_parked(id)?;
         let mut running = Running::new(self.clone(), Sharing::Own);
         let mismatches = running.apply(&parked, &mut Finder::new(self.clone()))?;
         Ok((running, mismatches))

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::io::Errno;
-use wholly_host::HostFs;
+use wholly_host::{HostFs, Rename};
 use wholly_media::Site;
 
 use super::super::StoreInner;
@@ -11,19 +11,26 @@ use super::super::check::{Finding, FindingKind};
 use super::super::joint::folder::{prepared_id, prepared_path};
 use super::super::kept::{expiries, of_kept};
 use super::super::names::{OWN_FOLDER, id_name, id_of, join, names_in};
+use super::super::recover::origin_of;
 use super::super::table::{host_error, is_there};
-use super::format::path_of;
+use super::format::{copy_marked, path_of};
 use super::{
     FOLDER, Head, NEVER, Parked, ParkedFile, ParkedId, Summary, UNDO, UNFINISHED, content_files, content_path,
     named_content,
 };
 use crate::error::{Error, Result};
+use crate::log::layout::Origin;
 use crate::site;
 use crate::sync::{AtomicU8, Ordering};
 
 /// The id that a file in the folder is named by; none where it has no such name.
 fn named(name: &[u8]) -> Option<u64> {
     Some(id_of(name)).filter(|&id| id != 0 && id_name(id) == name)
+}
+
+/// The group that a file in the folder tells of, by its name; content files tell of none.
+fn known_id(name: &[u8]) -> Option<u64> {
+    named(name).or_else(|| prepared_id(name)).or_else(|| undoes(name)).or_else(|| of_kept(name))
 }
 
 /// The path of the file that undoes a group.
@@ -91,8 +98,7 @@ pub(in crate::hostdir) fn check(host: &dyn HostFs, volume_id: &[u8; 16]) -> Resu
             }
             continue;
         }
-        let known = named(name).or_else(|| prepared_id(name)).or_else(|| undoes(name));
-        let Some(id) = known.or_else(|| of_kept(name)) else {
+        let Some(id) = known_id(name) else {
             findings.push(match name.ends_with(UNFINISHED) {
                 true => Finding::new(FindingKind::Torn, place, "a group that was being parked"),
                 false => Finding::new(FindingKind::Stranger, place, "it does not belong to a store"),
@@ -120,6 +126,34 @@ pub(in crate::hostdir) fn check(host: &dyn HostFs, volume_id: &[u8; 16]) -> Resu
         findings.push(Finding::new(kind, place, what));
     }
     Ok(findings)
+}
+
+/// Marks what is parked and does not tell its folder as of `origin`. On return that survives.
+pub(in crate::hostdir) fn mark_parked(host: &dyn HostFs, origin: Origin) -> Result<()> {
+    mark(host, origin, |head| head.origin.is_none())
+}
+
+/// Marks parked groups, and undo, of which `is_due` holds.
+fn mark(host: &dyn HostFs, origin: Origin, is_due: impl Fn(&Head) -> bool) -> Result<()> {
+    let mut marked = false;
+    for name in names_in(host, FOLDER)?.iter().filter(|name| known_id(name).is_some()) {
+        let path = join(FOLDER, name);
+        match ParkedFile::head_of(host, &path) {
+            Ok((head, _)) if is_due(&head) => {}
+            // What cannot be read cannot be applied.
+            Ok(_) | Err(Error::Corrupt { .. }) => continue,
+            Err(error) => return Err(error),
+        }
+        let unfinished = [&path, UNFINISHED].concat();
+        copy_marked(host, &path, &unfinished, origin)?;
+        host.rename(site::PARK_RENAME, &unfinished, &path, Rename::Replace)
+            .map_err(|error| host_error(error, &path))?;
+        marked = true;
+    }
+    match marked {
+        true => host.sync_dir(site::PARK_SYNC_DIR, FOLDER).map_err(|error| host_error(error, FOLDER)),
+        false => Ok(()),
+    }
 }
 
 /// A parked group that somebody works on, until this is dropped.
@@ -261,6 +295,33 @@ impl StoreInner {
         let mut all = list(&*self.host)?;
         all.retain(|parked| !applied.contains(&parked.id.0));
         Ok(all)
+    }
+
+    /// Takes what is parked in this copy of a store for its own.
+    pub fn accept_parked(&self) -> Result<()> {
+        let here = origin_of(&*self.host)?;
+        mark(&*self.host, here, |head| !head.is_here(here))
+    }
+
+    /// Refuses what was parked in a folder that this one is a copy of.
+    ///
+    /// # Errors
+    /// [`Error::Copied`].
+    pub fn refuse_copied(&self, head: &Head) -> Result<()> {
+        match head.is_here(origin_of(&*self.host)?) {
+            true => Ok(()),
+            false => Err(Error::Copied(format!("group {} is of the original's folder", ParkedId(head.id)))),
+        }
+    }
+
+    /// Reads a parked group, to apply it.
+    ///
+    /// # Errors
+    /// Those of [`read_parked`](Self::read_parked) and [`refuse_copied`](Self::refuse_copied).
+    pub fn read_own_parked(&self, id: ParkedId) -> Result<ParkedFile> {
+        let file = self.read_parked(id)?;
+        self.refuse_copied(&file.head)?;
+        Ok(file)
     }
 
     /// Reads a parked group.

@@ -17,8 +17,9 @@ use super::super::table::host_error;
 use super::{Base, ContentFile, FOLDER, Known, LONGEST_NOTE, Piece, Settled, Summary};
 use crate::error::Result;
 use crate::hostdir::names::{Ids, id_name, id_of, join};
+use crate::hostdir::recover::origin_of;
 use crate::log::checksum::{PIECE, checksum, payload_checksum, segment_seed};
-use crate::log::layout::EntryKind;
+use crate::log::layout::{EntryKind, Origin};
 use crate::site;
 pub(crate) use outline::Outline;
 use read::Reading;
@@ -33,9 +34,15 @@ const MAGIC: [u8; 8] = *b"WHOLLYPG";
 const OLDEST: u32 = 2;
 const WITH_PARTS: u32 = 3;
 const WITH_CONTENT: u32 = 4;
+/// What is added to the version where the head tells which folder the group was parked in.
+const IN_FOLDER: u32 = 3;
+const IN_OLDEST: u32 = OLDEST + IN_FOLDER;
+const IN_LATEST: u32 = WITH_CONTENT + IN_FOLDER;
+/// Bytes at the end of the head that tell it.
+const FOLDER_AT: usize = HEAD - size_of::<RawFolder>();
 /// The most bytes of disk space of the content files of a group.
 const MOST_CONTENT: u64 = 1 << 56;
-const _: () = assert!(NOTE + LONGEST_NOTE <= HEAD);
+const _: () = assert!(NOTE + LONGEST_NOTE <= FOLDER_AT);
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
@@ -64,6 +71,16 @@ const _: () = assert!(std::mem::offset_of!(RawHead, id) == 40);
 const _: () = assert!(std::mem::offset_of!(RawHead, catalogue) == 64);
 const _: () = assert!(std::mem::offset_of!(RawHead, bytes) == 88);
 const _: () = assert!(std::mem::offset_of!(RawHead, content_bytes) == 112);
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct RawFolder {
+    log_ino: U64,
+    log_btime_ns: I64,
+    dir_ino: U64,
+    dir_btime_ns: I64,
+}
+const _: () = assert!(size_of::<RawFolder>() == 32);
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
@@ -117,6 +134,8 @@ const XATTR: u8 = EntryKind::Xattr as u8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     version: u32,
+    /// The folder that it was parked in; `None` where an earlier version wrote it.
+    pub origin: Option<Origin>,
     pub volume_id: [u8; 16],
     pub id: u64,
     pub note: String,
@@ -147,7 +166,7 @@ impl Head {
         let raw = RawHead {
             checksum: U64::new(0),
             magic: MAGIC,
-            version: U32::new(self.version),
+            version: U32::new(self.version + self.origin.map_or(0, |_| IN_FOLDER)),
             note_length: U32::new(self.note.len() as u32),
             volume_id: self.volume_id,
             id: U64::new(self.id),
@@ -166,6 +185,15 @@ impl Head {
         };
         let mut bytes = [raw.as_bytes(), self.note.as_bytes()].concat();
         bytes.resize(HEAD, 0);
+        if let Some(Origin { log, dir }) = self.origin {
+            let raw = RawFolder {
+                log_ino: U64::new(log.0),
+                log_btime_ns: I64::new(log.1),
+                dir_ino: U64::new(dir.0),
+                dir_btime_ns: I64::new(dir.1),
+            };
+            bytes[FOLDER_AT..].copy_from_slice(raw.as_bytes());
+        }
         let sum = checksum(0, &bytes[8..]);
         bytes[..8].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -181,9 +209,12 @@ impl Head {
         if raw.checksum.get() != checksum(0, &bytes[8..]) {
             return Err("its head does not match its checksum");
         }
-        if !(OLDEST..=WITH_CONTENT).contains(&raw.version.get()) {
-            return Err("another version of wholly wrote it");
-        }
+        let (version, folder) = match raw.version.get() {
+            version @ OLDEST..=WITH_CONTENT => (version, None),
+            version @ IN_OLDEST..=IN_LATEST => (version - IN_FOLDER, rest.split_at_checked(FOLDER_AT - NOTE)),
+            _ => return Err("another version of wholly wrote it"),
+        };
+        let (rest, folder) = folder.unwrap_or((rest, &[]));
         let note_length = raw.note_length.get() as usize;
         let note = rest.get(..note_length).filter(|note| note.len() <= LONGEST_NOTE);
         let note = note.and_then(|note| String::from_utf8(note.to_vec()).ok());
@@ -192,13 +223,17 @@ impl Head {
         let has_content = raw.content_files.get() != 0;
         let sound = fits
             && raw.reserved == [0; 4]
-            && has_content == (raw.version.get() == WITH_CONTENT)
+            && has_content == (version == WITH_CONTENT)
             && raw.content_bytes.get() <= if has_content { MOST_CONTENT } else { 0 }
             && rest[note_length.min(rest.len())..].iter().all(|&byte| byte == 0)
             && raw.expires_ns.get() >= 0;
         match note {
             Some(note) if sound => Ok(Head {
-                version: raw.version.get(),
+                version,
+                origin: RawFolder::read_from_bytes(folder).ok().map(|raw| Origin {
+                    log: (raw.log_ino.get(), raw.log_btime_ns.get()),
+                    dir: (raw.dir_ino.get(), raw.dir_btime_ns.get()),
+                }),
                 volume_id: raw.volume_id,
                 id: raw.id.get(),
                 note,
@@ -217,6 +252,12 @@ impl Head {
             _ if !fits => Err("it is not as long as it was written"),
             _ => Err("its head is invalid"),
         }
+    }
+
+    /// Whether it was parked in the folder that is here. What an earlier version has parked is believed to be: where a
+    /// store that was copied is opened, that is marked first.
+    pub fn is_here(&self, here: Origin) -> bool {
+        self.origin.is_none_or(|origin| origin.is_here(here))
     }
 
     fn seed(&self) -> u64 {
@@ -245,6 +286,26 @@ pub(crate) fn named_content(name: &[u8]) -> Option<(u64, u64)> {
     (id != 0 && object != 0 && content_name(id, object) == name).then_some((id, object))
 }
 
+fn create(host: &dyn HostFs, path: &[u8]) -> Result<Arc<dyn HostFile>> {
+    match host.unlink(site::PARK_REMOVE, path) {
+        Err(error) if error.errno != Errno::NOENT => return Err(host_error(error, path)),
+        _ => {}
+    }
+    host.create(site::PARK_MAKE, path, 0o600).map_err(|error| host_error(error, path))
+}
+
+/// Makes a copy at `to` of what is parked at `from`, whose head tells another folder. It survives a crash when this
+/// returns, but for its name.
+pub(super) fn copy_marked(host: &dyn HostFs, from: &[u8], to: &[u8], origin: Origin) -> Result<()> {
+    let (head, source, len) = ParkedFile::open(host, from)?;
+    let head = Head { origin: Some(origin), ..head }.to_bytes();
+    let (file, at) = (create(host, to)?, HEAD as u64);
+    file.write_at(site::PARK_WRITE, 0, &head)
+        .and_then(|()| file.write_from(site::PARK_WRITE, at, &*source, at, len - at))
+        .and_then(|()| file.sync(site::PARK_SYNC))
+        .map_err(|error| host_error(error, to))
+}
+
 /// The file of a group that is being parked.
 pub(crate) struct Writing {
     file: Arc<dyn HostFile>,
@@ -267,14 +328,10 @@ impl Writing {
         (parked_ns, expires_ns): (i64, i64),
     ) -> Result<Writing> {
         let (volume_id, id, note) = head;
-        let failed = |error| host_error(error, path);
-        match host.unlink(site::PARK_REMOVE, path) {
-            Err(error) if error.errno != Errno::NOENT => return Err(failed(error)),
-            _ => {}
-        }
-        let file = host.create(site::PARK_MAKE, path, 0o600).map_err(failed)?;
+        let file = create(host, path)?;
         let head = Head {
             version: OLDEST,
+            origin: Some(origin_of(host)?),
             volume_id: *volume_id,
             id,
             note: note.into(),
@@ -589,6 +646,7 @@ mod tests {
     fn head() -> Head {
         Head {
             version: WITH_PARTS,
+            origin: Some(Origin { log: (1, -2), dir: (3, -4) }),
             volume_id: [9; 16],
             id: 7,
             note: "note".into(),
@@ -608,6 +666,26 @@ mod tests {
 
     fn settled_at(name: &[u8]) -> Settled {
         Settled { stat: Stat::default(), place: (ROOT, name.into()), base: None }
+    }
+
+    /// The same of version 7, which tells in addition the folder that it was parked in.
+    #[test]
+    fn version_7_tells_its_folder() {
+        let before = include_bytes!("../../../tests/fixtures/parked-version-4");
+        let bytes = include_bytes!("../../../tests/fixtures/parked-version-7");
+        let head = Head::checked(&bytes[..HEAD], bytes.len() as u64).expect("its head");
+        let origin = Origin { log: (12, 1_700_000_000_000_000_007), dir: (11, 1_700_000_000_000_000_003) };
+        assert_eq!((head.version, head.origin), (WITH_CONTENT, Some(origin)));
+        assert_eq!(head.to_bytes(), bytes[..HEAD]);
+        assert_eq!((&bytes[HEAD..], bytes[16]), (&before[HEAD..], 7));
+        let old = Head::checked(&before[..HEAD], before.len() as u64).expect("its head");
+        assert_eq!(Head { origin: None, ..head }, old);
+        // A corrupt twin of it is refused.
+        for at in FOLDER_AT..HEAD {
+            let mut foul = bytes[..HEAD].to_vec();
+            foul[at] ^= 1;
+            assert!(Head::checked(&foul, bytes.len() as u64).is_err(), "byte {at}");
+        }
     }
 
     /// Something of everything: `d/a` is written to and moves to the new directory `n`, in which a file is made.
@@ -706,10 +784,12 @@ mod tests {
     #[test]
     fn a_head_stands_where_the_format_has_it() {
         let bytes = head().to_bytes();
-        assert_eq!((bytes.len(), &bytes[8..16], bytes[16], bytes[20]), (4096, &b"WHOLLYPG"[..], 3, 4));
+        assert_eq!((bytes.len(), &bytes[8..16], bytes[16], bytes[20]), (4096, &b"WHOLLYPG"[..], 6, 4));
         assert_eq!((&bytes[24..40], bytes[40], bytes[48], bytes[56]), (&[9; 16][..], 7, 1, 2));
         assert_eq!((bytes[65], bytes[72], bytes[80], bytes[88], bytes[96], bytes[100]), (16, 6, 8, 3, 4, 5));
         assert_eq!(&bytes[128..133], b"note\0");
+        let inodes = [1, -2, 3, -4i64].map(i64::to_le_bytes).concat();
+        assert_eq!((&bytes[4063..4064], &bytes[4064..]), (&[0][..], &inodes[..]));
         assert_eq!(Head::checked(&bytes, 4102), Ok(head()));
         assert!(Head::checked(&bytes, 4103).is_err() && Head::checked(&bytes[..4000], 4102).is_err());
         for at in 0..bytes.len() {
@@ -717,6 +797,10 @@ mod tests {
             foul[at] ^= 1;
             assert!(Head::checked(&foul, 4102).is_err(), "byte {at}");
         }
+        // Versions before tell no folder.
+        let old = Head { origin: None, ..head() };
+        assert_eq!((old.to_bytes()[16], &old.to_bytes()[4064..]), (3, &[0; 32][..]));
+        assert_eq!(Head::checked(&old.to_bytes(), 4102), Ok(old));
         // However many groups there are, what they take can be summed up.
         for (content_bytes, is_sound) in [(MOST_CONTENT, true), (MOST_CONTENT + 1, false), (u64::MAX, false)] {
             let head = Head { version: WITH_CONTENT, content_files: 1, content_bytes, ..head() };

@@ -44,7 +44,7 @@ mod summary;
 
 pub use changes::{Change, Review, Side, What, XattrChange};
 pub(super) use find::Finder;
-pub(super) use folder::{path_of_kind, undo_path};
+pub(super) use folder::{mark_parked, path_of_kind, undo_path};
 pub(super) use format::{
     Head, Outline, ParkedFile, Writing, Written, content_files, content_path, is_readable, named_content, path_of,
 };

@@ -203,7 +203,7 @@ impl StoreInner {
         self.discard_expired()?;
         let _mine = self.work_on_parked(id)?;
         let _caller = self.names.caller();
-        let mut parked = self.read_parked(id)?;
+        let mut parked = self.read_own_parked(id)?;
         let whole = std::mem::take(&mut parked.summary);
         let is_wanted = |path: &[u8]| paths.is_empty() || paths.iter().any(|above| lies_in(path, above));
         let chosen = Chosen::of(&whole, For::Applying, is_wanted);
@@ -276,7 +276,7 @@ impl StoreInner {
         self.discard_expired()?;
         let _mine = self.work_on_parked(id)?;
         let _caller = self.names.caller();
-        let mut parked = self.read_parked(id)?;
+        let mut parked = self.read_own_parked(id)?;
         let whole = std::mem::take(&mut parked.summary);
         let mut left_out: Vec<Mismatch> = Vec::new();
         loop {

@@ -147,7 +147,7 @@ impl scan::Replay for Replay<'_> {
     }
 
     fn refuse(&mut self, error: Error) -> Result<()> {
-        if !self.may_adopt || !matches!(error, Error::Copied { .. }) {
+        if !self.may_adopt || !matches!(error, Error::Copied(_)) {
             return Err(error);
         }
         self.adopt();

@@ -185,12 +185,16 @@ impl Running {
         let (last, _): (Last, _) = self.claim_last(to, exists)?;
         let file = self.join_named(to.bytes(), &found)?;
         self.check_links(to, &found)?;
-        let nameable = self.store.names.with(|state| state.objects.get(&id).is_some_and(|object| object.nameable));
-        if !nameable && self.stat_of(id)?.nlink == 0 {
+        let is_first = self.stat_of(id)?.nlink == 0;
+        let nameable = || self.store.names.with(|state| state.objects.get(&id).is_some_and(|object| object.nameable));
+        if is_first && (!nameable() || self.names_mut().first_named.contains(id)) {
             return Err(Error::NotFound(to.show()));
         }
         self.promise_name(&last.name)?;
         self.set_name(&last, 0, id)?;
+        if is_first {
+            self.names_mut().first_named.insert(id);
+        }
         self.touch(file);
         Ok(())
     }

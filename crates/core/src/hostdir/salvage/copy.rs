@@ -1,12 +1,13 @@
 //! Copying the files of a store as they are: bytes, holes, names, links, owners, modes, attributes, times.
 //!
-//! The original is only read, with the caller's own rights. What cannot be read, or cannot be made so in the copy, is
-//! named, and the rest is copied.
+//! The original is only read, with the caller's own rights, and each object of it by one descriptor: whoever owns a
+//! directory of it may exchange what is in that meanwhile. What cannot be read, or cannot be made so in the copy, is
+//! named, and the rest is copied. The copy lies where nobody else reaches it, so paths are safe there.
 
 use std::collections::HashMap;
 
 use rustix::io::Errno;
-use wholly_host::{HOME, HostFs, SetXattr, Stat, UNFINISHED};
+use wholly_host::{At, Attributes, HOME, HostDir, HostFile, HostFs, Object, UNFINISHED};
 use wholly_media::Site;
 
 use super::{Finding, FindingKind, Inodes};
@@ -21,14 +22,14 @@ const CHUNK: usize = 1 << 20;
 
 /// See the head of this file.
 pub(super) struct Copier<'a> {
-    from: &'a dyn HostFs,
+    from: &'a HostDir,
     to: &'a dyn HostFs,
     progress: &'a mut dyn FnMut(u64, u64),
     all: u64,
     /// Where what was copied is, by the inode that it was.
     pub copies: HashMap<(u64, i64), Vec<u8>>,
     /// Directories that get their attributes when all is in them.
-    directories: Vec<(Vec<u8>, Stat)>,
+    directories: Vec<(Vec<u8>, Attributes)>,
     pub problems: Vec<Finding>,
     pub files: u64,
     pub bytes: u64,
@@ -61,7 +62,7 @@ pub(super) fn inodes(host: &dyn HostFs) -> Result<Inodes> {
 }
 
 impl<'a> Copier<'a> {
-    pub fn new(from: &'a dyn HostFs, to: &'a dyn HostFs, all: u64, progress: &'a mut dyn FnMut(u64, u64)) -> Self {
+    pub fn new(from: &'a HostDir, to: &'a dyn HostFs, all: u64, progress: &'a mut dyn FnMut(u64, u64)) -> Self {
         Copier {
             from,
             to,
@@ -78,31 +79,34 @@ impl<'a> Copier<'a> {
 
     /// Copies all that is in a directory, which the copy has, and the directory's attributes at the end.
     pub fn copy_all(&mut self, path: &[u8]) -> Result<()> {
-        let stat = self.from.stat(path)?;
-        self.copies.insert((stat.ino, stat.btime_ns), path.to_vec());
-        self.directories.push((path.to_vec(), stat));
-        let mut todo = vec![path.to_vec()];
-        while let Some(directory) = todo.pop() {
-            let entries = match self.from.read_dir(&directory) {
-                Ok(entries) => entries,
+        let inode = self.from.stat(path)?.inode();
+        let mut todo = vec![(path.to_vec(), inode)];
+        while let Some((directory, inode)) = todo.pop() {
+            self.copies.insert(inode, directory.clone());
+            let at = At { path: &directory, dir: None, inode: Some(inode) };
+            let found = self.from.object(at).and_then(|object| Ok((object.attributes()?, object.names())));
+            let listed = found.and_then(|(attributes, names)| {
+                self.directories.push((directory.clone(), attributes));
+                names
+            });
+            let names = match listed {
+                Ok(names) => names,
                 Err(error) => {
                     self.problem(&directory, &error, "it cannot be listed");
                     continue;
                 }
             };
-            for entry in entries {
-                let path = join(&directory, &entry.name);
+            for name in names {
+                let path = join(&directory, &name);
                 if is_own(&path) {
                     continue;
                 }
-                match self.from.stat(&path) {
-                    Ok(stat) if Kind::of(stat.mode) == Kind::Directory => {
+                match self.from.object(At { path: &path, dir: Some(inode), inode: None }) {
+                    Ok(object) if Kind::of(object.stat().mode) == Kind::Directory => {
                         self.to.mkdir(SALVAGE, &path, 0o700)?;
-                        self.copies.insert((stat.ino, stat.btime_ns), path.clone());
-                        self.directories.push((path.clone(), stat));
-                        todo.push(path);
+                        todo.push((path, object.stat().inode()));
                     }
-                    Ok(stat) => self.copy_object(&path, &stat)?,
+                    Ok(object) => self.copy_object(&path, &object)?,
                     Err(error) => self.problem(&path, &error, "it cannot be looked at"),
                 }
             }
@@ -120,17 +124,23 @@ impl<'a> Copier<'a> {
         self.copy_all(path)
     }
 
-    fn copy_object(&mut self, path: &[u8], stat: &Stat) -> Result<()> {
-        let inode = (stat.ino, stat.btime_ns);
+    fn copy_object(&mut self, path: &[u8], object: &Object) -> Result<()> {
+        let (stat, inode) = (object.stat(), object.stat().inode());
         if stat.nlink > 1
             && let Some(first) = self.copies.get(&inode)
         {
             return Ok(self.to.hard_link(SALVAGE, first, path)?);
         }
         match Kind::of(stat.mode) {
-            Kind::Regular => self.copy_file(path, stat)?,
-            Kind::Symlink => self.to.symlink(SALVAGE, &self.from.read_link(path)?, path)?,
-            _ => match self.to.mknod(SALVAGE, path, stat.mode, stat.rdev) {
+            Kind::Regular => self.copy_file(path, object)?,
+            Kind::Symlink => match object.target() {
+                Ok(target) => self.to.symlink(SALVAGE, &target, path)?,
+                Err(error) => {
+                    self.problem(path, &error, "it cannot be read");
+                    return Ok(());
+                }
+            },
+            _ => match self.to.mknod(SALVAGE, path, stat.mode & !0o7777 | 0o600, stat.rdev) {
                 Err(error) if error.errno == Errno::PERM => {
                     self.problem(path, &error, "it cannot be made");
                     return Ok(());
@@ -140,13 +150,14 @@ impl<'a> Copier<'a> {
         }
         self.files += 1;
         self.copies.insert(inode, path.to_vec());
-        self.copy_attributes(path, stat)
+        self.copy_attributes(path, object)
     }
 
-    fn copy_file(&mut self, path: &[u8], stat: &Stat) -> Result<()> {
+    fn copy_file(&mut self, path: &[u8], object: &Object) -> Result<()> {
+        let stat = object.stat();
         let copy = self.to.create(SALVAGE, path, 0o600)?;
         copy.set_len(SALVAGE, stat.size)?;
-        let source = match self.from.open(path, false) {
+        let source = match object.open() {
             Ok(source) => source,
             Err(error) => {
                 self.problem(path, &error, "it cannot be opened, and is zeros in the copy");
@@ -186,31 +197,29 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    fn copy_attributes(&mut self, path: &[u8], stat: &Stat) -> Result<()> {
-        let now = self.to.stat(path)?;
-        if (now.uid, now.gid) != (stat.uid, stat.gid)
-            && let Err(error) = self.to.set_owner(SALVAGE, path, Some(stat.uid), Some(stat.gid))
-        {
-            self.problem(path, &error, "its owner cannot be set");
-        }
-        let is_link = Kind::of(stat.mode) == Kind::Symlink;
-        for name in self.from.list_xattrs(path).unwrap_or_default() {
-            let Ok(Some(value)) = self.from.get_xattr(path, &name) else { continue };
-            if let Err(error) = self.to.set_xattr(SALVAGE, path, &name, &value, SetXattr::Any) {
-                let what = format!("its attribute {} cannot be set", String::from_utf8_lossy(&name));
-                self.problem(path, &error, &what);
+    /// Without them the copy is the caller's alone.
+    fn copy_attributes(&mut self, path: &[u8], object: &Object) -> Result<()> {
+        match object.attributes() {
+            Ok(attributes) => self.give(path, &attributes),
+            Err(error) => {
+                self.problem(path, &error, "its owner and permissions cannot be read");
+                Ok(())
             }
         }
-        if !is_link {
-            self.to.set_mode(SALVAGE, path, stat.mode & 0o7777)?;
-        }
-        Ok(self.to.set_times(SALVAGE, path, Some(stat.atime_ns), Some(stat.mtime_ns))?)
+    }
+
+    fn give(&mut self, path: &[u8], attributes: &Attributes) -> Result<()> {
+        let to = self.to;
+        Ok(attributes.give(SALVAGE, to, path, &mut |what, error| {
+            self.problem(path, &error, what);
+            Ok(())
+        })?)
     }
 
     /// Gives directories what they had, those in others first.
     pub fn finish_directories(&mut self) -> Result<()> {
-        for (path, stat) in std::mem::take(&mut self.directories).into_iter().rev() {
-            self.copy_attributes(&path, &stat)?;
+        for (path, attributes) in std::mem::take(&mut self.directories).into_iter().rev() {
+            self.give(&path, &attributes)?;
         }
         Ok(())
     }

@@ -146,7 +146,8 @@ impl<'a> Proof<'a> {
         if !is_all_known {
             // As much is missing of what it changes as of a group that is lost.
             let sequence = group.sequence();
-            self.collected.lost.push(Lost { above: sequence - 1, below: sequence + 1 });
+            let (above, below) = (sequence.saturating_sub(1), sequence.saturating_add(1));
+            self.collected.lost.push(Lost { above, below });
         }
         Ok(says)
     }

@@ -62,6 +62,7 @@ pub struct World {
     /// Where overlayfs keeps its attributes.
     pub namespace: &'static str,
     fd: Option<OwnedFd>,
+    layer: Option<OwnedFd>,
     is_mounted: bool,
 }
 
@@ -84,7 +85,8 @@ impl World {
         }
         script::run(&dir, setup);
         script::run(&plain, setup);
-        World { base, dir, plain, view, store: None, since_ns: 0, namespace: "trusted", fd: None, is_mounted: false }
+        let (store, fd, layer) = (None, None, None);
+        World { base, dir, plain, view, store, since_ns: 0, namespace: "trusted", fd, layer, is_mounted: false }
     }
 
     /// Makes the directory a store, and mounts the view of it.
@@ -93,6 +95,7 @@ impl World {
         let options_of_store = Options { background: false, ..Options::default() };
         let store = Store::open_with(&self.dir, options_of_store, Default::default()).expect("open");
         store.make_layer().expect("layer");
+        self.layer = Some(store.open_layer().expect("layer"));
         self.store = Some(store);
         let [upper, work] = [wholly_overlay::UPPER, wholly_overlay::WORK].map(|path| self.dir.join(path));
         std::fs::create_dir(&upper).expect("mkdir");
@@ -140,7 +143,8 @@ impl World {
 
     pub fn layers<'a>(&'a self, vfs: &'a StoreVfs, group: GroupId) -> Layers<'a> {
         let dir = self.fd.as_ref().expect("mounted").as_fd();
-        Layers { vfs, group, dir, since_ns: self.since_ns, namespace: self.namespace }
+        let layer = self.layer.as_ref().expect("made").as_fd();
+        Layers { vfs, group, dir, layer, since_ns: self.since_ns, namespace: self.namespace }
     }
 
     pub fn vfs(&self) -> StoreVfs {

@@ -100,7 +100,7 @@ use wholly::sync::RwLock;
 use wholly::vfs::GroupId;
 use wholly_media::{Region, Site};
 
-use super::draft::Draft;
+use super::draft::{Draft, InodeFileChange};
 use super::logging::{Logging, ZEROS, commit_each};
 use super::{
     CommitSequence, DataAt, Durability, Engine, InodeMap, Kind, Later, Load, Logged, Operation, Part, Placed, Replay,
@@ -169,7 +169,10 @@ fn most_nodes(pointers: u64) -> u64 {
 /// The inode file as it is committed.
 struct Places {
     map: InodeMap,
-    blocks: Vec<Lba>,
+    /// `None`: given back.
+    blocks: Vec<Option<Lba>>,
+    /// Blocks that are there.
+    present: u64,
 }
 
 /// See the module.
@@ -181,8 +184,7 @@ pub struct Shadow {
 impl Shadow {
     /// Over a region on persistent memory, with the area for root records that its superblock names.
     pub fn new(region: Arc<dyn Region>, area: LogArea, volume: Seed, incarnation: u64) -> Self {
-        let map = InodeMap { tree: crate::format::inode::Tree::default(), inodes: 0 };
-        let places = RwLock::new(Places { map, blocks: Vec::new() });
+        let places = RwLock::new(Places { map: InodeMap::default(), blocks: Vec::new(), present: 0 });
         Shadow { base: Logging::new(region, area, (volume, incarnation), FRESH), places }
     }
 
@@ -191,7 +193,7 @@ impl Shadow {
     fn most_of_inode_file(&self, inodes: u64) -> u64 {
         let places = self.places.read().unwrap();
         let depth = u64::from(places.map.tree.depth);
-        let nodes = places.map.tree.blocks.saturating_sub(places.blocks.len() as u64);
+        let nodes = places.map.tree.blocks.saturating_sub(places.present);
         inodes + nodes.min(inodes * depth) + u64::from(MAX_DEPTH) - depth
     }
 
@@ -222,8 +224,8 @@ impl Load for Shadow {
         let Some(index) = inode_index(at) else { return self.base.load(at, offset, buf) };
         let places = self.places.read().unwrap();
         match places.blocks.get(index as usize) {
-            Some(at) => self.base.load(*at, offset, buf),
-            None => Err(corrupt("inode file", Fault("it has no such block"))),
+            Some(Some(at)) => self.base.load(*at, offset, buf),
+            _ => Err(corrupt("inode file", Fault("it has no such block"))),
         }
     }
 }
@@ -245,8 +247,9 @@ impl Engine for Shadow {
         newest_root(&*self.base.region, &self.base.lanes.area, self.base.lanes.seed())
     }
 
-    fn set_inode_file(&self, map: InodeMap, blocks: Vec<Lba>) {
-        *self.places.write().unwrap() = Places { map, blocks };
+    fn set_inode_file(&self, map: InodeMap, blocks: Vec<Option<Lba>>) {
+        let present = blocks.iter().flatten().count() as u64;
+        *self.places.write().unwrap() = Places { map, blocks, present };
     }
 
     fn start(&self, incarnation: u64) {
@@ -281,12 +284,16 @@ impl Engine for Shadow {
     }
 
     fn record(&self, part: &mut Part<'_>, operation: &Operation<'_>, replay: &dyn Replay) -> Result<()> {
-        if let Operation::Structure(Structure::GrowInodes { blocks }) = operation {
-            // In the commit: it changes the root.
-            part.draft.grows += blocks;
-            return Ok(());
-        }
-        replay.redo(operation, &mut Shadowing { engine: self, draft: part.draft, space: part.space })
+        // In the commit: it changes the root.
+        let change = match *operation {
+            Operation::Structure(Structure::GrowInodes { first, blocks }) => InodeFileChange::Grow(first, blocks),
+            Operation::GiveBack { blocks, generation_floor } => {
+                InodeFileChange::GiveBack(blocks.to_vec(), generation_floor)
+            }
+            _ => return replay.redo(operation, &mut Shadowing { engine: self, draft: part.draft, space: part.space }),
+        };
+        assert!(part.draft.inode_file.replace(change).is_none(), "a structure change is a group of its own");
+        Ok(())
     }
 
     fn write(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, data: &[u8]) -> Result<Placed> {

@@ -22,11 +22,11 @@ pub fn newest_root(region: &dyn Region, area: &LogArea, seed: LogSeed) -> Result
             }
             has_read = true;
             let Some(read) = decode(seed.lane(0), at, &line) else { continue };
-            if let Entry::Root { tree, inodes } = read.entry
+            if let Entry::Root(map) = read.entry
                 && (read.sequence % 2, read.number) == (parity, number)
                 && newest.is_none_or(|(sequence, _)| read.sequence > sequence)
             {
-                newest = Some((read.sequence, InodeMap { tree, inodes }));
+                newest = Some((read.sequence, map));
             }
         }
         if !has_read {

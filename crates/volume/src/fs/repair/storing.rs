@@ -47,8 +47,8 @@ pub fn end_log(region: &dyn Region, moved: &[Moved], map: Option<InodeMap>) -> R
     ensure_slot(region, &superblock)?;
     store_moved(region, &Storage::new(superblock.clone()), moved)?;
     (superblock.saved, superblock.is_clean) = (None, false);
-    if let Some(InodeMap { tree, inodes }) = map {
-        (superblock.inode_tree, superblock.inodes) = (tree, inodes);
+    if let Some(map) = map {
+        superblock.set_inode_file(map);
     }
     // Past the next one: a mount that was interrupted may have kept heads for that.
     superblock.incarnation += 2;

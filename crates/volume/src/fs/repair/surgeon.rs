@@ -8,7 +8,7 @@ use wholly::{Error, Result};
 use wholly_media::{Region, Site};
 
 use crate::engine::marks::Marks;
-use crate::engine::{Load, StorageView, corrupt};
+use crate::engine::{InodeFile, Load, StorageView, corrupt};
 use crate::format::dir::{MAX_TRIE_DEPTH, SLOT, leaf_depth};
 use crate::format::inode::{INODE, INODE_FILE, LINE, Line, More, Owned, PER_BLOCK, ROOT, Target, Time, Times, Tree};
 use crate::format::pointer::{Pointer, depth_for, nodes_for};
@@ -151,6 +151,10 @@ impl<'r> Surgeon<'r> {
     }
 
     fn cut(&mut self, of: MapOf, level: u8, index: u64) -> Result<()> {
+        if of == MapOf::InodeFile && self.storage.map().generation_floor > 0 {
+            // What is lost stays a hole.
+            self.raise_floor(index)?;
+        }
         self.with_tree(of, |it, seed, tree| map::cut(it, seed, tree, (level, index)))
     }
 
@@ -218,6 +222,16 @@ impl<'r> Surgeon<'r> {
     fn new_generation(&self, ino: u64) -> u32 {
         let superblock = self.storage.superblock.lock().unwrap();
         mix(ino, superblock.generation) as u32 | 1 << 31
+    }
+
+    /// Above it are generations that no inode had, as nearly as can be.
+    fn raise_floor(&mut self, index: u64) -> Result<()> {
+        let mut superblock = self.storage.superblock.lock().unwrap().clone();
+        let generation = self.new_generation(index);
+        superblock.generation_floor = superblock.generation_floor.max(generation);
+        write_superblock(self, &mut superblock)?;
+        self.storage = Storage::new(superblock);
+        Ok(())
     }
 
     /// Others than the owner lose their permissions, as lists of what they may do are lost.
@@ -334,7 +348,7 @@ impl<'r> Surgeon<'r> {
         Ok(found)
     }
 
-    /// Blocks of inodes that are not in use, up to the last one that is there.
+    /// Blocks of inodes that are not in use, up to the last one that is there. Where there may be holes, the first one.
     fn fill_inode_file(&mut self) -> Result<()> {
         let Some((seed, mut tree)) = self.tree(MapOf::InodeFile)? else { return Ok(()) };
         let found = self.level_0(seed, &tree)?;
@@ -343,7 +357,8 @@ impl<'r> Surgeon<'r> {
             return Err(corrupt("inode file", Fault("it is larger than the volume")));
         }
         let mut filled = Ok(());
-        for index in (0..count).filter(|index| !found.contains(index)) {
+        let needed = if self.storage.map().generation_floor > 0 { 1 } else { count };
+        for index in (0..needed).filter(|index| !found.contains(index)) {
             filled = self.need(1 + nodes_for(tree.depth, depth_for(index).max(tree.depth), index, index));
             if filled.is_err() {
                 break;

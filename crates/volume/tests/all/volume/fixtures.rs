@@ -199,6 +199,76 @@ fn volumes_of_this_version_are_opened_and_their_twins_refused() {
     }
 }
 
+const GIVEN_BACK: &[u8] = include_bytes!("fixtures/volume-1-given-back.img.gz");
+const GIVEN_BACK_DAMAGED: &[u8] = include_bytes!("fixtures/volume-1-given-back-damaged.img.gz");
+
+/// The inode file has holes, before and behind the block of the only file, which was made as number 173. Its generation
+/// is 3, and so is that of all that were there. In the twin, the record is damaged.
+#[test]
+fn a_volume_that_has_given_back_blocks_is_opened() {
+    let engine = EngineKind::PageCacheWal;
+    let sound = region(&gzip("-d", GIVEN_BACK));
+    let mut features = [0; 8];
+    sound.read(24, &mut features).expect("read");
+    assert_eq!(u64::from_le_bytes(features), 4, "other versions refuse it");
+    let checked = Volume::check_region(&*sound).expect("check it");
+    assert_eq!((checked.findings, checked.is_clean, checked.files), (vec![], true, 1));
+    let generation = |ino| {
+        let dumped = Volume::dump_region(&*sound, Some(wholly_volume::Object::Inode(ino)));
+        dumped.expect("dump it").inode.and_then(|it| it.owned).expect("a record").generation
+    };
+    assert_eq!(generation(173), 3);
+    let volume = Volume::open_region(sound.clone(), &options(engine)).expect("open it");
+    let vfs = VolumeVfs::new(&volume);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    assert_eq!(tree.content("kept").expect("read"), b"content");
+    assert_eq!((volume.stat().inodes, volume.stat().idle_blocks), (5 * 16, 0));
+    let made: Vec<u64> = (0..80)
+        .map(|i| tree.file(format!("{i}"), 0o644, b"").and_then(|file| file.stat()))
+        .map(|attr| attr.expect("make a file").ino.0)
+        .collect();
+    drop(tree);
+    drop(vfs);
+    volume.close().expect("close it");
+    let (again, new): (Vec<u64>, Vec<u64>) = made.into_iter().partition(|ino| *ino < 64 || ino / 16 == 173 / 16);
+    assert!(!new.is_empty() && again.len() > 50);
+    new.into_iter().for_each(|ino| assert_eq!(generation(ino), 4, "inode {ino}"));
+
+    let damaged = region(&gzip("-d", GIVEN_BACK_DAMAGED));
+    let findings = Volume::check_region(&*damaged).expect("check it").findings;
+    let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    let wrong = "inode 173: line 0 of an inode has a wrong check";
+    assert_eq!(findings, [wrong, "directory 1: \"kept\" names inode 173, which is not in use"]);
+    let how = (Repair::All, false);
+    let repaired = Volume::repair_region(&damaged, &options(engine), how, &mut |_| ControlFlow::Continue(()));
+    assert_eq!(repaired.expect("repair it").left, []);
+    assert_eq!(Volume::check_region(&*damaged).expect("check it").findings, []);
+}
+
+/// Three times, all numbers up to 215 are used and given up; at last one file stays.
+fn with_holes() -> Arc<World> {
+    let engine = EngineKind::PageCacheWal;
+    let world = World::new(config(Vec::new()));
+    Volume::format_region(&*world.log(), &options(engine)).expect("make a volume");
+    for round in 0..3 {
+        let volume = Volume::open_region(world.log(), &options(engine)).expect("open it");
+        let vfs = VolumeVfs::new(&volume);
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        (16..216).for_each(|i| _ = tree.file(format!("{i}"), 0o644, b"").expect("make a file"));
+        let kept = (16..216).find(|i| tree.stat(format!("{i}")).expect("it is there").ino.0 == 173);
+        if round == 2 {
+            tree.rename(format!("{}", kept.expect("it is one")), "kept").expect("rename it");
+            tree.open("kept", OFlags::RDWR).and_then(|it| it.write_all(0, b"content")).expect("write");
+        }
+        let names = tree.names("/").expect("list");
+        names.iter().filter(|name| name.name != b"kept").for_each(|it| tree.unlink(&it.name).expect("remove it"));
+        drop(tree);
+        drop(vfs);
+        volume.close().expect("close it");
+    }
+    world
+}
+
 /// Which log a volume has its engine says, and not what the superblock names besides. Without the log that the engine
 /// must have, something is wrong.
 #[test]
@@ -234,6 +304,14 @@ fn make() {
             std::fs::write(path, gzip("-9", image)).expect("save it");
         }
     };
+    let world = with_holes();
+    let mut image = vec![0; BYTES as usize];
+    world.log().read(0, &mut image).expect("read");
+    save("volume-1-given-back.img.gz".into(), &image);
+    let dumped = Volume::dump_region(&*world.log(), Some(wholly_volume::Object::Path(b"kept")));
+    let (block, offset) = dumped.expect("dump it").inode.and_then(|it| it.at).expect("a record");
+    image[block as usize * BLOCK + offset + 4] ^= 1;
+    save("volume-1-given-back-damaged.img.gz".into(), &image);
     for engine in EngineKind::ALL.iter().copied() {
         let world = World::new(config(Vec::new()));
         Volume::format_region(&*world.log(), &options(engine)).expect("make a volume");

@@ -11,6 +11,7 @@ mod large;
 mod mounts;
 mod no_space;
 mod only_read;
+mod overlooked;
 mod pending;
 mod place;
 mod policies;

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::hostdir::joint::Neighbour;
 use crate::hostdir::names::{Kind, Name, ROOT, Set};
 use crate::hostdir::records::{Attributes, Baseline, Birth, Identity, Space, Value, Xattr};
-use crate::hostdir::table::host_error;
+use crate::hostdir::table::{host_error, open_own};
 use crate::index::BLOCK;
 use crate::log::checksum::{checksum, payload_checksum};
 use crate::log::layout::LARGEST_FILE;
@@ -36,8 +36,7 @@ impl ParkedFile {
     }
 
     pub(super) fn open(host: &dyn HostFs, path: &[u8]) -> Result<(Head, Arc<dyn HostFile>, u64)> {
-        let file = host.open(path, false).map_err(|error| host_error(error, path))?;
-        let len = file.stat()?.size;
+        let (file, Stat { size: len, .. }) = open_own(host, path)?;
         let mut bytes = vec![0; HEAD];
         let read = file.read_at(0, &mut bytes)?;
         bytes.truncate(read);
