@@ -7,20 +7,10 @@ use std::process::Command;
 use std::sync::Once;
 
 /// As `--view` has it.
-pub const VIEW: &str = if is_overlay(module_path!()) { "overlay" } else { "fuse" };
-
-/// Whether the second part of a module's path says so.
-const fn is_overlay(module: &str) -> bool {
-    let (module, name) = (module.as_bytes(), b"all::overlay::");
-    let mut i = 0;
-    while i < name.len() {
-        if i >= module.len() || module[i] != name[i] {
-            return false;
-        }
-        i += 1;
-    }
-    true
-}
+pub const VIEW: &str = match module_path!().as_bytes() {
+    b"all::overlay::common::views" => "overlay",
+    _ => "fuse",
+};
 
 /// A program by which `wholly run` may be run. It begins as from a terminal, also where the tests were begun by `nohup`
 /// or in the background of a script.
