@@ -93,7 +93,7 @@ impl Program {
     pub fn opened(&self) -> &'static [&'static str] {
         match self.start {
             Start::Files => &NAMES[..EXISTING],
-            Start::Bare | Start::Dirs | Start::Guest => &[A_FOO],
+            Start::Bare | Start::Dirs | Start::Guest | Start::Crowd => &[A_FOO],
         }
     }
 

@@ -154,7 +154,7 @@ impl VolumeProgram {
     fn opened(&self) -> &'static [&'static str] {
         match self.start {
             Start::Files => &NAMES[..EXISTING],
-            Start::Bare | Start::Dirs | Start::Guest => &[A_FOO],
+            Start::Bare | Start::Dirs | Start::Guest | Start::Crowd => &[A_FOO],
         }
     }
 }
