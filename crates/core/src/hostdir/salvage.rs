@@ -123,7 +123,7 @@ pub fn salvage_on(
         Some(log) => Some(Proof::of(log, &Looking(from.host.clone()), &inodes)?),
         None => None,
     };
-    let mut copier = Copier::new(&*from.host, &**to, inodes.values().map(|stat| stat.size).sum(), progress);
+    let mut copier = Copier::new(&from.host, &**to, inodes.values().map(|stat| stat.size).sum(), progress);
     copier.copy_all(b"")?;
     let has_log = proof.as_ref().is_some_and(Proof::has_groups);
     if has_log {
