@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use wholly_crash::{Limits, Setting, copies};
 use wholly_sim::ExploreLimits;
 
-/// One test, so that its two workers are all there are.
+/// One test, with two workers.
 #[test]
 fn an_adopted_copy_survives_every_crash() {
     let long = std::env::var_os("WHOLLY_LONG").is_some();

@@ -35,7 +35,7 @@ fn of_bytes(sites: &[Site]) -> Vec<Site> {
 /// Of worlds that are much like others, in a short run: one in so many of the workloads.
 const SPREAD: usize = 2;
 
-/// One test, so that its two workers are all there are, and one count of states.
+/// One test, with two workers and one count of states.
 #[test]
 fn nothing_is_torn_lost_or_invented() {
     let long = is_long();

@@ -43,7 +43,7 @@ fn mutants_of(setting: &str, workloads: &[Workload], wanted: fn(Site) -> bool) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// One test, so that its two workers are all there are.
+/// One test, with two workers.
 #[test]
 fn every_mutant_is_caught_or_proven_equivalent() {
     mutants_of("pmem", &catalogue::all(), of_bytes);

@@ -11,7 +11,7 @@ fn drawn(from: u64, count: u64) -> Vec<Workload> {
     (from..from + count).map(sequences::drawn).collect()
 }
 
-/// One test, so that its two workers are all there are.
+/// One test, with two workers.
 #[test]
 fn no_name_is_torn_lost_or_invented() {
     let (some, few, times) = (Limits::hunt(), Limits::glance(), if is_long() { 8 } else { 1 });

@@ -10,7 +10,7 @@ use wholly_media::Site;
 use wholly_sim::{Mutation, MutationKind};
 use wholly_volume::EngineKind;
 
-/// One test, so that its two workers are all there are.
+/// One test, with two workers.
 #[test]
 fn no_call_is_torn_lost_or_invented() {
     let (seen, mut all) = (Seen::default(), Outcome::default());

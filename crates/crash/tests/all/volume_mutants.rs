@@ -30,7 +30,7 @@ fn piece() -> (usize, usize) {
     numbers.filter(|(number, of)| (1..=*of).contains(number)).unwrap_or_else(|| panic!("{text}: a piece is K/N"))
 }
 
-/// One test, so that its two workers are all there are.
+/// One test, with two workers.
 #[test]
 fn mutants_are_caught_or_proven_equivalent() {
     if std::env::var_os("WHOLLY_LONG").is_none() {
