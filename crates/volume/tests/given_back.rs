@@ -3,7 +3,7 @@
 //!
 //! `WHOLLY_LONG=1` tries many more states, in more worlds.
 
-use wholly_crash::volume::{engines, several, setting, worlds};
+use wholly_crash::volume::{engines, setting, several, worlds};
 use wholly_crash::{Limits, explore};
 use wholly_sim::ExploreLimits;
 
