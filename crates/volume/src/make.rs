@@ -177,20 +177,20 @@ fn make(path: &Path, name: &OsStr) -> Result<Option<(OwnedFd, Made)>> {
 fn found(file: BorrowedFd<'_>, is_device: bool) -> std::result::Result<Option<String>, Errno> {
     let len = rustix::fs::seek(file, SeekFrom::End(0))?;
     let (places, is_file) = match is_device {
-        true => (vec![0..HEAD.min(len), len.saturating_sub(TAIL)..len], false),
+        true => (vec![(0, HEAD.min(len)), (len.saturating_sub(TAIL), len)], false),
         false => match rustix::fs::seek(file, SeekFrom::Data(0)) {
             Err(Errno::NXIO) => return Ok(None),
-            Ok(at) => (vec![at..len], true),
+            Ok(at) => (vec![(at, len)], true),
             // The file system knows nothing of holes.
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => (vec![0..len], true),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => (vec![(0, len)], true),
             Err(errno) => return Err(errno),
         },
     };
     let mut piece = vec![0; PIECE];
-    for place in places {
-        let (start, mut at) = (place.start, place.start);
-        while at < place.end {
-            let length = (place.end - at).min(PIECE as u64) as usize;
+    for (start, end) in places {
+        let mut at = start;
+        while at < end {
+            let length = (end - at).min(PIECE as u64) as usize;
             let read = rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut piece[..length], at))?;
             let Some(first) = piece[..read].iter().position(|byte| *byte != 0) else {
                 // Nobody reads all of a large file of zeros.

@@ -74,7 +74,7 @@ int main(int argc, char **argv)
 
     /* Aborted. */
     OK(wholly_mount_begin(fd, &group));
-    FAILS(EBUSY, "another group", wholly_mount_begin(fd, &other));
+    FAILS(EBUSY, "has a group there", wholly_mount_begin(fd, &other));
     change(dir);
     put(dir, "never", "never");
     FAILS(EXDEV, "add", wholly_mount_add(group, root));
