@@ -5,7 +5,7 @@
 //! is what code does that trusts a checksum more than it should.
 
 #[path = "filled.rs"]
-mod filled;
+pub mod filled;
 
 use std::sync::{Arc, OnceLock};
 

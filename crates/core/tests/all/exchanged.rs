@@ -388,8 +388,11 @@ fn what_another_program_puts_there_is_not_lost() {
 /// What another folder would make, if anybody did what is written in it: a program that runs as the superuser.
 const TRAP: &str = "rootshell";
 
-/// All that is in a directory: inodes, modes, times of change, content.
-fn all_of(dir: &Path) -> BTreeMap<PathBuf, (u64, u32, i64, i64, Option<Vec<u8>>)> {
+/// Inode, mode, time of change and content of an object.
+type Described = (u64, u32, (i64, i64), Option<Vec<u8>>);
+
+/// All that is in a directory.
+fn all_of(dir: &Path) -> BTreeMap<PathBuf, Described> {
     let (mut all, mut todo) = (BTreeMap::new(), vec![dir.to_path_buf()]);
     while let Some(dir) = todo.pop() {
         for path in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
@@ -398,7 +401,7 @@ fn all_of(dir: &Path) -> BTreeMap<PathBuf, (u64, u32, i64, i64, Option<Vec<u8>>)
                 todo.push(path.clone());
             }
             let content = stat.is_file().then(|| std::fs::read(&path).unwrap());
-            all.insert(path, (stat.ino(), stat.mode(), stat.ctime(), stat.ctime_nsec(), content));
+            all.insert(path, (stat.ino(), stat.mode(), (stat.ctime(), stat.ctime_nsec()), content));
         }
     }
     all

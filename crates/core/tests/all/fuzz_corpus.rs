@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 #[path = "../../fuzz/harness.rs"]
-mod harness;
+pub mod harness;
 
 fn replay(target: &str, run: fn(&[u8])) {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);

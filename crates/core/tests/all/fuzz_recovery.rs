@@ -6,10 +6,7 @@ use wholly::{Error, Store};
 use wholly_media::{Region, Site};
 use wholly_sim::SimConfig;
 
-#[path = "../../fuzz/filled.rs"]
-mod filled;
-
-use filled::{LENGTH, filled, options};
+use super::fuzz_corpus::harness::filled::{LENGTH, filled, options};
 
 const SCRIBBLE: Site = Site("test.scribble");
 
