@@ -41,6 +41,7 @@
 //! | `vfs` | [`VolumeVfs`]: the trait `Vfs` over the core |
 //! | `open` | [`Volume`]: making, opening and checking volumes |
 //! | `owner` | which process has a volume open |
+//! | `fork` | which one goes on with it after `fork` |
 //! | `calls` | calls by path, in a group or outside, as a [`Store`](wholly::Store) has them |
 //! | `group` | [`VolumeGroup`]: explicit groups |
 //! | `policy` | [`PolicyVfs`]: implicit groups of several calls |
@@ -68,6 +69,7 @@
 mod calls;
 #[doc(hidden)]
 pub mod engine;
+mod fork;
 #[doc(hidden)]
 pub mod format;
 #[allow(missing_docs, reason = "internal")]
