@@ -1,12 +1,11 @@
 //! A volume after `fork`: whichever of the processes that have it uses it first goes on, the others get `EBUSY`
 //! (decision 5). [`Claim`] decides, as for a store.
 //!
-//! Every call on a [`Volume`], a [`VolumeVfs`] or a [`PolicyVfs`](crate::PolicyVfs) is a *use*, and what else users have
-//! ([`VolumeFile`](crate::VolumeFile), [`VolumeGroup`](crate::VolumeGroup)) makes its calls through these. A child whose
-//! use comes first leaves alone all that its parent had in memory, opens the volume again from its medium, as after the
-//! death of the parent, and makes an *heir* of each `Vfs`. Running groups, open handles and references to inodes are the
-//! parent's: the heirs have none, and number their own so that none is taken for another (`Core::first_number`). A
-//! [`VolumeFile`](crate::VolumeFile) is opened again by its path.
+//! Every call on a [`Volume`], a `VolumeVfs` or a `PolicyVfs` is a *use*; `VolumeFile` and `VolumeGroup` make their
+//! calls through these. A child whose use comes first leaves alone all that its parent had in memory, opens the volume
+//! again from its medium, as after the death of the parent, and makes an *heir* of each `Vfs`. Running groups, open
+//! handles and references to inodes are the parent's: the heirs have none, and number their own so that none is taken
+//! for another (`Core::first_number`). A `VolumeFile` is opened again by its path.
 //!
 //! # Invariants
 //!
@@ -346,4 +345,4 @@ macro_rules! guard {
 pub(crate) use guard;
 
 /// Names of a directory that are listed in one use.
-pub(crate) const ENTRIES: usize = 256;
+pub(crate) const ENTRIES: usize = 64;

@@ -467,8 +467,8 @@ impl Volume {
     /// Other calls go on meanwhile; threads that call this at the same time share the work.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] if the medium failed, or the volume is being closed; [`Error::Busy`] if another process keeps
-    /// it after `fork`.
+    /// [`Error::Poisoned`] if the medium failed, or the volume is being closed; [`Error::Busy`] if another process
+    /// keeps it after `fork`.
     pub fn checkpoint(&self) -> Result<()> {
         self.opened.used(|mounted| {
             let _admitted = mounted.core.admit()?;
