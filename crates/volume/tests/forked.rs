@@ -5,6 +5,7 @@
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -418,7 +419,7 @@ fn children_that_do_not_use_it_disturb_nobody() {
             // Meanwhile, and afterwards.
             hold.a.append(&[round]).unwrap();
             child.join();
-            assert!(std::process::Command::new("true").status().unwrap().success());
+            assert!(Command::new("true").status().unwrap().success());
             if let (Some(group), Some(policed)) = (&mut hold.group, &hold.policed) {
                 group.append(&hold.volume.open_file("b").unwrap(), &[round]).unwrap();
                 Tree::new(policed, Ino::ROOT).open("c", OFlags::RDWR).unwrap().append(&[round]).unwrap();
@@ -762,4 +763,74 @@ fn what_is_in_memory_alone_stays_with_the_parent() {
         place.check_unmounted();
         expect_fifty(&place.open());
     });
+}
+
+/// A file that the kernel shows as a device, until it is dropped.
+struct Loop {
+    node: PathBuf,
+    file: PathBuf,
+}
+
+impl Loop {
+    fn new() -> Option<Loop> {
+        if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "it takes the superuser and loop devices");
+            println!("skipped: it takes the superuser and loop devices");
+            return None;
+        }
+        let file = std::env::temp_dir().join(format!("wholly-forked-loop-{}", std::process::id()));
+        std::fs::File::create(&file).unwrap().set_len(16 << 20).unwrap();
+        let losetup = Command::new("losetup").args(["--find", "--show"]).arg(&file).output().unwrap();
+        assert!(losetup.status.success(), "{losetup:?}");
+        Some(Loop { node: String::from_utf8_lossy(&losetup.stdout).trim().into(), file })
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("-d").arg(&self.node).status();
+        let _ = std::fs::remove_file(&self.file);
+    }
+}
+
+/// The kernel gives a device to one opener. A child that takes the volume over has the device, too, and one that was
+/// refused lets go of it.
+#[test]
+fn a_device_goes_with_its_volume() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let Some(device) = Loop::new() else { return };
+    let options = VolumeOptions { engine: EngineKind::PageCacheWal, medium: Medium::Disk, ..VolumeOptions::default() };
+    Volume::format(&device.node, 0, &options).unwrap();
+    // The node is not a test's to remove.
+    let place = std::mem::ManuallyDrop::new(Place { image: device.node.clone(), options });
+    let mut hold = Hold::of(&place);
+    let child = Child::fork(|| {
+        write_fifty(&hold.volume);
+        assert!(matches!(place.try_open(), Err(Error::Busy(..))));
+        drop(own(&hold));
+        Ok(())
+    });
+    let pid = child.0.to_string();
+    child.join();
+    hold.expect_busy(&pid);
+    place.check_unmounted();
+    let volume = place.open();
+    expect_fifty(&volume);
+    let a = volume.open_file("a").unwrap();
+    let (to_child, to_parent) = turns();
+    let child = Child::fork(|| {
+        hear(&to_child.0);
+        assert!(matches!(a.append(&[7]), Err(Error::Busy(..))));
+        tell(&to_parent.1);
+        hear(&to_child.0);
+        Ok(())
+    });
+    a.append(&[2]).unwrap();
+    tell(&to_child.1);
+    hear(&to_parent.0);
+    drop(a);
+    volume.close().unwrap();
+    place.check_unmounted();
+    tell(&to_child.1);
+    child.join();
 }
