@@ -1,5 +1,5 @@
-//! A volume after a real `fork`: whichever of parent and child uses it first keeps it, the other is told who has it, and
-//! a child that does not use it disturbs nobody. Afterwards nothing is wrong with the volume.
+//! A volume after a real `fork`: whichever of parent and child uses it first keeps it, the other is told who has it,
+//! and a child that does not use it disturbs nobody. Afterwards nothing is wrong with the volume.
 //!
 //! A program of its own: children have the locks of all volumes that are open in the process, and its threads' memory.
 
@@ -738,8 +738,8 @@ fn a_file_that_has_moved_is_not_taken_for_another() {
     });
 }
 
-/// With the engine `none`, what was changed on a disk is in the memory of the process alone: a child has the volume only
-/// when the parent has left it.
+/// With the engine `none`, what was changed on a disk is in the memory of the process alone: a child has the volume
+/// only when the parent has left it.
 #[test]
 fn what_is_in_memory_alone_stays_with_the_parent() {
     on_each("memory", |place| {
