@@ -162,7 +162,8 @@ fn is_busy(error: &Error, owner: &str) -> bool {
     matches!(error, Error::Busy(_, why) if why.contains(&format!("process {owner} ")))
 }
 
-/// Two pipes by which parent and child take turns.
+/// Two pipes by which parent and child take turns. A parent that hears drops its own end to tell by: else it would wait
+/// for a child that has failed.
 fn turns() -> ((std::io::PipeReader, std::io::PipeWriter), (std::io::PipeReader, std::io::PipeWriter)) {
     (std::io::pipe().unwrap(), std::io::pipe().unwrap())
 }
@@ -340,6 +341,7 @@ fn a_parent_that_uses_it_first_keeps_it() {
                 expect_fifty(&volume);
                 volume.close()
             });
+            drop(to_parent.1);
             hold.a.append(&[2]).unwrap();
             tell(&to_child.1);
             hear(&to_parent.0);
@@ -458,6 +460,7 @@ fn a_daemon_goes_on_with_it() {
             tell(&to_test.1);
             Ok(())
         });
+        drop(to_test.1);
         starter.join();
         hear(&to_test.0);
         place.check_unmounted();
@@ -487,6 +490,7 @@ fn a_child_outlives_its_parent() {
             std::mem::forget(hold);
             Ok(())
         });
+        drop(to_test.1);
         parent.join();
         tell(&to_child.1);
         hear(&to_test.0);
@@ -627,6 +631,7 @@ fn a_child_that_is_refused_keeps_nobody_out() {
             std::mem::forget(volume);
             Ok(())
         });
+        drop(to_test.1);
         hear(&to_test.0);
         assert!(matches!(place.try_open(), Err(Error::Busy(..))), "the parent lives");
         tell(&to_parent.1);
@@ -825,6 +830,7 @@ fn a_device_goes_with_its_volume() {
         hear(&to_child.0);
         Ok(())
     });
+    drop(to_parent.1);
     a.append(&[2]).unwrap();
     tell(&to_child.1);
     hear(&to_parent.0);
