@@ -12,7 +12,7 @@ use wholly_host::{
 };
 
 use crate::error::{Error, Result};
-use crate::hostdir::{ByPath, Options, Ownership, Store, is_temporary, origin_of};
+use crate::hostdir::{ByPath, Inherit, Options, Ownership, Store, is_temporary, origin_of};
 
 /// The log's file in the store's folder.
 pub(crate) const LOG: &str = "log";
@@ -250,7 +250,13 @@ impl Owned {
     }
 }
 
-impl Ownership for Owned {
+impl Inherit for Owned {
+    type Heir = Store;
+
+    fn what(&self) -> &'static str {
+        "the store"
+    }
+
     fn claim(&self) -> &Arc<Claim> {
         self.home.owner().claim()
     }
@@ -264,7 +270,9 @@ impl Ownership for Owned {
         // Whoever opened it has asked for that once.
         Self::open(home, &self.dir, Options { release: false, ..self.options.clone() })
     }
+}
 
+impl Ownership for Owned {
     fn remove(self: Box<Self>) -> Result<()> {
         let Owned { home, dir, .. } = *self;
         home.remove().map_err(|error| home_error(error, &dir))
