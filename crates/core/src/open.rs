@@ -261,10 +261,6 @@ impl Inherit for Owned {
         self.home.owner().claim()
     }
 
-    fn dir(&self) -> &Arc<HostDir> {
-        self.home.dir()
-    }
-
     fn take_over(&self) -> Result<Store> {
         let home = self.home.inherit().map_err(|error| home_error(error, &self.dir))?;
         // Whoever opened it has asked for that once.
@@ -273,6 +269,10 @@ impl Inherit for Owned {
 }
 
 impl Ownership for Owned {
+    fn dir(&self) -> &Arc<HostDir> {
+        self.home.dir()
+    }
+
     fn remove(self: Box<Self>) -> Result<()> {
         let Owned { home, dir, .. } = *self;
         home.remove().map_err(|error| home_error(error, &dir))
