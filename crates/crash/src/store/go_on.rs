@@ -65,7 +65,7 @@ pub(crate) fn ops_after(workload: &Workload, state: &State) -> Vec<Op> {
     let mut ops = vec![Op::Create(FRESH), Op::Append { file: FRESH, length: 11 }];
     if workload.start == Start::Crowd {
         // There may be no space for anything else before.
-        ops.insert(0, Op::SetLen { file: "A/foo", length: 40 });
+        ops.insert(0, Op::SetLen { file: "A/foo", length: 1 });
     }
     if let (Some(first), Some(last)) = (files.first(), files.get(1).or(files.first())) {
         ops.push(Op::Write { file: first, offset: 5, length: 24 });

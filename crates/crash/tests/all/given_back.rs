@@ -1,34 +1,61 @@
 //! Crashes while the inode file gives back blocks, and while numbers that were there come back, with each engine that
 //! promises something. The programs are the explorer's (`wholly crash --subject volume:ENGINE --workload given-back`).
 //!
-//! `WHOLLY_LONG=1` tries many more states.
+//! `WHOLLY_LONG=1` tries many more states, in more worlds.
 
 use wholly_crash::volume::{engines, setting, several, worlds};
-use wholly_crash::{Limits, Outcome, explore};
+use wholly_crash::{Limits, explore};
 use wholly_sim::ExploreLimits;
 
-fn limits() -> Limits {
-    if std::env::var_os("WHOLLY_LONG").is_some() {
-        return Limits { whole_one_in: 8, nested_one_in: 64, ..Limits::hunt() };
-    }
-    let states = ExploreLimits { exhaustive_bits: 2, single_units: 8, samples: 3, ..Limits::sweep().states };
-    Limits { states, nested_one_in: 100, whole_one_in: 24, ..Limits::sweep() }
-}
-
-#[test]
-fn what_is_given_back_is_whole_or_gone() {
-    let mut all = Outcome::default();
-    for engine in engines() {
-        for world in worlds(engine) {
+/// Explores both programs with the engines whose names begin so.
+fn explored(first: &str) {
+    let is_long = std::env::var_os("WHOLLY_LONG").is_some();
+    let states = ExploreLimits { samples: 2, ..Limits::sweep().states };
+    let short = Limits { states, nested_one_in: 100, whole_one_in: 48, ..Limits::sweep() };
+    let limits = if is_long { Limits { whole_one_in: 8, nested_one_in: 64, ..Limits::hunt() } } else { short };
+    let mut count = 0;
+    for engine in engines().filter(|engine| engine.name().starts_with(first)) {
+        for world in worlds(engine).into_iter().take(if is_long { 3 } else { 1 }) {
             for name in ["given-back", "given-back-when-full"] {
                 for subject in several(engine, name).expect("a program") {
-                    let outcome = explore(&subject, &setting(world).expect("a world"), &limits());
+                    let outcome = explore(&subject, &setting(world).expect("a world"), &limits);
                     println!("{} {name} in {world}: {outcome}", engine.name());
                     outcome.assert_clean();
-                    all.merge(outcome);
+                    assert!(outcome.recoveries > 200, "{outcome}");
+                    count += 1;
                 }
             }
         }
     }
-    assert!(all.recoveries > 1000, "{all}");
+    assert!(count > 0, "no engine is called {first}");
+}
+
+#[test]
+fn with_engines_that_log_what_is_new() {
+    explored("fine_grained_wal");
+}
+
+#[test]
+fn with_the_engine_of_pending_blocks() {
+    explored("hybrid_log");
+}
+
+#[test]
+fn with_the_engine_that_undoes() {
+    explored("undo");
+}
+
+#[test]
+fn with_the_engine_that_copies() {
+    explored("shadow");
+}
+
+#[test]
+fn with_the_engine_of_pages() {
+    explored("page_cache_wal");
+}
+
+#[test]
+fn with_the_engine_that_moves_blocks() {
+    explored("shortcut_jfs");
 }

@@ -26,8 +26,8 @@
 //! | 2 | the draft, in place; the commit entry with a sum over all this | `hybrid.commit.fence`: the *commit point* |
 //!
 //! A group without changes of metadata has one epoch: its commit entry has the sum over heads and lines, and is stored
-//! with them. A group whose undo entries do not fit into its lane has three: the commit entry comes after a fence of
-//! its own (`hybrid.place.fence`), and is not in doubt. A group that makes homes free (truncation, removal) and finds
+//! with them. A group whose undo entries do not fit into its lane, or that changes the superblock, has three: the commit
+//! entry comes after a fence of its own (`hybrid.place.fence`), and is not in doubt. A group that makes homes free (truncation, removal) and finds
 //! versions of them goes on:
 //!
 //! | epoch | what is stored | fence at its end |
