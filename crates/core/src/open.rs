@@ -12,7 +12,7 @@ use wholly_host::{
 };
 
 use crate::error::{Error, Result};
-use crate::hostdir::{ByPath, Options, Ownership, Store, is_temporary, origin_of};
+use crate::hostdir::{ByPath, Inherit, Options, Ownership, Store, is_temporary, origin_of};
 
 /// The log's file in the store's folder.
 pub(crate) const LOG: &str = "log";
@@ -250,19 +250,27 @@ impl Owned {
     }
 }
 
-impl Ownership for Owned {
-    fn claim(&self) -> &Arc<Claim> {
-        self.home.owner().claim()
+impl Inherit for Owned {
+    type Heir = Store;
+
+    fn what(&self) -> &'static str {
+        "the store"
     }
 
-    fn dir(&self) -> &Arc<HostDir> {
-        self.home.dir()
+    fn claim(&self) -> &Arc<Claim> {
+        self.home.owner().claim()
     }
 
     fn take_over(&self) -> Result<Store> {
         let home = self.home.inherit().map_err(|error| home_error(error, &self.dir))?;
         // Whoever opened it has asked for that once.
         Self::open(home, &self.dir, Options { release: false, ..self.options.clone() })
+    }
+}
+
+impl Ownership for Owned {
+    fn dir(&self) -> &Arc<HostDir> {
+        self.home.dir()
     }
 
     fn remove(self: Box<Self>) -> Result<()> {

@@ -242,6 +242,20 @@ impl Claim {
     /// # Errors
     /// Who owns it.
     pub fn seize(&self) -> Result<(), Busy> {
+        self.seize_from(true)
+    }
+
+    /// The same where the maker's memory has what an heir cannot go on without: only if the maker gave it up or is
+    /// dead.
+    ///
+    /// # Errors
+    /// Who owns it.
+    pub fn seize_left(&self) -> Result<(), Busy> {
+        self.seize_from(false)
+    }
+
+    /// `living`: also from a maker that is alive.
+    fn seize_from(&self, living: bool) -> Result<(), Busy> {
         /// Rounds of a millisecond in which work in the background may end.
         const PATIENCE: u32 = 10_000;
         let me = u64::from(own_pid());
@@ -262,6 +276,9 @@ impl Claim {
                     self.here.seized.store(1, Ordering::Relaxed);
                 }
                 continue;
+            }
+            if !living {
+                break;
             }
             let contest = maker | me << CONTENDER_SHIFT;
             // In the place of another heir's contest too: whoever swaps last decides.
@@ -446,6 +463,22 @@ mod tests {
         std::thread::sleep(Duration::from_millis(30));
         assert!(claim.is_mine() || claim.shared.owner.0.load(Ordering::SeqCst) & HEIR == 0);
         claim.leave(began);
+        assert_eq!(child(), 1);
+    }
+
+    #[test]
+    fn what_the_maker_has_not_left_can_be_kept_from_heirs() {
+        let claim = Claim::new().unwrap();
+        let me = own_pid();
+        assert_eq!(in_child(|| u8::from(claim.seize_left() == Err(Busy { pid: Some(me) })))(), 1);
+        assert!(use_once(&claim));
+        let (mut read, write) = std::io::pipe().unwrap();
+        let child = in_child(|| {
+            let _ = std::io::Read::read(&mut read, &mut [0]);
+            u8::from(claim.seize_left().is_ok())
+        });
+        claim.release(|| {});
+        std::io::Write::write_all(&mut &write, b"x").unwrap();
         assert_eq!(child(), 1);
     }
 

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::process::{getegid, geteuid, getgroups};
 use wholly::vfs::{
@@ -13,6 +13,7 @@ use wholly::vfs::{
 };
 use wholly::{DirEntry, Error, Fallocate, Rename, Result, SetXattr, Stat};
 
+use crate::engine::InoGen;
 use crate::{Volume, VolumeVfs};
 
 /// Calls by path: of a [`Volume`] outside of groups, or of a [`VolumeGroup`](crate::VolumeGroup), as it sees the
@@ -32,16 +33,20 @@ impl std::ops::Deref for Volume {
     }
 }
 
-/// An open regular file of a volume.
+/// An open regular file of a volume. A child after `fork` that takes the volume over opens it again by its path.
 pub struct VolumeFile {
     vfs: Arc<VolumeVfs>,
-    ino: Ino,
+    id: InoGen,
     handle: Handle,
+    /// As it was opened.
+    path: Box<[u8]>,
+    /// In a child that took the volume over: the same file, opened again.
+    heir: OnceLock<Box<VolumeFile>>,
 }
 
 impl std::fmt::Debug for VolumeFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("VolumeFile").field("ino", &self.ino).finish_non_exhaustive()
+        f.debug_struct("VolumeFile").field("ino", &self.id.ino).finish_non_exhaustive()
     }
 }
 
@@ -53,7 +58,13 @@ fn me() -> Context {
     Context { groups, umask: Mode::empty(), ..Context::of(user.as_raw(), getegid().as_raw()) }
 }
 
-fn named(path: &[u8], errno: Errno) -> Error {
+/// The error of a call on a volume at a path.
+fn named(vfs: &VolumeVfs, path: &[u8], errno: Errno) -> Error {
+    if errno == Errno::BUSY
+        && let Some(error) = vfs.guarded().opened().lost()
+    {
+        return error;
+    }
     let path = String::from_utf8_lossy(path).into_owned();
     match errno {
         Errno::NOENT => Error::NotFound(path),
@@ -106,6 +117,22 @@ impl VolumeCalls {
         self.group
     }
 
+    /// The group that they belong to, if this process has begun it.
+    pub(crate) fn own_group(&self) -> Result<Option<GroupId>> {
+        let group = self.group.map_err(|errno| self.named(b"the group", errno))?;
+        let vfs = self.vfs.guarded();
+        match group {
+            Some(group) if vfs.opened().is_inherited() && !vfs.has_given(group.0) => {
+                Err(Error::Busy("the group".into(), "the process that was forked has begun it".into()))
+            }
+            group => Ok(group),
+        }
+    }
+
+    pub(crate) fn named(&self, place: &[u8], errno: Errno) -> Error {
+        named(&self.vfs, place, errno)
+    }
+
     /// Makes a call by a path that begins at the root.
     fn by<T>(
         &self,
@@ -114,15 +141,24 @@ impl VolumeCalls {
     ) -> Result<T> {
         let path = path.as_os_str().as_bytes();
         let path = if path.is_empty() { b"." } else { path };
-        let call = || call(&Paths(&*self.vfs), &Context { group: self.group?, ..me() }, path);
-        call().map_err(|errno| named(path, errno))
+        let ctx = Context { group: self.own_group()?, ..me() };
+        call(&Paths(&*self.vfs), &ctx, path).map_err(|errno| self.named(path, errno))
     }
 
     pub(crate) fn opened(&self, path: &Path, flags: OFlags, mode: u32) -> Result<VolumeFile> {
-        self.by(path, |paths, ctx, path| {
-            let (found, handle) = paths.open(ctx, Ino::ROOT, path, flags, Mode::from_raw_mode(mode))?;
-            Ok(VolumeFile { vfs: self.vfs.clone(), ino: found.ino(), handle })
-        })
+        self.by(path, |_, ctx, path| self.opened_as(ctx, path, flags, mode))
+    }
+
+    fn opened_as(
+        &self,
+        ctx: &Context,
+        path: &[u8],
+        flags: OFlags,
+        mode: u32,
+    ) -> std::result::Result<VolumeFile, Errno> {
+        let (_, handle) = Paths(&*self.vfs).open(ctx, Ino::ROOT, path, flags, Mode::from_raw_mode(mode))?;
+        let id = self.vfs.guarded().used(None, |vfs| vfs.id_of(handle))?;
+        Ok(VolumeFile { vfs: self.vfs.clone(), id, handle, path: path.into(), heir: OnceLock::new() })
     }
 
     /// Opens an existing regular file for reading and writing. A symbolic link at the end of the path is followed.
@@ -378,11 +414,12 @@ pub(crate) struct FileCalls<'f> {
 
 impl FileCalls<'_> {
     fn done<T>(&self, result: std::result::Result<T, Errno>) -> Result<T> {
-        result.map_err(|errno| named(format!("inode {}", self.file.ino.0).as_bytes(), errno))
+        let file = self.file;
+        result.map_err(|errno| named(&file.vfs, format!("inode {}", file.id.ino).as_bytes(), errno))
     }
 
     pub fn metadata(&self) -> Result<Stat> {
-        self.done(self.file.vfs.getattr(&self.ctx, self.file.ino).map(|attr| stat_of(&attr)))
+        self.done(self.file.vfs.getattr(&self.ctx, Ino(self.file.id.ino)).map(|attr| stat_of(&attr)))
     }
 
     pub fn add(&self) -> Result<()> {
@@ -405,6 +442,10 @@ impl FileCalls<'_> {
         self.all(offset, written, data)
     }
 
+    pub fn sync(&self) -> Result<()> {
+        self.done(self.file.vfs.fsync(&self.ctx, self.file.handle))
+    }
+
     fn all<T>(&self, value: T, written: usize, data: &[u8]) -> Result<T> {
         match data.len() - written {
             0 => Ok(value),
@@ -414,7 +455,7 @@ impl FileCalls<'_> {
 
     pub fn set_len(&self, length: u64) -> Result<()> {
         let change = SetAttr { size: Some(length), ..SetAttr::default() };
-        self.done(self.file.vfs.setattr(&self.ctx, self.file.ino, Some(self.file.handle), &change).map(drop))
+        self.done(self.file.vfs.setattr(&self.ctx, Ino(self.file.id.ino), Some(self.file.handle), &change).map(drop))
     }
 
     pub fn fallocate(&self, how: Fallocate, offset: u64, length: u64) -> Result<()> {
@@ -432,19 +473,37 @@ impl FileCalls<'_> {
 impl VolumeFile {
     /// Calls on the file in a group.
     pub(crate) fn within(&self, calls: &VolumeCalls) -> Result<FileCalls<'_>> {
-        let group = calls.group.map_err(|errno| named(b"the group", errno))?;
+        let group = calls.own_group()?;
         if !Arc::ptr_eq(&self.vfs, &calls.vfs) {
             return Err(Error::Invalid("the file is another volume's".into()));
         }
-        Ok(FileCalls { file: self, ctx: Context { group, ..me() } })
+        Ok(FileCalls { file: self.here()?, ctx: Context { group, ..me() } })
     }
 
-    fn alone(&self) -> FileCalls<'_> {
-        FileCalls { file: self, ctx: me() }
+    fn alone(&self) -> Result<FileCalls<'_>> {
+        Ok(FileCalls { file: self.here()?, ctx: me() })
     }
 
-    fn done<T>(&self, result: std::result::Result<T, Errno>) -> Result<T> {
-        result.map_err(|errno| named(format!("inode {}", self.ino.0).as_bytes(), errno))
+    /// The file as this process has it open.
+    fn here(&self) -> Result<&VolumeFile> {
+        let vfs = self.vfs.guarded();
+        if !vfs.opened().is_inherited() || vfs.has_given(self.handle.0) {
+            return Ok(self);
+        }
+        if let Some(heir) = self.heir.get() {
+            return heir.here();
+        }
+        // Whether it may be opened was asked before the fork.
+        let calls = VolumeCalls::new(self.vfs.clone(), Ok(None));
+        let again = match calls.opened_as(&Context::superuser(), &self.path, OFlags::RDWR, 0) {
+            Ok(again) if again.id == self.id => again,
+            Ok(_) | Err(Errno::NOENT) => {
+                let path = String::from_utf8_lossy(&self.path);
+                return Err(Error::NotFound(format!("{path}: the file that was opened there before a fork")));
+            }
+            Err(errno) => return Err(calls.named(&self.path, errno)),
+        };
+        self.heir.get_or_init(|| Box::new(again)).here()
     }
 
     /// What is known of the file.
@@ -452,7 +511,7 @@ impl VolumeFile {
     /// # Errors
     /// If its metadata is damaged.
     pub fn metadata(&self) -> Result<Stat> {
-        self.alone().metadata()
+        self.alone()?.metadata()
     }
 
     /// Reads up to `buf.len()` bytes at `offset`. Returns how many; fewer only at the end of the file.
@@ -460,7 +519,7 @@ impl VolumeFile {
     /// # Errors
     /// Those of `pread`.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.alone().read_at(offset, buf)
+        self.alone()?.read_at(offset, buf)
     }
 
     /// Writes `data` at the byte `offset`.
@@ -468,7 +527,7 @@ impl VolumeFile {
     /// # Errors
     /// [`Error::NoSpace`] if not all of it could be written; those of `pwrite`.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.alone().write_at(offset, data)
+        self.alone()?.write_at(offset, data)
     }
 
     /// Writes `data` at the end of the file. Returns the offset at which the data begins.
@@ -476,7 +535,7 @@ impl VolumeFile {
     /// # Errors
     /// Those of [`write_at`](Self::write_at).
     pub fn append(&self, data: &[u8]) -> Result<u64> {
-        self.alone().append(data)
+        self.alone()?.append(data)
     }
 
     /// Sets the length of the file to `length` bytes.
@@ -484,7 +543,7 @@ impl VolumeFile {
     /// # Errors
     /// Those of `ftruncate`.
     pub fn set_len(&self, length: u64) -> Result<()> {
-        self.alone().set_len(length)
+        self.alone()?.set_len(length)
     }
 
     /// Changes the space of a range.
@@ -492,7 +551,7 @@ impl VolumeFile {
     /// # Errors
     /// Those of `fallocate`.
     pub fn fallocate(&self, how: Fallocate, offset: u64, length: u64) -> Result<()> {
-        self.alone().fallocate(how, offset, length)
+        self.alone()?.fallocate(how, offset, length)
     }
 
     /// Makes the file durable.
@@ -500,7 +559,7 @@ impl VolumeFile {
     /// # Errors
     /// [`Error::Poisoned`] if the medium failed.
     pub fn sync(&self) -> Result<()> {
-        self.done(self.vfs.fsync(&me(), self.handle))
+        self.alone()?.sync()
     }
 }
 

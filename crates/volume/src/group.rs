@@ -144,13 +144,10 @@ impl VolumeGroup {
     /// again.
     pub fn commit(mut self) -> Result<()> {
         self.has_ended = true;
-        let ended = self.calls.group().and_then(|group| match group {
-            Some(group) => self.calls.vfs().commit_group(group),
-            None => Ok(()),
-        });
-        ended.map_err(|errno| match errno {
-            wholly::vfs::Errno::IO => Error::Poisoned("the commit of a group failed".into()),
-            errno => Error::Refused("the group".into(), errno),
+        let Some(group) = self.calls.own_group()? else { return Ok(()) };
+        self.calls.vfs().commit_group(group).map_err(|errno| match errno {
+            Errno::IO => Error::Poisoned("the commit of a group failed".into()),
+            errno => self.calls.named(b"the group", errno),
         })
     }
 

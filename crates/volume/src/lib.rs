@@ -42,6 +42,7 @@
 //! | `make` | [`Volume`]: making one, and over what |
 //! | `open` | [`Volume`]: opening and checking volumes |
 //! | `owner` | which process has a volume open |
+//! | `fork` | which one goes on with it after `fork` |
 //! | `calls` | calls by path, in a group or outside, as a [`Store`](wholly::Store) has them |
 //! | `group` | [`VolumeGroup`]: explicit groups |
 //! | `policy` | [`PolicyVfs`]: implicit groups of several calls |
@@ -69,6 +70,7 @@
 mod calls;
 #[doc(hidden)]
 pub mod engine;
+mod fork;
 #[doc(hidden)]
 pub mod format;
 #[allow(missing_docs, reason = "internal")]

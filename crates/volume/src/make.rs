@@ -90,7 +90,7 @@ impl<'p> Target<'p> {
             let (file, lock, made) = match (own(path, Access::Use), path.file_name()) {
                 (Err(Error::NotFound(_)), Some(name)) => match make(path, name)? {
                     Some((file, made)) => {
-                        let lock = lock(&file, path, Access::Use)?;
+                        let (file, lock) = lock(file, path, Access::Use)?;
                         (file, lock, Some(made))
                     }
                     None => continue,

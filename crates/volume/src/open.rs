@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
-use rustix::io::Errno;
-use wholly::sync::{AtomicBool, Ordering};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use wholly::hostdir::Forked;
+use wholly::sync::{AtomicBool, Mutex, Ordering};
 use wholly::vfs::Timestamp;
 use wholly::{Error, Result};
 use wholly_media::{
@@ -27,6 +28,7 @@ use crate::engine::kind::{Description, EngineKind, Left, Logs, Opening, Tuning};
 use crate::engine::none::NoneEngine;
 use crate::engine::patch::{self, Patch};
 use crate::engine::{Engine, InoGen, InodeMap, Moved, Trial};
+use crate::fork::{Opened, Owned};
 use crate::format::inode::{PER_BLOCK, Time};
 use crate::format::superblock::{Superblock, copies};
 use crate::format::{BLOCK, Lba, Seed};
@@ -36,7 +38,7 @@ use crate::fs::overlay::{self, Overlay};
 use crate::fs::remedy::Remedy;
 use crate::fs::repair::{self, Mended, Outcome, Repair};
 use crate::fs::storage::slot_of;
-use crate::fs::{Core, mount, resize};
+use crate::fs::{Core, NUMBER_BITS, mount, resize};
 use crate::{VolumeCalls, VolumeGroup, VolumeVfs, owner};
 
 pub(crate) const LENGTH: Site = Site("volume.length");
@@ -98,7 +100,7 @@ impl Default for VolumeOptions {
 }
 
 /// What [`Volume::stat`] tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeStat {
     /// Which volume it is.
     pub volume_id: [u8; 16],
@@ -162,24 +164,34 @@ pub struct Repaired {
 }
 
 /// An open volume. Clones are the same one; it is unmounted when the last is dropped, or by [`close`](Self::close).
+///
+/// After `fork`, parent or child keeps the volume, whichever first makes a call on it or on its files; calls of the
+/// other fail with [`Error::Busy`]. If the child keeps it, it recovers the volume from its medium and finds what was
+/// committed; groups that were running stay with the parent. A child that makes no call does not disturb the parent,
+/// whatever it drops.
 #[derive(Clone)]
 pub struct Volume {
-    inner: Arc<Inner>,
+    opened: Arc<Opened>,
     /// Outside of groups.
     calls: VolumeCalls,
 }
 
-pub(crate) struct Inner {
+/// A volume in the memory of the process that opened it.
+pub(crate) struct Mounted {
     pub core: Core,
     region: Arc<dyn Region>,
     closed: AtomicBool,
-    /// The lock of the file or device.
-    _lock: Option<owner::Lock>,
+    /// Held by a thread that works in the background.
+    pub background: Mutex<()>,
+    /// What keeps other processes out, given back last.
+    pub forked: Forked<Owned>,
 }
 
 impl std::fmt::Debug for Volume {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Volume").field("medium", &self.inner.region.guarantees().description).finish_non_exhaustive()
+        f.debug_struct("Volume")
+            .field("medium", &self.opened.mounted.region.guarantees().description)
+            .finish_non_exhaustive()
     }
 }
 
@@ -224,28 +236,37 @@ impl Volume {
     /// [`Error::Busy`]; [`Error::Unsupported`] if it is no volume; [`Error::Corrupt`].
     pub fn open(path: &Path, options: &VolumeOptions) -> Result<Volume> {
         let (file, lock) = own(path, Access::Use)?;
-        Self::open_owned(region(file, path, options)?, Some(lock), options)
+        let copy = fcntl_dupfd_cloexec(&file, 0).map_err(|errno| failed("dup", path, errno))?;
+        Self::open_owned(region(file, path, options)?, Some((lock, copy, path.to_path_buf())), options.clone())
     }
 
-    /// Opens a volume on a region, which nobody else uses.
+    /// Opens a volume on a region, which nobody else uses: no child either that is forked meanwhile.
     ///
     /// # Errors
     /// Those of [`open`](Self::open).
     pub fn open_region(region: Arc<dyn Region>, options: &VolumeOptions) -> Result<Volume> {
-        Self::open_owned(region, None, options)
+        Self::open_owned(region, None, options.clone())
     }
 
-    fn open_owned(region: Arc<dyn Region>, lock: Option<owner::Lock>, options: &VolumeOptions) -> Result<Volume> {
+    /// `owned`: the lock of the file or device, a descriptor of it and its path.
+    pub(crate) fn open_owned(
+        region: Arc<dyn Region>,
+        owned: Option<(owner::Lock, OwnedFd, PathBuf)>,
+        options: VolumeOptions,
+    ) -> Result<Volume> {
         repair::finish(&*region)?;
         let cache = options.cache_bytes.max(1 << 20);
-        let engine = engine(&region, cache, options)?;
+        let engine = engine(&region, cache, &options)?;
         let core = mount::mount(&region, engine, cache / 4, options.clock)?;
         if options.instant_recovery {
             core.checkpoint(&|| u64::MAX)?;
         }
-        let inner = Arc::new(Inner { core, region, closed: AtomicBool::new(false), _lock: lock });
-        let calls = VolumeCalls::new(Arc::new(VolumeVfs::over(inner.clone())), Ok(None));
-        Ok(Volume { calls, inner })
+        let keeps_back = !core.engine.is_durable_per_call();
+        let owned = owned.map(|(lock, file, path)| Box::new(Owned { lock, file, path, options, keeps_back }));
+        let (closed, background, forked) = (AtomicBool::new(false), Mutex::default(), Forked::new(owned));
+        let opened = Arc::new(Opened { mounted: Arc::new(Mounted { core, region, closed, background, forked }) });
+        let calls = VolumeCalls::new(Arc::new(VolumeVfs::over(opened.clone())), Ok(None));
+        Ok(Volume { calls, opened })
     }
 
     /// Checks a volume that is not mounted. Changes nothing, and needs no right to: the file or device may be one that
@@ -377,35 +398,40 @@ impl Volume {
     /// Makes everything durable, and marks the volume as clean. Later calls on it fail.
     ///
     /// # Errors
-    /// Those of the medium: the volume is then not clean.
+    /// Those of the medium: the volume is then not clean. [`Error::Busy`] if another process keeps it after `fork`.
     pub fn close(self) -> Result<()> {
-        self.inner.close()
+        self.opened.used(Mounted::close)
     }
 
     /// Ends without an unmount, as the death of the process does: nothing more is written.
     #[doc(hidden)]
     pub fn abandon(self) {
-        self.inner.closed.store(true, Ordering::Release);
-        self.inner.core.end();
+        self.inner().closed.store(true, Ordering::Release);
+        self.inner().core.end();
     }
 
     /// Makes all changes so far durable.
     ///
     /// # Errors
-    /// Those of the medium.
+    /// Those of the medium; [`Error::Busy`] if another process keeps the volume after `fork`.
     pub fn sync(&self) -> Result<()> {
-        self.inner.core.check_usable()?;
-        self.inner.core.engine.sync()
+        self.opened.used(|mounted| {
+            mounted.core.check_usable()?;
+            mounted.core.engine.sync()
+        })
     }
 
     /// Writes back content that the engine keeps elsewhere than at home: all that is committed when this is called.
     /// Other calls go on meanwhile; threads that call this at the same time share the work.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] if the medium failed, or the volume is being closed.
+    /// [`Error::Poisoned`] if the medium failed, or the volume is being closed; [`Error::Busy`] if another process
+    /// keeps it after `fork`.
     pub fn checkpoint(&self) -> Result<()> {
-        let _admitted = self.inner.core.admit()?;
-        self.inner.core.checkpoint(&|| u64::MAX)
+        self.opened.used(|mounted| {
+            let _admitted = mounted.core.admit()?;
+            mounted.core.checkpoint(&|| u64::MAX)
+        })
     }
 
     /// Begins an explicit group. It never fails: if the volume cannot be used, or its engine has no groups, the calls
@@ -415,33 +441,18 @@ impl Volume {
         VolumeGroup::new(VolumeCalls::new(vfs.clone(), vfs.begin_group().map(Some)))
     }
 
-    /// What the volume is, and how full.
+    /// What the volume is, and how full. All is zero or empty in a process that cannot use it, since another one keeps
+    /// it after `fork`.
     pub fn stat(&self) -> VolumeStat {
-        let core = &self.inner.core;
-        let idle = core.idle();
-        let superblock = core.storage.superblock.lock().unwrap().clone();
-        let label = superblock.label.split(|byte| *byte == 0).next().unwrap_or_default();
-        let Guarantees { description, emulated, .. } = self.inner.region.guarantees();
-        VolumeStat {
-            volume_id: superblock.volume_id,
-            label: String::from_utf8_lossy(label).into_owned(),
-            engine: core.engine.name().into(),
-            medium: description.clone(),
-            emulated: *emulated,
-            block_bytes: BLOCK as u64,
-            blocks: superblock.blocks,
-            free_blocks: core.free_blocks() + idle.total(),
-            pending_blocks: core.engine.pending_blocks(),
-            index_bytes: core.engine.index_bytes(),
-            idle_blocks: idle.total(),
-            inodes: core.inodes.units() - core.holes.free() * PER_BLOCK,
-            free_inodes: core.inodes.free(),
-            incarnation: superblock.incarnation,
-        }
+        self.opened.used(|mounted| Ok::<_, Error>(mounted.stat())).unwrap_or_default()
     }
 
-    pub(crate) fn inner(&self) -> &Arc<Inner> {
-        &self.inner
+    pub(crate) fn opened(&self) -> &Arc<Opened> {
+        &self.opened
+    }
+
+    pub(crate) fn inner(&self) -> &Mounted {
+        &self.opened.mounted
     }
 
     pub(crate) fn calls(&self) -> &VolumeCalls {
@@ -767,8 +778,9 @@ fn repair_structure(
     Ok(())
 }
 
-impl Inner {
-    fn close(&self) -> Result<()> {
+impl Mounted {
+    /// Unmounts it, if it is not yet.
+    pub fn close(&self) -> Result<()> {
         match self.closed.swap(true, Ordering::AcqRel) {
             true => Ok(()),
             false => {
@@ -779,12 +791,34 @@ impl Inner {
             }
         }
     }
-}
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // Without an unmount the next mount rebuilds the allocators.
-        let _ = self.close();
+    /// Whether a number of a handle or a group was given here, and not in another mount of the volume.
+    pub fn numbers(&self, number: u64) -> bool {
+        number >> NUMBER_BITS == self.core.first_number >> NUMBER_BITS
+    }
+
+    fn stat(&self) -> VolumeStat {
+        let core = &self.core;
+        let idle = core.idle();
+        let superblock = core.storage.superblock.lock().unwrap().clone();
+        let label = superblock.label.split(|byte| *byte == 0).next().unwrap_or_default();
+        let Guarantees { description, emulated, .. } = self.region.guarantees();
+        VolumeStat {
+            volume_id: superblock.volume_id,
+            label: String::from_utf8_lossy(label).into_owned(),
+            engine: core.engine.name().into(),
+            medium: description.clone(),
+            emulated: *emulated,
+            block_bytes: BLOCK as u64,
+            blocks: superblock.blocks,
+            free_blocks: core.free_blocks() + idle.total(),
+            pending_blocks: core.engine.pending_blocks(),
+            index_bytes: core.engine.index_bytes(),
+            idle_blocks: idle.total(),
+            inodes: core.inodes.units() - core.holes.free() * PER_BLOCK,
+            free_inodes: core.inodes.free(),
+            incarnation: superblock.incarnation,
+        }
     }
 }
 
@@ -808,17 +842,15 @@ fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd> {
         .map_err(|errno| failed("open", path, errno))
 }
 
-/// Opens a file or device, and keeps others from it as long as the lock is held. Any number may read it at once.
+/// Opens a file or device, and keeps others from it as long as the lock is held. Any number may read it at once. The
+/// descriptor is not the locked one ([`owner::Lock`]).
 ///
 /// A file is locked. A device may have several nodes, and the lock of one says nothing to the others: the kernel gives
 /// a device to one opener with `O_EXCL`, whichever node that takes. A mount of another file system is one, and so are
 /// `mkfs` and `fsck` of others.
 pub(crate) fn own(path: &Path, access: Access) -> Result<(OwnedFd, owner::Lock)> {
     let is_device = |stat: &rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
-    let flags = match access {
-        Access::Read => OFlags::RDONLY,
-        Access::Use => OFlags::RDWR,
-    };
+    let flags = flags_of(access);
     // A child process has a copy of the descriptor from its fork to its exec, and the kernel keeps the device claimed
     // as long: it may be free in a moment.
     const TRIES: u32 = 20;
@@ -843,25 +875,34 @@ pub(crate) fn own(path: &Path, access: Access) -> Result<(OwnedFd, owner::Lock)>
             }
         }
     };
-    let lock = lock(&file, path, access)?;
-    Ok((file, lock))
+    lock(file, path, access)
 }
 
 fn busy(path: &Path, file: &OwnedFd) -> Error {
     Error::Busy(path.display().to_string(), owner::of(file))
 }
 
-/// Locks what was opened, if nobody else has.
-pub(crate) fn lock(file: &OwnedFd, path: &Path, access: Access) -> Result<owner::Lock> {
-    let name = path.display().to_string();
-    let is_free = match access {
-        Access::Read => wholly_media::lock_file_to_read(file.as_fd(), &name)?,
-        Access::Use => wholly_media::lock_file(file.as_fd(), &name)?,
-    };
-    if !is_free {
-        return Err(busy(path, file));
+fn flags_of(access: Access) -> OFlags {
+    match access {
+        Access::Read => OFlags::RDONLY,
+        Access::Use => OFlags::RDWR,
     }
-    owner::Lock::of(file).map_err(|errno| failed("dup", path, errno))
+}
+
+/// Locks what was opened, if nobody else has. The descriptor that this gives is another one, to read and write by.
+pub(crate) fn lock(file: OwnedFd, path: &Path, access: Access) -> Result<(OwnedFd, owner::Lock)> {
+    let name = path.display().to_string();
+    let again = open_file(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())), flags_of(access));
+    // Without `/proc`, a child that lets go of the lock keeps it all the same until it ends.
+    let again = again.or_else(|_| fcntl_dupfd_cloexec(&file, 0).map_err(|errno| failed("dup", path, errno)))?;
+    let lock = match access {
+        Access::Read => owner::Lock::take_to_read(file, &name)?,
+        Access::Use => owner::Lock::take(file, &name)?,
+    };
+    match lock {
+        Some(lock) => Ok((again, lock)),
+        None => Err(busy(path, &again)),
+    }
 }
 
 /// A volume that is looked at. Also of persistent memory it is read by calls: a mapping would take memory for holes.

@@ -1,23 +1,48 @@
 //! Which process has a volume open: its lock says that there is one, and `/proc` which.
 
+use std::sync::Arc;
+
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
-use rustix::io::{Result, fcntl_dupfd_cloexec, read};
-use rustix::process::{Pid, getpid};
+use rustix::io::{Result, read};
+use wholly_host::Claim;
 
 /// Processes whose descriptors are looked at.
 const MOST_PROCESSES: usize = 100_000;
 
 /// The lock of a file or device, until it is dropped.
+///
+/// It belongs to an open file description of its own, which `fork` shares: [`Claim`] tells which of the processes goes
+/// on. What the volume's bytes are read and written by is another description. A child leaves that one alone, and it
+/// would keep the lock for as long as the child lives.
 pub struct Lock {
     fd: OwnedFd,
-    process: Pid,
+    claim: Arc<Claim>,
 }
 
 impl Lock {
-    /// What the caller has locked by this descriptor.
-    pub fn of(file: &OwnedFd) -> Result<Lock> {
-        Ok(Lock { fd: fcntl_dupfd_cloexec(file, 0)?, process: getpid() })
+    /// Takes the lock of a file or device, by a descriptor of it; `None` if another process has it.
+    pub fn take(fd: OwnedFd, name: &str) -> wholly_media::Result<Option<Lock>> {
+        Self::own(wholly_media::lock_file(fd.as_fd(), name)?, fd)
+    }
+
+    /// The same for a process that only reads: any number may at once.
+    pub fn take_to_read(fd: OwnedFd, name: &str) -> wholly_media::Result<Option<Lock>> {
+        Self::own(wholly_media::lock_file_to_read(fd.as_fd(), name)?, fd)
+    }
+
+    fn own(is_taken: bool, fd: OwnedFd) -> wholly_media::Result<Option<Lock>> {
+        if is_taken { Ok(Some(Lock { fd, claim: Arc::new(Claim::new()?) })) } else { Ok(None) }
+    }
+
+    /// Which of the processes that have it by `fork` goes on.
+    pub fn claim(&self) -> &Arc<Claim> {
+        &self.claim
+    }
+
+    /// The locked descriptor.
+    pub fn fd(&self) -> &OwnedFd {
+        &self.fd
     }
 }
 
@@ -25,9 +50,9 @@ impl Drop for Lock {
     fn drop(&mut self) {
         // A child process has a copy of the descriptor from its fork to its exec, and the lock lasts as long as any
         // copy. So it is released here. A child does not release the lock of its parent.
-        if self.process == getpid() {
+        self.claim.release(|| {
             let _ = wholly_media::unlock(self.fd.as_fd());
-        }
+        });
     }
 }
 

@@ -1,4 +1,4 @@
-//! Implicit groups of several calls: a [`Vfs`] over a [`VolumeVfs`], in which each call is a group of its own.
+//! Implicit groups of several calls: a [`Vfs`] over a volume's, in which each call is a group of its own.
 //!
 //! # Terms
 //!
@@ -52,10 +52,12 @@ use wholly::vfs::{
     Result, Seek, SetAttr, StatFs, Vfs, XattrFlags,
 };
 
+use crate::Volume;
+use crate::fork::{Guarded, OverVolume, guard};
 use crate::format::BLOCK;
 use crate::fs::table::ByNumber;
-use crate::vfs::COPIED;
-use crate::{Volume, VolumeVfs};
+use crate::open::Mounted;
+use crate::vfs::{COPIED, UnguardedVfs};
 
 /// Files that are dirty at the same time.
 const MOST_DIRTY: usize = 1024;
@@ -75,13 +77,16 @@ type Shut<'g> = RwLockWriteGuard<'g, Dirty>;
 /// they would change a file with changes that are not.
 ///
 /// Drop it before [`Volume::close`]: the drop commits what is pending, a close aborts it.
-pub struct PolicyVfs {
+pub struct PolicyVfs(Guarded<Policed>);
+
+/// The same, without regard to forks.
+struct Policed {
     inner: Arc<Inner>,
-    timer: Option<(Arc<Stop>, thread::JoinHandle<()>)>,
+    timer: Mutex<Option<(Arc<Stop>, thread::JoinHandle<()>)>>,
 }
 
 struct Inner {
-    vfs: VolumeVfs,
+    vfs: UnguardedVfs,
     policy: Policy,
     gate: RwLock<Dirty>,
     /// Of the epoch under `shared`: see [`MOST_PIECES`].
@@ -104,7 +109,7 @@ struct Gate<'g> {
 
 impl std::fmt::Debug for PolicyVfs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PolicyVfs").field("policy", &self.inner.policy).finish_non_exhaustive()
+        f.debug_struct("PolicyVfs").finish_non_exhaustive()
     }
 }
 
@@ -114,7 +119,23 @@ impl PolicyVfs {
     /// # Errors
     /// `EOPNOTSUPP` for any policy but `per-op` if the volume's engine has no groups.
     pub fn new(volume: &Volume, policy: Policy) -> Result<PolicyVfs> {
-        let vfs = VolumeVfs::new(volume);
+        let opened = volume.opened().current()?;
+        let policed = opened.used(|_| Policed::new(&opened.mounted, policy))?;
+        Ok(PolicyVfs(Guarded::new(policed, opened)))
+    }
+
+    /// As [`VolumeVfs::held`](crate::VolumeVfs::held), of what callers hold.
+    #[doc(hidden)]
+    pub fn held(&self) -> (u64, usize) {
+        self.0.used(None, |policed| Ok(policed.inner.vfs.held())).unwrap_or_default()
+    }
+}
+
+guard!(PolicyVfs);
+
+impl Policed {
+    fn new(volume: &Arc<Mounted>, policy: Policy) -> Result<Policed> {
+        let vfs = UnguardedVfs::over(volume.clone());
         if policy != Policy::PerOp {
             vfs.begin_group().and_then(|group| vfs.abort_group(group))?;
         }
@@ -123,19 +144,17 @@ impl PolicyVfs {
             Policy::Shared { interval } => Some(inner.clone().commit_every(interval)),
             _ => None,
         };
-        Ok(PolicyVfs { inner, timer })
-    }
-
-    /// As [`VolumeVfs::held`], of what callers hold.
-    #[doc(hidden)]
-    pub fn held(&self) -> (u64, usize) {
-        self.inner.vfs.held()
+        Ok(Policed { inner, timer: Mutex::new(timer) })
     }
 }
 
-impl Drop for PolicyVfs {
-    fn drop(&mut self) {
-        if let Some((stop, timer)) = self.timer.take() {
+impl OverVolume for Policed {
+    fn again(&self, volume: &Arc<Mounted>) -> Result<Policed> {
+        Policed::new(volume, self.inner.policy)
+    }
+
+    fn end(&self) {
+        if let Some((stop, timer)) = self.timer.lock().unwrap_or_else(PoisonError::into_inner).take() {
             *stop.is_told.lock().unwrap_or_else(PoisonError::into_inner) = true;
             stop.told.notify_all();
             let _ = timer.join();
@@ -144,6 +163,7 @@ impl Drop for PolicyVfs {
         if let Ok(mut dirty) = self.inner.gate.write() {
             let _ = self.inner.commit_each(&mut dirty);
         }
+        self.inner.vfs.end();
     }
 }
 
@@ -155,8 +175,13 @@ impl Inner {
             let mut is_told = waits.is_told.lock().unwrap();
             while !*is_told {
                 is_told = waits.told.wait_timeout(is_told, interval).unwrap().0;
+                let volume = self.vfs.mounted();
+                let _alone = volume.background.lock().unwrap();
+                // A child has the volume now.
+                let Ok(used) = volume.forked.enter_background() else { return };
                 // If it fails, so has the volume: the next call says so.
                 let _ = self.commit_all();
+                volume.forked.leave(used);
             }
         };
         (stop, thread::spawn(timer))
@@ -216,7 +241,7 @@ impl Inner {
     }
 
     /// Makes a call that names these files.
-    fn naming<T>(&self, files: impl Fn() -> Vec<u64>, call: impl Fn(&VolumeVfs) -> Result<T>) -> Result<T> {
+    fn naming<T>(&self, files: impl Fn() -> Vec<u64>, call: impl Fn(&UnguardedVfs) -> Result<T>) -> Result<T> {
         let done = self.clean(&files).and_then(|_gate| call(&self.vfs));
         match done {
             // What epochs have freed is free once they are committed.
@@ -229,7 +254,12 @@ impl Inner {
     }
 
     /// Makes a call that looks at a file.
-    fn looking<T>(&self, ctx: &Context, ino: u64, call: impl FnOnce(&VolumeVfs, &Context) -> Result<T>) -> Result<T> {
+    fn looking<T>(
+        &self,
+        ctx: &Context,
+        ino: u64,
+        call: impl FnOnce(&UnguardedVfs, &Context) -> Result<T>,
+    ) -> Result<T> {
         if ctx.group.is_some() {
             let _gate = self.clean(|| vec![ino])?;
             return call(&self.vfs, ctx);
@@ -257,7 +287,7 @@ impl Inner {
         ctx: &Context,
         (ino, flags): (u64, OFlags),
         bytes: usize,
-        call: impl Fn(&VolumeVfs, &Context) -> Result<T>,
+        call: impl Fn(&UnguardedVfs, &Context) -> Result<T>,
     ) -> Result<T> {
         if ctx.group.is_some() || self.policy == Policy::PerOp {
             return self.naming(|| vec![ino], |vfs| call(vfs, ctx));
@@ -278,7 +308,7 @@ impl Inner {
         Ok(done)
     }
 
-    fn write_once<T>(&self, ctx: &Context, ino: u64, call: impl Fn(&VolumeVfs, &Context) -> Result<T>) -> Result<T> {
+    fn write_once<T>(&self, ctx: &Context, ino: u64, call: impl Fn(&UnguardedVfs, &Context) -> Result<T>) -> Result<T> {
         let within = |epoch| Context { group: Some(epoch), ..ctx.clone() };
         let open = self.gate.read().unwrap();
         if let Some(epoch) = open.get(&ino) {
@@ -332,7 +362,7 @@ macro_rules! change {
     };
 }
 
-impl Vfs for PolicyVfs {
+impl Vfs for Policed {
     pass! {
         access(ino: Ino, access: Access) -> Result<()>;
         readlink(ino: Ino) -> Result<Vec<u8>>;
@@ -437,7 +467,7 @@ impl Vfs for PolicyVfs {
         if source != of.0 {
             self.inner.sync_file(source)?;
         }
-        let copy = |vfs: &VolumeVfs, ctx: &Context| vfs.copy_file_range(ctx, from, from_offset, to, to_offset, len);
+        let copy = |vfs: &UnguardedVfs, ctx: &Context| vfs.copy_file_range(ctx, from, from_offset, to, to_offset, len);
         self.inner.writing(ctx, of, len.min(COPIED), copy)
     }
 

@@ -11,13 +11,15 @@ use wholly::vfs::{
 };
 
 use crate::Volume;
+use crate::engine::InoGen;
+use crate::fork::{Guarded, Opened, OverVolume, guard};
 use crate::format::BLOCK;
 use crate::format::inode::{PER_BLOCK, ROOT};
 use crate::fs::explicit::What;
 use crate::fs::names::Birth;
 use crate::fs::table::{ByNumber, Held, Inode};
 use crate::fs::{Core, DIRECTORY, PERMISSIONS, REGULAR, SYMLINK};
-use crate::open::Inner;
+use crate::open::Mounted;
 
 const SHARDS: u64 = 16;
 /// Bytes that are copied from file to file at a time.
@@ -46,11 +48,10 @@ impl Open {
 }
 
 /// A [`Volume`] as a [`Vfs`].
-pub struct VolumeVfs {
-    volume: Arc<Inner>,
-    next: AtomicU64,
-    handles: Vec<RwLock<ByNumber<Arc<Open>>>>,
-}
+///
+/// A child that is forked has the `Vfs` too. If it takes the volume over, it makes its calls by names from the root
+/// directory on: it has no references, open files and groups from before the fork.
+pub struct VolumeVfs(Guarded<UnguardedVfs>);
 
 impl std::fmt::Debug for VolumeVfs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -61,31 +62,78 @@ impl std::fmt::Debug for VolumeVfs {
 impl VolumeVfs {
     /// Makes a `Vfs` over a volume, which stays open as long as this does.
     pub fn new(volume: &Volume) -> Self {
-        Self::over(volume.inner().clone())
+        Self::over(volume.opened().clone())
     }
 
-    pub(crate) fn over(volume: Arc<Inner>) -> Self {
-        VolumeVfs { volume, next: AtomicU64::new(1), handles: (0..SHARDS).map(|_| RwLock::default()).collect() }
+    pub(crate) fn over(opened: Arc<Opened>) -> Self {
+        VolumeVfs(Guarded::new(UnguardedVfs::over(opened.mounted.clone()), opened))
+    }
+
+    /// The number of references to inodes, and of open files and directories: for tests that look for leaks.
+    #[doc(hidden)]
+    pub fn held(&self) -> (u64, usize) {
+        self.0.used(None, |vfs| Ok(vfs.held())).unwrap_or_default()
+    }
+
+    pub(crate) fn guarded(&self) -> &Guarded<UnguardedVfs> {
+        &self.0
+    }
+}
+
+guard!(VolumeVfs);
+
+/// The same, without regard to forks.
+pub(crate) struct UnguardedVfs {
+    volume: Arc<Mounted>,
+    next: AtomicU64,
+    handles: Vec<RwLock<ByNumber<Arc<Open>>>>,
+}
+
+impl OverVolume for UnguardedVfs {
+    fn again(&self, volume: &Arc<Mounted>) -> Result<Self> {
+        Ok(Self::over(volume.clone()))
+    }
+
+    fn end(&self) {
+        for shard in &self.handles {
+            let opened: Vec<_> = shard.write().unwrap().drain().collect();
+            opened.into_iter().for_each(|(_, open)| self.core().forget(&open.inode, 1));
+        }
+    }
+}
+
+impl UnguardedVfs {
+    pub fn over(volume: Arc<Mounted>) -> Self {
+        let next = AtomicU64::new(volume.core.first_number);
+        UnguardedVfs { volume, next, handles: (0..SHARDS).map(|_| RwLock::default()).collect() }
     }
 
     fn core(&self) -> &Core {
         &self.volume.core
     }
 
-    /// The number of references to inodes, and of open files and directories: for tests that look for leaks.
-    #[doc(hidden)]
+    /// The number of references to inodes, and of open files and directories.
     pub fn held(&self) -> (u64, usize) {
         let handles = self.handles.iter().map(|shard| shard.read().unwrap().len()).sum();
         (self.core().table.references(), handles)
     }
 
     /// The inode of an open file or directory, and how it was opened.
-    pub(crate) fn of_handle(&self, handle: Handle) -> Result<(u64, OFlags)> {
+    pub fn of_handle(&self, handle: Handle) -> Result<(u64, OFlags)> {
         self.opened(handle).map(|open| (open.inode.id.ino, open.flags))
     }
 
+    /// The same inode, which no other one is after it.
+    pub fn id_of(&self, handle: Handle) -> Result<InoGen> {
+        self.opened(handle).map(|open| open.inode.id)
+    }
+
+    pub fn mounted(&self) -> &Mounted {
+        &self.volume
+    }
+
     /// Whether a running group has changed an inode.
-    pub(crate) fn has_changed(&self, group: GroupId, ino: u64) -> bool {
+    pub fn has_changed(&self, group: GroupId, ino: u64) -> bool {
         self.core().has_changed(group, ino)
     }
 
@@ -178,7 +226,7 @@ impl VolumeVfs {
     }
 }
 
-impl Vfs for VolumeVfs {
+impl Vfs for UnguardedVfs {
     fn lookup(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<Attr> {
         let _call = self.core().enter(ctx)?;
         self.given(self.core().lookup(ctx, dir.0, name)?)
@@ -522,14 +570,5 @@ impl Vfs for VolumeVfs {
 
     fn abort_group(&self, group: GroupId) -> Result<()> {
         self.core().abort_group(group)
-    }
-}
-
-impl Drop for VolumeVfs {
-    fn drop(&mut self) {
-        for shard in &self.handles {
-            let opened: Vec<_> = shard.write().unwrap().drain().collect();
-            opened.into_iter().for_each(|(_, open)| self.core().forget(&open.inode, 1));
-        }
     }
 }

@@ -77,7 +77,7 @@ pub use check::{Finding, FindingKind, Report, check_on};
 pub use check::{ReadOnly, is_own_folder, slots_of};
 pub use checkpoint::CheckpointReport;
 #[doc(hidden)]
-pub use fork::Ownership;
+pub use fork::{Forked, Inherit, Ownership, Used, keep_for_ever};
 pub use group::Group;
 pub(crate) use guest::is_temporary;
 pub use handle::File;
@@ -114,7 +114,6 @@ use crate::log::{BatchLane, Geometry, Log};
 use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
 use checkpoint::Checkpointer;
 use clock::Clock;
-use fork::{Forked, keep_for_ever};
 use joint::JointCommits;
 use kept::KeptUndos;
 use lanes::Seats;
@@ -292,7 +291,7 @@ pub(crate) struct StoreInner {
     /// Inodes of the store's own files, to which a symbolic link may lead.
     pub own_inodes: Vec<(u64, i64)>,
     /// What keeps other processes out, given back last.
-    pub forked: Forked,
+    pub forked: Forked<dyn Ownership>,
     /// For groups of the store's own.
     pub itself: OnceLock<Weak<StoreInner>>,
 }
@@ -491,7 +490,7 @@ impl Store {
             }
             inner.empty_log()
         })?;
-        match self.inner.take_ownership() {
+        match self.inner.forked.take_ownership() {
             Some(ownership) => ownership.remove(),
             None => Ok(()),
         }
@@ -611,7 +610,7 @@ impl Drop for Store {
         if self.inner.forked.is_inherited() {
             keep_for_ever(&self.inner);
             if last {
-                self.inner.let_go();
+                self.inner.forked.let_go();
             }
         } else if last {
             self.inner.checkpointer.stop();

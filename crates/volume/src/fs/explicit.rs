@@ -301,16 +301,15 @@ impl Core {
         if !self.engine.has_groups() {
             return Err(Errno::OPNOTSUPP);
         }
-        let body = Body::explicit(self);
+        let id = GroupId(self.next_group.fetch_add(1, Ordering::Relaxed));
         let explicit = Explicit {
-            id: body.id(),
-            body: Mutex::new(body),
+            id,
+            body: Mutex::new(Body::explicit(self)),
             twins: Mutex::new(Some(ByNumber::default())),
             fresh: Mutex::default(),
             calls: Mutex::default(),
             returned: Condvar::new(),
         };
-        let id = explicit.id;
         self.groups.lock().unwrap().insert(id.0, Arc::new(explicit));
         Ok(id)
     }

@@ -156,10 +156,6 @@ impl Body {
         Body::new(id, Draft::of_group(id))
     }
 
-    pub fn id(&self) -> GroupId {
-        self.id
-    }
-
     /// More names and directories change with the commit.
     pub fn record_later(&mut self, names: u64, dirs: u64) {
         self.later.names += names;

@@ -51,7 +51,7 @@ use std::sync::Arc;
 
 use rustix::time::{ClockId, clock_gettime};
 pub use wholly::rules::{DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE};
-use wholly::sync::{AtomicBool, Mutex, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use wholly::sync::{AtomicBool, AtomicU64, Mutex, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use wholly::vfs::Timestamp;
 use wholly::{Error, Result};
 use wholly_media::Site;
@@ -66,6 +66,10 @@ use known::Budget;
 use space::Space;
 use storage::Storage;
 use table::{ByNumber, Inode, State, Table};
+
+/// Groups and open files of one mount are numbered in so many bits. The bits above are the mount's: after `fork`, no
+/// number that the parent was given means anything in a child that has mounted the volume again.
+pub const NUMBER_BITS: u32 = 40;
 
 /// Bytes of the largest file.
 pub const LARGEST_FILE: u64 = 1 << 48;
@@ -101,6 +105,10 @@ pub struct Core {
     swapping: Swapping,
     /// The running explicit groups.
     groups: Mutex<ByNumber<Arc<Explicit>>>,
+    /// From here on explicit groups and open files are numbered.
+    pub first_number: u64,
+    /// The next explicit group.
+    next_group: AtomicU64,
     failed: AtomicBool,
     /// Blocks that ordinary groups leave free.
     pub kept: u64,
@@ -112,9 +120,9 @@ pub struct Core {
 impl Core {
     fn new(engine: Box<dyn Engine>, mut storage: Storage, cache_bytes: usize, clock: fn() -> Timestamp) -> Core {
         storage.moves_blocks = engine.moves_blocks();
-        let (blocks, inodes) = {
+        let (blocks, inodes, first_number) = {
             let superblock = storage.superblock.lock().unwrap();
-            (superblock.blocks, superblock.inodes)
+            (superblock.blocks, superblock.inodes, (superblock.incarnation << NUMBER_BITS) + 1)
         };
         Core {
             kept: group::kept_by(&*engine),
@@ -130,6 +138,8 @@ impl Core {
             accounts: RwLock::default(),
             swapping: Swapping::default(),
             groups: Mutex::default(),
+            first_number,
+            next_group: AtomicU64::new(first_number),
             failed: AtomicBool::new(false),
             clock,
             gate: RwLock::default(),
