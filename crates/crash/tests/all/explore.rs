@@ -78,7 +78,7 @@ fn nothing_is_torn_lost_or_invented() {
             _ => Vec::new(),
         };
         if !drawn.is_empty() {
-            // They are small, and torn groups of several blocks are rare on disks: more of these recoveries are crashed.
+            // Torn groups of several blocks are rare on disks: more of these recoveries are crashed.
             let deep = if *name == "disk" { Limits { nested_one_in: 2, ..some.clone() } } else { some.clone() };
             outcome.merge(explored(&seen, &drawn, &setting, &deep));
         }
