@@ -82,7 +82,7 @@ fn in_one_group() {
         let others = || {
             let stat = volume.stat();
             let of_root = tree.stat("/").expect("the root").blocks * 512 / 4096;
-            stat.blocks - stat.free_blocks - stat.inodes / 16 - of_root
+            stat.blocks - (stat.free_blocks - stat.idle_blocks) - stat.inodes / 16 - of_root
         };
         let (before, mut inodes) = (others(), Vec::new());
         for ends_well in [false, true, false] {
