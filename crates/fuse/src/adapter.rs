@@ -310,7 +310,7 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         self.groups.release(fh);
-        done(reply, self.vfs.release(&self.outside(req).ctx, handle(fh)));
+        done(reply, self.vfs.release(&self.late(req).ctx, handle(fh)));
     }
 
     fn fsync(&self, req: &Request, _node: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
@@ -370,7 +370,7 @@ impl fuser::Filesystem for Adapter {
 
     fn releasedir(&self, req: &Request, _node: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
         self.groups.release(fh);
-        done(reply, self.vfs.releasedir(&self.outside(req).ctx, handle(fh)));
+        done(reply, self.vfs.releasedir(&self.late(req).ctx, handle(fh)));
     }
 
     fn fsyncdir(&self, req: &Request, _node: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {

@@ -32,6 +32,11 @@ impl Adapter {
         self.groups.outside(req, self.permitted(req))
     }
 
+    /// A call that the kernel makes some time after a process has closed a file.
+    pub fn late(&self, req: &Request) -> Call<'_> {
+        self.groups.late(self.permitted(req))
+    }
+
     /// The caller, whom the kernel permits the call.
     pub fn permitted(&self, req: &Request) -> Context {
         Context { is_permitted: true, ..self.as_they_are(req) }

@@ -137,6 +137,14 @@ impl Groups {
         }
     }
 
+    /// A call that the kernel makes some time after a process has closed a file: it does not show that it is at work.
+    pub fn late(&self, ctx: Context) -> Call<'_> {
+        match self {
+            Groups::View(view) => view.call(ctx),
+            Groups::Shared(_) => Call { ctx, members: None, state: None },
+        }
+    }
+
     /// A call that changes nothing.
     pub fn look(&self, req: &Request, ctx: Context) -> Call<'_> {
         match self {
