@@ -43,7 +43,7 @@ impl Registry {
 
     /// Remembers that the store is in `dir`, an absolute path, and no other store is. On return that survives a crash.
     pub fn add(&self, volume_id: &str, dir: &Path) -> io::Result<()> {
-        // Whoever knew its names would know the ids of the stores, and where they are.
+        // Its names are the ids of the stores, and its files tell where they are: no other user may read it.
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         fs::set_permissions(&self.dir, fs::Permissions::from_mode(0o700))?;
         let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(&self.dir)?;

@@ -40,8 +40,8 @@ impl Layers {
         let dir = Named::find(dir)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-        // Whoever owns the directory may exchange the store's folder, but nothing in the layer: where the upper
-        // directory is the one that the layer was made with, so is the other one.
+        // The owner of the directory can exchange the store's folder, but nothing in the layer. So if the upper
+        // directory is the one that the layer was made with, the work directory is too.
         let layer = openat2(dir.as_fd(), wholly::LAYER, flags, Mode::empty(), beneath)?;
         let inner = |path: &str| open_in(layer.as_fd(), path).map(Named::of);
         let (upper, work) = (inner(UPPER)?, inner(WORK)?);

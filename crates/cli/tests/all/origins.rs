@@ -10,7 +10,7 @@ use std::process::Command;
 use wholly::log::checksum::checksum;
 use wholly::{Options, ParkedId, Store};
 
-/// What the store's groups would make: a program that runs as root, whoever calls it.
+/// What the store's groups would make: a set-user-id program of root's.
 const TRAP: &str = "rootshell";
 
 /// What there is in the store.
@@ -91,7 +91,7 @@ fn forget_origin(dir: &Path) {
     fs::write(path, log).unwrap();
 }
 
-/// Brings the store in `dir` where it is nobody's; gives that directory.
+/// Brings the store in `dir` to another place in this way; returns its directory there.
 fn bring(rig: &Rig, dir: &Path, way: Way) -> PathBuf {
     let to = rig.path(&format!("{way:?}"));
     let copy = |from: &Path, to: &Path| _ = succeeds(Command::new("cp").arg("-a").args([from, to]));
@@ -265,7 +265,7 @@ fn what_was_moved_or_is_mounted_elsewhere_is_the_same() {
     assert!(moved.join(TRAP).exists());
 }
 
-/// A file in the folder that somebody else has is not read, whoever has the folder.
+/// A file in the folder that belongs to another user is not read.
 #[test]
 fn what_somebody_else_owns_in_it_is_not_applied() {
     let Some(rig) = Rig::new("origin-inner") else { return };

@@ -38,7 +38,7 @@ fn verbs_do_nothing_for_others() {
     }
 }
 
-/// Whoever serves a file system can say anything about owners: that all is the superuser's.
+/// The process that serves a file system can report any owner, root included.
 #[test]
 fn a_file_system_that_somebody_else_serves_is_not_believed() {
     if !common::may_mount() || !may_run(&["bindfs", "setpriv"]) {
