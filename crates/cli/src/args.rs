@@ -789,8 +789,8 @@ POINT`, or until its server process is asked to end; then everything is written 
 mounted over its own directory, so that no program changes its files directly.
 
 Options:
-  policy=per-sync           names survive when the call returns, data when the file is synced or closed (default of a store)
-  policy=per-op             every call survives when it returns (default of a volume)
+  policy=per-sync           names survive when the call returns, data when the file is synced or closed (default)
+  policy=per-op             every call survives when it returns
   policy=shared[=SECONDS]   data survive together: at each fsync, and every SECONDS (5)
   allow_other, allow_root   users other than the one who mounted it may use it
   suid, dev                 allow set-user-id programs and devices (off by default)

@@ -110,7 +110,7 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
         remount: false,
     };
     let is_volume = volume::is_one(&plan.dir);
-    if is_volume {
+    if is_volume && Volume::engine_of(&plan.dir).is_ok_and(|engine| !engine.promises_groups()) {
         plan.policy = Policy::PerOp;
     }
     // mount(8) does not pass on `suid` and `dev`, which are its defaults. It does pass on `nosuid` and `nodev`.
@@ -131,7 +131,7 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
         return Err(Failure::new(what(), "a volume needs a directory to be mounted on").exit(Exit::USAGE));
     }
     plan.mount.syncs_on_close = plan.policy == Policy::PerSync;
-    plan.mount.whole_writes = plan.policy == Policy::PerOp && (plan.has_policy || !is_volume);
+    plan.mount.whole_writes = plan.policy == Policy::PerOp && plan.has_policy;
     Ok(plan)
 }
 

@@ -9,7 +9,7 @@ use crate::{At, DirEntry, FileHandle, HostFile, HostFs, HostNames, Rename, SetXa
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, Timespec, Timestamps, Uid, XattrFlags,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, StatxFlags, Timespec, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -294,7 +294,13 @@ fn rename_to_nothing(
     (parent, name): (BorrowedFd<'_>, &[u8]),
 ) -> rustix::io::Result<()> {
     match rustix::fs::linkat(old_parent, old, parent, name, AtFlags::empty()) {
-        Ok(()) => rustix::fs::unlinkat(old_parent, old, AtFlags::empty()),
+        Ok(()) => {
+            rustix::fs::unlinkat(old_parent, old, AtFlags::empty())?;
+            // The kernel counts two names of it until it asks the program that serves the file system again.
+            let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
+            let _ = rustix::fs::statx(parent, name, how, StatxFlags::NLINK);
+            Ok(())
+        }
         Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
             match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(_) => Err(Errno::EXIST),

@@ -24,7 +24,7 @@ use wholly::vfs::{Errno, GroupId};
 use wholly::{Error, Result};
 use wholly_host::{Claim, Refused};
 
-use crate::open::{Mounted, failed, region};
+use crate::open::{Mounted, failed, region_of_volume};
 use crate::{Volume, VolumeOptions, owner};
 
 /// What keeps other processes out of a volume, and what it takes to open it once more.
@@ -62,7 +62,7 @@ impl Inherit for Owned {
             return Err(Error::Busy(name, owner::of(&self.file)));
         };
         let (file, options) = (copy(&self.file)?, self.options.clone());
-        let region = region(copy(&file)?, &self.path, &options)?;
+        let region = region_of_volume(copy(&file)?, &self.path, &options)?;
         Volume::open_owned(region, Some((lock, file, self.path.clone())), options)
     }
 }

@@ -19,7 +19,7 @@ use crate::calls::{VolumeCalls, VolumeFile};
 /// # let path = std::path::PathBuf::from(format!("/dev/shm/wholly-doc-group-{}", std::process::id()));
 /// use wholly_volume::{EngineKind, Volume, VolumeOptions};
 ///
-/// let options = VolumeOptions { engine: EngineKind::FineGrainedWal, ..VolumeOptions::default() };
+/// let options = VolumeOptions { engine: Some(EngineKind::FineGrainedWal), ..VolumeOptions::default() };
 /// Volume::format(&path, 1 << 20, &options)?;
 /// let volume = Volume::open(&path, &options)?;
 /// let mut group = volume.begin();

@@ -12,7 +12,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, SeekFrom, fstat, openat, statat, unlinkat};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use wholly::{Error, Result};
-use wholly_media::{Guarantees, Region};
+use wholly_media::Region;
 
 use crate::EngineKind;
 use crate::format::BLOCK;
@@ -39,22 +39,16 @@ impl Volume {
     /// nothing in it if it is empty or consists of holes (`truncate -s`); a device, if its first 4 MiB and its last
     /// 1 MiB are zeros. [`Error::Busy`] if another process has it open; [`Error::NoSpace`] if it is too small.
     pub fn format(path: &Path, bytes: u64, options: &VolumeOptions) -> Result<()> {
-        Target::open(path)?.fill(|target| target.format(bytes, options, |_| options.engine).map(drop))
+        Target::open(path)?.fill(|target| target.format(bytes, options).map(drop))
     }
 
-    /// The same, with the engine that is chosen for the medium, such as by [`EngineKind::for_medium`]. It is opened
-    /// once to see that it can be, without letting go of the file.
+    /// The same. It is opened once to see that it can be, without letting go of the file.
     ///
     /// # Errors
     /// Those of `format`, and of [`open`](Self::open).
-    pub fn make(
-        path: &Path,
-        bytes: u64,
-        options: &VolumeOptions,
-        choose: impl FnOnce(&Guarantees) -> EngineKind,
-    ) -> Result<VolumeStat> {
+    pub fn make(path: &Path, bytes: u64, options: &VolumeOptions) -> Result<VolumeStat> {
         Target::open(path)?.fill(|target| {
-            let volume = Volume::open_region(target.format(bytes, options, choose)?, options)?;
+            let volume = Volume::open_region(target.format(bytes, options)?, options)?;
             let stat = volume.stat();
             volume.close()?;
             Ok(stat)
@@ -124,12 +118,7 @@ impl<'p> Target<'p> {
     }
 
     /// Makes an empty volume. What was in the file or device stays if it is refused, or has no room for a volume.
-    fn format(
-        &self,
-        bytes: u64,
-        options: &VolumeOptions,
-        choose: impl FnOnce(&Guarantees) -> EngineKind,
-    ) -> Result<Arc<dyn Region>> {
+    fn format(&self, bytes: u64, options: &VolumeOptions) -> Result<Arc<dyn Region>> {
         let Target { path, file, is_device, .. } = self;
         if !options.force {
             // Before the region is opened, which may write to it.
@@ -140,21 +129,20 @@ impl<'p> Target<'p> {
             self.has_none.set(!is_device);
         }
         let file = fcntl_dupfd_cloexec(file, 0).map_err(|errno| failed("dup", path, errno))?;
-        let region = region(file, path, options)?;
+        let region = region(file, path, options.medium)?;
         let block = BLOCK as u64;
-        let engine = choose(region.guarantees());
+        let engine = options.engine.unwrap_or_else(|| EngineKind::for_medium(region.guarantees()));
         let len = if *is_device || bytes == 0 { region.len() } else { bytes } / block * block;
         engine.check_medium(&*region)?;
         mount::log_area(engine.description().log, len / block)?;
-        let options = VolumeOptions { engine, ..options.clone() };
         if *is_device {
-            Volume::format_region(&*region, &options)?;
+            Volume::format_region(&*region, options)?;
             return Ok(region);
         }
         // What was there is gone: an old superblock at the end must not be found.
         region.set_len(LENGTH, 0)?;
         region.extend(LENGTH, len)?;
-        Volume::format_region(&*region, &options)?;
+        Volume::format_region(&*region, options)?;
         Ok(region)
     }
 }

@@ -46,7 +46,7 @@ pub(crate) const LENGTH: Site = Site("volume.length");
 /// How a file or device is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Medium {
-    /// As persistent memory if it is a file in memory or on DAX, else as a disk.
+    /// As persistent memory if it is a file in memory or on DAX, or a volume whose engine needs that; else as a disk.
     #[default]
     Auto,
     /// As persistent memory, emulated if it is none.
@@ -62,8 +62,8 @@ pub struct VolumeOptions {
     pub medium: Medium,
     /// The most bytes of memory for cached inodes, and for cached blocks of a disk. At least 1 MiB is used.
     pub cache_bytes: usize,
-    /// The engine of a new volume.
-    pub engine: EngineKind,
+    /// The engine of a new volume. `None`: the one for its medium, see [`EngineKind::for_medium`].
+    pub engine: Option<EngineKind>,
     /// The name of a new volume: at most 64 bytes.
     pub label: String,
     /// Whether a new volume may replace what is in the file or device.
@@ -87,7 +87,7 @@ impl Default for VolumeOptions {
         VolumeOptions {
             medium: Medium::Auto,
             cache_bytes: 64 << 20,
-            engine: EngineKind::None,
+            engine: None,
             label: String::new(),
             force: false,
             clock: crate::fs::clock,
@@ -213,10 +213,11 @@ impl Volume {
     /// As `format_region`.
     #[doc(hidden)]
     pub fn format_region_as(region: &dyn Region, options: &VolumeOptions, volume_id: [u8; 16]) -> Result<()> {
-        options.engine.check_medium(region)?;
+        let engine = options.engine.unwrap_or_else(|| EngineKind::for_medium(region.guarantees()));
+        engine.check_medium(region)?;
         let Timestamp { sec, nsec } = (options.clock)();
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let Description { number, log, zeroes_log, has_heads, .. } = *options.engine.description();
+        let Description { number, log, zeroes_log, has_heads, .. } = *engine.description();
         let making = mount::Making {
             volume_id,
             label: options.label.as_bytes(),
@@ -237,7 +238,15 @@ impl Volume {
     pub fn open(path: &Path, options: &VolumeOptions) -> Result<Volume> {
         let (file, lock) = own(path, Access::Use)?;
         let copy = fcntl_dupfd_cloexec(&file, 0).map_err(|errno| failed("dup", path, errno))?;
-        Self::open_owned(region(file, path, options)?, Some((lock, copy, path.to_path_buf())), options.clone())
+        Self::open_owned(region_of_volume(file, path, options)?, Some((lock, copy, path.to_path_buf())), options.clone())
+    }
+
+    /// The engine of the volume in a file or on a device. It may be mounted: this only reads its superblock.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if it is no volume, or the engine is not known; [`Error::Corrupt`].
+    pub fn engine_of(path: &Path) -> Result<EngineKind> {
+        engine_in(open_file(path, flags_of(Access::Read))?, path)
     }
 
     /// Opens a volume on a region, which nobody else uses: no child either that is forked meanwhile.
@@ -310,7 +319,7 @@ impl Volume {
         watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Repaired> {
         let (file, _lock) = own(path, Access::Use)?;
-        Self::repair_region(&region(file, path, options)?, options, (how, forced), watch)
+        Self::repair_region(&region_of_volume(file, path, options)?, options, (how, forced), watch)
     }
 
     /// The same on a region.
@@ -344,7 +353,7 @@ impl Volume {
         let (file, _lock) = own(path, Access::Use)?;
         let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        let region = region(file, path, options)?;
+        let region = region_of_volume(file, path, options)?;
         let (before, len) = (region.len(), bytes / BLOCK as u64 * BLOCK as u64);
         if is_file && len > before {
             region.extend(LENGTH, len)?;
@@ -911,12 +920,28 @@ fn only_read(path: &Path) -> Result<(DiskRegion, owner::Lock)> {
     Ok((DiskRegion::open_read_only(file, path.display().to_string())?, lock))
 }
 
-pub(crate) fn region(file: OwnedFd, path: &Path, options: &VolumeOptions) -> Result<Arc<dyn Region>> {
+/// The file or device of a volume: as persistent memory, emulated if it is none, where its engine needs that.
+pub(crate) fn region_of_volume(file: OwnedFd, path: &Path, options: &VolumeOptions) -> Result<Arc<dyn Region>> {
+    let copy = || fcntl_dupfd_cloexec(&file, 0).map_err(|errno| failed("dup", path, errno));
+    let medium = match options.medium {
+        // What cannot be told, the open tells.
+        Medium::Auto if engine_in(copy()?, path).is_ok_and(|engine| !engine.takes_disks()) => Medium::Pmem,
+        medium => medium,
+    };
+    region(file, path, medium)
+}
+
+fn engine_in(file: OwnedFd, path: &Path) -> Result<EngineKind> {
+    let region = DiskRegion::open_read_only(file, path.display().to_string())?;
+    EngineKind::of(&mount::read_superblock(&region)?)
+}
+
+pub(crate) fn region(file: OwnedFd, path: &Path, medium: Medium) -> Result<Arc<dyn Region>> {
     let name = path.display().to_string();
     let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     let in_memory = is_file && (FileSystem::of(&file)?.is_memory() || wholly_media::pmem::is_dax(file.as_fd()));
-    Ok(match options.medium {
+    Ok(match medium {
         Medium::Pmem => Arc::new(PmemRegion::open(file, PmemOptions { name, ..PmemOptions::default() })?),
         Medium::Auto if in_memory => Arc::new(PmemRegion::open(file, PmemOptions { name, ..PmemOptions::default() })?),
         _ => Arc::new(DiskRegion::open(file, name)?),

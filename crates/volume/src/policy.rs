@@ -2,8 +2,8 @@
 //!
 //! # Terms
 //!
-//! - *content call*: writes to an open file, appends, copies, allocates, or sets its size. *Name call*: any other call
-//!   that changes something: names, attributes, an open with `O_TRUNC`, a size by path.
+//! - *content call*: writes to an open file, appends, copies, allocates, or sets the size of a file, also by its path or
+//!   by `O_TRUNC`. *Name call*: any other call that changes something: names and attributes.
 //! - *epoch*: an explicit group that belongs to the policy: of one file under `per-sync`, of all files under `shared`.
 //!   Everybody sees its changes.
 //! - *dirty*: a file with changes in a running epoch. Calls on it are made in the context of that group.
@@ -49,7 +49,7 @@ use wholly::Policy;
 use wholly::sync::{AtomicU64, Condvar, Mutex, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, thread};
 use wholly::vfs::{
     Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, RenameFlags,
-    Result, Seek, SetAttr, StatFs, Vfs, XattrFlags,
+    Result, Seek, SetAttr, SetTime, StatFs, Vfs, XattrFlags,
 };
 
 use crate::Volume;
@@ -145,6 +145,13 @@ impl Policed {
             _ => None,
         };
         Ok(Policed { inner, timer: Mutex::new(timer) })
+    }
+}
+
+impl Policed {
+    /// What `O_TRUNC` does.
+    fn truncate(&self, ctx: &Context, ino: Ino) -> Result<Attr> {
+        self.setattr(ctx, ino, None, &SetAttr { size: Some(0), mtime: SetTime::Now, ..SetAttr::default() })
     }
 }
 
@@ -399,12 +406,14 @@ impl Vfs for Policed {
     }
 
     fn setattr(&self, ctx: &Context, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> Result<Attr> {
-        let content = SetAttr { size: change.size, ..SetAttr::default() };
-        match handle.map(|handle| self.inner.vfs.of_handle(handle)).transpose()? {
-            Some((of, flags)) if of == ino.0 && change.size.is_some() && content == *change => {
-                self.inner.writing(ctx, (ino.0, flags), 0, |vfs, ctx| vfs.setattr(ctx, ino, handle, change))
-            }
-            _ => self.inner.naming(|| vec![ino.0], |vfs| vfs.setattr(ctx, ino, handle, change)),
+        // The kernel has the time set by an open with `O_TRUNC`, too.
+        let mtime = if change.mtime == SetTime::Now { SetTime::Now } else { SetTime::Omit };
+        let content = SetAttr { size: change.size, mtime, ..SetAttr::default() };
+        let of = handle.map(|handle| self.inner.vfs.of_handle(handle)).transpose()?;
+        let of = of.unwrap_or((ino.0, OFlags::empty()));
+        match change.size.is_some() && of.0 == ino.0 && content == *change {
+            true => self.inner.writing(ctx, of, 0, |vfs, ctx| vfs.setattr(ctx, ino, handle, change)),
+            false => self.inner.naming(|| vec![ino.0], |vfs| vfs.setattr(ctx, ino, handle, change)),
         }
     }
 
@@ -427,15 +436,26 @@ impl Vfs for Policed {
     }
 
     fn open(&self, ctx: &Context, ino: Ino, flags: OFlags) -> Result<Handle> {
-        match flags.contains(OFlags::TRUNC) {
-            true => self.inner.naming(|| vec![ino.0], |vfs| vfs.open(ctx, ino, flags)),
-            false => self.inner.vfs.open(ctx, ino, flags),
+        let handle = self.inner.vfs.open(ctx, ino, flags - OFlags::TRUNC)?;
+        if flags.contains(OFlags::TRUNC) {
+            self.truncate(ctx, ino).inspect_err(|_| {
+                let _ = self.inner.vfs.release(ctx, handle);
+            })?;
         }
+        Ok(handle)
     }
 
     fn create(&self, ctx: &Context, dir: Ino, name: &[u8], flags: OFlags, mode: Mode) -> Result<(Attr, Handle)> {
         let named = || self.inner.named(ctx, dir, name).into_iter().collect();
-        self.inner.naming(named, |vfs| vfs.create(ctx, dir, name, flags, mode))
+        let (mut attr, handle) = self.inner.naming(named, |vfs| vfs.create(ctx, dir, name, flags - OFlags::TRUNC, mode))?;
+        // It was there.
+        if flags.contains(OFlags::TRUNC) && attr.size > 0 {
+            attr = self.truncate(ctx, attr.ino).inspect_err(|_| {
+                let _ = self.inner.vfs.release(ctx, handle);
+                self.inner.vfs.forget(attr.ino, 1);
+            })?;
+        }
+        Ok((attr, handle))
     }
 
     fn read(&self, ctx: &Context, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {

@@ -82,9 +82,13 @@ struct Place {
 impl Place {
     fn new(dir: &Path, name: &str, engine: EngineKind, medium: Medium) -> Place {
         let image = dir.join(format!("wholly-forked-{name}-{}-{medium:?}-{}", engine.name(), std::process::id()));
-        let options = VolumeOptions { engine, medium, cache_bytes: 1 << 20, ..VolumeOptions::default() };
+        let options = VolumeOptions { engine: Some(engine), medium, cache_bytes: 1 << 20, ..VolumeOptions::default() };
         Volume::format(&image, 16 << 20, &options).unwrap();
         Place { image, options }
+    }
+
+    fn engine(&self) -> EngineKind {
+        self.options.engine.expect("it was made with one")
     }
 
     fn open(&self) -> Volume {
@@ -96,12 +100,12 @@ impl Place {
     }
 
     fn has_groups(&self) -> bool {
-        self.options.engine.promises_groups()
+        self.engine().promises_groups()
     }
 
     /// Whether what a call has changed is on the medium when it returns.
     fn keeps_nothing_back(&self) -> bool {
-        self.options.engine != EngineKind::None || self.options.medium == Medium::Pmem
+        self.engine() != EngineKind::None || self.options.medium == Medium::Pmem
     }
 
     /// What `fsck -n` says.
@@ -117,7 +121,7 @@ impl Place {
 
 impl std::fmt::Debug for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} on {:?}", self.options.engine.name(), self.options.medium)
+        write!(f, "{} on {:?}", self.engine().name(), self.options.medium)
     }
 }
 
@@ -319,7 +323,7 @@ fn a_child_that_uses_it_first_has_it_until_it_exits() {
 fn a_parent_that_uses_it_first_keeps_it() {
     on_each("parent", |place| {
         for end in [End::Drops, End::Exits] {
-            let place = Place::new(place.image.parent().unwrap(), "again", place.options.engine, place.options.medium);
+            let place = Place::new(place.image.parent().unwrap(), "again", place.engine(), place.options.medium);
             let hold = Hold::of(&place);
             let (to_child, to_parent) = turns();
             let parent = std::process::id().to_string();
@@ -804,7 +808,7 @@ impl Drop for Loop {
 fn a_device_goes_with_its_volume() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let Some(device) = Loop::new() else { return };
-    let options = VolumeOptions { engine: EngineKind::PageCacheWal, medium: Medium::Disk, ..VolumeOptions::default() };
+    let options = VolumeOptions { engine: Some(EngineKind::PageCacheWal), medium: Medium::Disk, ..VolumeOptions::default() };
     Volume::format(&device.node, 0, &options).unwrap();
     // The node is not a test's to remove.
     let place = std::mem::ManuallyDrop::new(Place { image: device.node.clone(), options });

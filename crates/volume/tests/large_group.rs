@@ -64,7 +64,7 @@ fn write_much(engine: EngineKind) {
     let region = region(engine, file);
     // The disk's pages are in memory, too.
     let cache = if is_long && engine == EngineKind::PageCacheWal { 32 * MIB } else { MIB };
-    let options = VolumeOptions { engine, cache_bytes: cache as usize, ..Default::default() };
+    let options = VolumeOptions { engine: Some(engine), cache_bytes: cache as usize, ..Default::default() };
     Volume::format_region(&*region, &options).expect("make a volume");
     let volume = Volume::open_region(region.clone(), &options).expect("open it");
     let mut piece = vec![0; PIECE as usize];

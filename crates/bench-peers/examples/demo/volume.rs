@@ -124,7 +124,7 @@ impl<'a> Stage<'a> {
     /// tar unpacks onto simulated persistent memory, which records each store and fence.
     fn record(&self, bytes: u64) -> Result<Trace> {
         let world = World::new(SimConfig { log_len: bytes / 4096 * 4096, ..SimConfig::pmem() });
-        let options = VolumeOptions { engine: EngineKind::FineGrainedWal, ..VolumeOptions::default() };
+        let options = VolumeOptions { engine: Some(EngineKind::FineGrainedWal), ..VolumeOptions::default() };
         Volume::format_region(&*world.log(), &options).map_err(text)?;
         let world = World::from_image(&world.latest(), world.trace().config.clone());
         let volume = Volume::open_region(world.log(), &options).map_err(text)?;

@@ -54,7 +54,7 @@ impl Subject {
     pub fn options(&self) -> VolumeOptions {
         // Room to keep in memory where the blocks of all files are.
         let Subject { engine, write_back, .. } = *self;
-        VolumeOptions { engine, write_back, cache_bytes: 256 << 20, ..VolumeOptions::default() }
+        VolumeOptions { engine: Some(engine), write_back, cache_bytes: 256 << 20, ..VolumeOptions::default() }
     }
 
     /// Whether it is measured in a case.

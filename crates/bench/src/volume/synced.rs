@@ -29,7 +29,7 @@ const DRAWN: usize = 1 << 20;
 const TINY_CALLS: u64 = 8;
 
 fn options() -> VolumeOptions {
-    VolumeOptions { engine: EngineKind::PageCacheWal, medium: Medium::Disk, ..VolumeOptions::default() }
+    VolumeOptions { engine: Some(EngineKind::PageCacheWal), medium: Medium::Disk, ..VolumeOptions::default() }
 }
 
 /// Bytes to write, aligned for direct calls. Each write gets others than the one before.

@@ -88,7 +88,7 @@ fn groups_on_a_mount() {
 fn on_a_volume(files: &[(&str, &str)], run: impl FnOnce(&Place) + std::panic::UnwindSafe) -> Option<Volume> {
     let [home, point] = Place::on_media("volume");
     let image = home.join("v.img");
-    let options = VolumeOptions { engine: EngineKind::FineGrainedWal, ..VolumeOptions::default() };
+    let options = VolumeOptions { engine: Some(EngineKind::FineGrainedWal), ..VolumeOptions::default() };
     Volume::format(&image, 16 << 20, &options).unwrap();
     let volume = Volume::open(&image, &options).unwrap();
     for (name, content) in files {

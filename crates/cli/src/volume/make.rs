@@ -6,7 +6,7 @@ use crate::error::{Exit, Failure};
 use crate::output::{Name, Ui, size};
 use serde::Serialize;
 use std::path::Path;
-use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeStat};
+use wholly_volume::{Volume, VolumeOptions, VolumeStat};
 
 #[derive(Serialize)]
 struct Shown {
@@ -48,16 +48,15 @@ pub fn mkfs(args: &MkfsArgs, ui: &Ui) -> Result<Exit, Failure> {
         medium: medium(args.medium),
         label: args.label.clone().unwrap_or_default(),
         force: args.force,
+        engine: args.engine,
         ..VolumeOptions::default()
     };
-    let chosen = args.engine;
     let failed = |error| failure("mkfs", &args.volume, error);
     if args.size.is_none() && !args.volume.exists() {
         let why = "it does not exist, and no --size says how large it is to be";
         return Err(Failure::new(format!("mkfs {}", args.volume.display()), why).exit(Exit::USAGE));
     }
-    let choose = |medium: &_| chosen.unwrap_or_else(|| EngineKind::for_medium(medium));
-    let stat = Volume::make(&args.volume, args.size.unwrap_or(0), &options, choose).map_err(failed)?;
+    let stat = Volume::make(&args.volume, args.size.unwrap_or(0), &options).map_err(failed)?;
     let made = shown(&args.volume, stat);
     ui.emit("mkfs", &made, |made| {
         let bytes = size(made.blocks * made.block_bytes);

@@ -67,7 +67,7 @@ pub fn failure(verb: &str, path: &Path, error: Error) -> Failure {
             let found = found.strip_prefix(&format!("{}: ", path.display())).map(str::to_owned).unwrap_or(found);
             Failure::new(what, found).advice("--force overwrites what is there")
         }
-        Error::Unsupported(why) => Failure::new(what, why).advice("`wholly mkfs` makes a volume"),
+        Error::Unsupported(why) => Failure::new(what, why),
         Error::Corrupt { place, fault } => Failure::new(what, format!("the volume is damaged at {place}: {fault}"))
             .advice("`wholly fsck -n` lists all damage, `wholly fsck -y` repairs it")
             .exit(Exit::DAMAGED),

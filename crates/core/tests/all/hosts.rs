@@ -14,7 +14,8 @@ use std::sync::Arc;
 use crate::common::Dir;
 use crate::common::mounts::{self, run};
 use wholly::{Error, Fallocate, Options, Store};
-use wholly_host::{HostDir, HostOptions, Level, Support};
+use wholly_host::{HostDir, HostFs, HostNames, HostOptions, Level, Rename, Support};
+use wholly_media::Site;
 
 /// A file system, and what is said of it.
 struct Host {
@@ -212,6 +213,18 @@ fn kill_after(groups: usize, staging: bool) -> u64 {
     last
 }
 
+/// A file that has moved has one name, also where a host without `RENAME_NOREPLACE` links it first.
+fn counts_names_of_what_moves(at: &Path) {
+    const SITE: Site = Site("test");
+    let dir = HostDir::open(at, HostOptions::default()).expect("open");
+    dir.create(SITE, b"moves", 0o600).expect("create");
+    for (from, to) in [(b"moves", b"moved"), (b"moved", b"moves")] {
+        dir.rename(SITE, from, to, Rename::NoReplace).expect("rename");
+        assert_eq!(dir.stat(to).expect("stat").nlink, 1);
+    }
+    dir.unlink(SITE, b"moves").expect("unlink");
+}
+
 /// What `Store::init` says of the directory.
 fn init(host: &Host, at: &Path) {
     let dir = Arc::new(HostDir::open(at, HostOptions::default()).expect("open"));
@@ -256,6 +269,7 @@ fn on(host: &Host, scratch: &Path) {
     if host.level == Level::Refused {
         return;
     }
+    counts_names_of_what_moves(&at);
     let mut last = 0;
     for kill in 0..KILLS {
         let told = kill_after(20 + 7 * kill as usize, kill % 3 != 1);

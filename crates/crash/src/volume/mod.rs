@@ -184,7 +184,7 @@ impl Drop for OpenVolume {
 }
 
 fn options(engine: EngineKind) -> VolumeOptions {
-    VolumeOptions { cache_bytes: 1 << 20, engine, clock, ..VolumeOptions::default() }
+    VolumeOptions { cache_bytes: 1 << 20, engine: Some(engine), clock, ..VolumeOptions::default() }
 }
 
 fn format(world: &Arc<World>, engine: EngineKind, volume_id: [u8; 16]) -> Result<(), String> {

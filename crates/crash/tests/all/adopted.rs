@@ -12,8 +12,8 @@ fn what_is_adopted_is_whole_or_not_there() {
     for (name, _) in wholly_crash::SETTINGS {
         let limits = match (*name, is_long()) {
             ("disk", true) => Limits::quick(),
-            ("disk", false) | ("disk-ext4" | "pmem" | "disk-sync", true) => Limits::hunt(),
-            ("disk-ext4" | "pmem", false) | (_, true) => Limits::glance(),
+            ("disk-ext4" | "pmem" | "disk-sync", true) => Limits::hunt(),
+            ("disk" | "pmem", false) | (_, true) => Limits::glance(),
             (_, false) => continue,
         };
         all.merge(explored(&seen, &sequences::adopted(), &Setting::named(name), &limits));

@@ -11,7 +11,7 @@ use wholly_sim::ExploreLimits;
 fn explored(first: &str) {
     let is_long = std::env::var_os("WHOLLY_LONG").is_some();
     let states = ExploreLimits { samples: 2, ..Limits::sweep().states };
-    let short = Limits { states, nested_one_in: 100, whole_one_in: 48, ..Limits::sweep() };
+    let short = Limits { states, nested_one_in: 300, whole_one_in: 150, ..Limits::sweep() };
     let limits = if is_long { Limits { whole_one_in: 8, nested_one_in: 64, ..Limits::hunt() } } else { short };
     let mut count = 0;
     for engine in engines().filter(|engine| engine.name().starts_with(first)) {

@@ -32,7 +32,7 @@ fn on_both(options: &MountOptions, act: impl Fn(&Path)) {
     mounted.end();
     let (home, point) = (Scratch::new(), Scratch::new());
     let image = home.path().join("volume");
-    let made = VolumeOptions { engine: EngineKind::FineGrainedWal, ..VolumeOptions::default() };
+    let made = VolumeOptions { engine: Some(EngineKind::FineGrainedWal), ..VolumeOptions::default() };
     Volume::format(&image, 16 << 20, &made).expect("make a volume");
     let volume = Volume::open(&image, &made).expect("open it");
     let mount = Mount::new(Arc::new(VolumeVfs::new(&volume)), point.path(), options).expect("mount it");

@@ -31,7 +31,7 @@ impl Mounted {
     fn new() -> Result<Mounted, String> {
         let (home, point) = (Scratch::new(), Scratch::new());
         let image = home.path().join("volume");
-        let options = VolumeOptions { engine: EngineKind::FineGrainedWal, ..VolumeOptions::default() };
+        let options = VolumeOptions { engine: Some(EngineKind::FineGrainedWal), ..VolumeOptions::default() };
         Volume::format(&image, 16 << 20, &options).expect("make a volume");
         let volume = Volume::open(&image, &options).expect("open it");
         // The kernel believes what it knows for as long as a test takes.

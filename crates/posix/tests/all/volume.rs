@@ -22,7 +22,7 @@ fn file(bytes: u64) -> OwnedFd {
 }
 
 fn run(region: Arc<dyn Region>, engine: EngineKind) {
-    let options = VolumeOptions { engine, ..VolumeOptions::default() };
+    let options = VolumeOptions { engine: Some(engine), ..VolumeOptions::default() };
     Volume::format_region(&*region, &options).expect("make a volume");
     let volume = Volume::open_region(region.clone(), &VolumeOptions::default()).expect("open it");
     let vfs = VolumeVfs::new(&volume);
@@ -54,7 +54,7 @@ fn on_a_disk() {
 
 fn on_pmem(engine: EngineKind) -> Arc<dyn Region> {
     let region = PmemRegion::open(file(256 << 20), PmemOptions::default()).expect("a region");
-    let options = VolumeOptions { engine, ..VolumeOptions::default() };
+    let options = VolumeOptions { engine: Some(engine), ..VolumeOptions::default() };
     Volume::format_region(&region, &options).expect("make a volume");
     Arc::new(region)
 }

@@ -52,7 +52,7 @@ fn what_is_in_place_before_the_old_content_is_logged() {
 
 #[test]
 fn two_groups_get_one_number() {
-    found("volume-two-groups", "pmem", Some(Mistake::Torn("engine/logging.rs")));
+    found("volume-two-groups", "pmem", Some(Mistake::Torn("fs/explicit.rs")));
 }
 
 /// Threads that write the same blocks back, and others that write to them.

@@ -122,7 +122,7 @@ impl Left {
 macro_rules! engines {
     ($($(#[$about:meta])* $kind:ident => $description:path,)*) => {
         /// What makes changes of a volume permanent.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum EngineKind {
             $($(#[$about])* $kind,)*
@@ -143,7 +143,6 @@ macro_rules! engines {
 
 engines! {
     /// In place, at the call: nothing is promised after a crash.
-    #[default]
     None => super::none::DESCRIPTION,
     /// Undo of metadata by the byte, and a redo log of data, on persistent memory: after a crash, each group of changes
     /// is there wholly or not at all, and was durable when its call returned.
@@ -220,7 +219,8 @@ impl EngineKind {
         if self.takes_disks() || region.guarantees().is_pmem() {
             return Ok(());
         }
-        Err(Error::Unsupported(format!("the engine {} on a disk: it needs persistent memory", self.name())))
+        let why = "it needs persistent memory, or the medium `pmem`, which uses a disk as if it were that";
+        Err(Error::Unsupported(format!("the engine {} on a disk: {why}", self.name())))
     }
 
     pub(crate) fn open(self, opening: Opening) -> Result<Box<dyn Engine>> {

@@ -474,7 +474,7 @@ mod tests {
     fn operations_that_are_not_committed_poison_the_volume() {
         for engine in EngineKind::ALL.iter().copied() {
             let world = World::new(Arc::new(SimConfig { log_len: 128 * 4096, ..SimConfig::pmem() }));
-            let options = VolumeOptions { engine, ..VolumeOptions::default() };
+            let options = VolumeOptions { engine: Some(engine), ..VolumeOptions::default() };
             Volume::format_region(&*world.log(), &options).expect("make a volume");
             let volume = Volume::open_region(world.log(), &options).expect("open it");
             let core = &volume.inner().core;

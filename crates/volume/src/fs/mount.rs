@@ -229,7 +229,7 @@ pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
         let mut faults = slots.into_iter().filter_map(std::result::Result::err);
         return Err(match faults.find(|fault| *fault != Fault("not a superblock")) {
             Some(fault) => corrupt("superblock", fault),
-            None => Error::Unsupported("it is not a volume".into()),
+            None => Error::Unsupported("it is not a volume: name the file or device of one".into()),
         });
     };
     if volumes.any(|copy| copy.volume_id != volume_id) {

@@ -58,7 +58,7 @@ fn region(image: &[u8], is_disk: bool) -> Option<Arc<dyn Region>> {
 /// A volume with some things in it, which was not unmounted or was.
 fn volume(engine: EngineKind, dies: bool) -> Vec<u8> {
     let region = region(&[0; BYTES], false).expect("a region");
-    let made = VolumeOptions { engine, ..options() };
+    let made = VolumeOptions { engine: Some(engine), ..options() };
     Volume::format_region(&*region, &made).expect("make a volume");
     let volume = Volume::open_region(region.clone(), &made).expect("open it");
     for name in ["a", "b", "c"] {

@@ -32,7 +32,7 @@ impl Place {
     }
 
     fn options(&self) -> VolumeOptions {
-        VolumeOptions { engine: self.engine, cache_bytes: 1 << 20, ..VolumeOptions::default() }
+        VolumeOptions { engine: Some(self.engine), cache_bytes: 1 << 20, ..VolumeOptions::default() }
     }
 
     /// Opens the volume for some calls, and ends the mount in one way or the other.

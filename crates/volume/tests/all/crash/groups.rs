@@ -222,7 +222,7 @@ fn groups_are_private_and_see_themselves() {
         let world = World::new(SimConfig { log_len: BYTES * times_as_large(engine), ..SimConfig::pmem() });
         // Space may not do for more changes: of times, or of the leaves that names of another volume are hashed to.
         let clock = || Timestamp { sec: 1_000_000_000, nsec: 0 };
-        let options = VolumeOptions { engine, clock, ..VolumeOptions::default() };
+        let options = VolumeOptions { engine: Some(engine), clock, ..VolumeOptions::default() };
         Volume::format_region_as(&*world.log(), &options, [7; 16]).expect("make a volume");
         let volume = Volume::open_region(world.log(), &options).expect("open it");
         let vfs = VolumeVfs::new(&volume);

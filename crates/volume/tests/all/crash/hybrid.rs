@@ -22,7 +22,7 @@ use super::paged::content;
 use super::planted::{expect_seen, once, twice};
 use super::programs::{self, Done, large_world, world};
 use super::scripts::{SCRIPTS, Script, Step};
-use super::survival::{explored, is_long, limits, limits_of_groups};
+use super::survival::{explored, is_long, limits, limits_of_groups, models, some};
 
 /// Blocks of a volume, but for some.
 const BLOCKS: u64 = BYTES / 4096;
@@ -312,13 +312,13 @@ pub fn groups() -> Vec<OnVolume<Done>> {
 /// As of the other engine.
 #[test]
 fn each_call_survives_wholly_or_not_at_all_with_pending_blocks() {
-    let worlds = ["pmem", "pmem-x86"];
-    let mut outcome = explored(&worlds.map(world), &calls(), &limits());
+    let mut outcome = explored(&models(), &calls(), &limits());
     // A state of a larger volume takes longer.
     let states = ExploreLimits { exhaustive_bits: 1, samples: 2, single_units: 1, ..limits().states };
     let few = Limits { states, nested_one_in: 4000, ..limits() };
     for (blocks, program) in large_calls() {
-        outcome.merge(explored(&worlds.map(|name| large_world(name, blocks)), &[program], &few));
+        let large = models().iter().map(|model| large_world(&model.name, blocks)).collect::<Vec<_>>();
+        outcome.merge(explored(&large, &[program], &few));
     }
     let mut sites = wholly_volume::sites();
     sites.retain(|site| site.0.starts_with("hybrid.") && *site != OF_GROUPS);
@@ -331,7 +331,7 @@ const OF_GROUPS: Site = Site("hybrid.call.fence");
 /// Explicit groups are there wholly once they are committed, and not at all before.
 #[test]
 fn groups_survive_wholly_or_not_at_all_with_pending_blocks() {
-    let outcome = explored(&["pmem", "pmem-x86"].map(world), &groups(), &limits_of_groups());
+    let outcome = explored(&models(), &some(groups()), &limits_of_groups());
     assert_eq!(coverage::uncovered(&[OF_GROUPS], &outcome), [], "these were no crash points");
 }
 

@@ -9,12 +9,12 @@ use wholly::vfs::{FallocateFlags, Ino, OFlags, Result};
 use wholly_crash::volume::{BYTES, OnVolume, Running, engines, times_as_large};
 use wholly_posix::Tree;
 use wholly_sim::{SimConfig, World};
-use wholly_volume::{EngineKind, PolicyVfs, Volume, VolumeOptions, VolumeVfs};
+use wholly_volume::{PolicyVfs, Volume, VolumeOptions, VolumeVfs};
 
 use super::groups::expect;
-use super::programs::{Done, world};
+use super::programs::Done;
 use super::scripts::Step;
-use super::survival::{explored, limits_of_groups};
+use super::survival::{explored, limits_of_groups, models};
 
 /// What is done under a policy, from a beginning on.
 #[derive(Debug)]
@@ -164,9 +164,7 @@ impl Policed {
 
 #[test]
 fn what_a_policy_groups_is_there_wholly_or_not_at_all() {
-    explored(&[world("pmem")], &all(), &limits_of_groups());
-    let on_x86: Vec<_> = all().into_iter().filter(|subject| subject.engine != EngineKind::Shadow).collect();
-    explored(&[world("pmem-x86")], &on_x86, &limits_of_groups());
+    explored(&models(), &all(), &limits_of_groups());
 }
 
 /// Pending content is committed before a call changes the name of its file.
@@ -175,7 +173,7 @@ fn names_come_after_pending_content() {
     for (engine, policed) in engines().flat_map(|engine| ALL.iter().map(move |policed| (engine, policed))) {
         let log_len = BYTES * times_as_large(engine);
         let world = World::new(SimConfig { log_len, ..SimConfig::pmem() });
-        let options = VolumeOptions { engine, ..VolumeOptions::default() };
+        let options = VolumeOptions { engine: Some(engine), ..VolumeOptions::default() };
         Volume::format_region(&*world.log(), &options).expect("make a volume");
         let volume = Volume::open_region(world.log(), &options).expect("open it");
         let vfs = PolicyVfs::new(&volume, policed.policy).expect("it has groups");

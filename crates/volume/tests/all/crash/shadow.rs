@@ -20,7 +20,7 @@ use super::groups::{Story, alone, expect};
 use super::planted::{expect_seen, once};
 use super::programs::{self, Done, world};
 use super::scripts::{SCRIPTS, Script, Step};
-use super::survival::{explored, is_long, limits, limits_of_groups};
+use super::survival::{explored, is_long, limits, limits_of_groups, models};
 
 /// Lines of a block.
 const BLOCK: u64 = 64;
@@ -97,10 +97,7 @@ const OF_GROUPS: Site = Site("paging.call.fence");
 
 #[test]
 fn each_call_survives_wholly_or_not_at_all_with_shadows() {
-    let mut outcome = explored(&[world("pmem")], &calls(), &limits());
-    // Stores of blocks that nobody reads are much alike on both models: in a short run, a few programs.
-    let on_x86 = if is_long() { calls() } else { calls().into_iter().take(2).collect() };
-    outcome.merge(explored(&[world("pmem-x86")], &on_x86, &limits()));
+    let outcome = explored(&models(), &calls(), &limits());
     let mut sites = wholly_volume::sites();
     sites.retain(|site| site.0.starts_with("paging.") && *site != OF_GROUPS);
     assert_eq!(coverage::uncovered(&sites, &outcome), [], "these were no crash points");
@@ -255,7 +252,7 @@ fn left(options: &VolumeOptions) -> Arc<World> {
 /// If both are damaged, what is found is sound, or said to be damaged.
 #[test]
 fn one_copy_of_a_root_is_enough() {
-    let options = VolumeOptions { engine: EngineKind::Shadow, ..VolumeOptions::default() };
+    let options = VolumeOptions { engine: Some(EngineKind::Shadow), ..VolumeOptions::default() };
     let names = |world: &Arc<World>| {
         let volume = Volume::open_region(world.log(), &options).expect("open it");
         let vfs = VolumeVfs::new(&volume);

@@ -13,7 +13,7 @@ use super::costs::Recorded;
 use super::planted::{expect_seen, once};
 use super::programs::{Done, world};
 use super::scripts::Script;
-use super::survival::{explored, limits, limits_of_groups};
+use super::survival::{explored, limits, limits_of_groups, models, some};
 use super::undo::{calls_on, groups_on, own_groups_on};
 
 /// All that it stores and orders, but for what only explicit groups pass.
@@ -27,13 +27,13 @@ const OF_GROUPS: [Site; 2] = [Site("wal.call.fence"), Site("wal.link")];
 
 #[test]
 fn each_call_survives_wholly_or_not_at_all_with_shortcuts() {
-    let outcome = explored(&["pmem", "pmem-x86"].map(world), &calls_on(ShortcutJfs), &limits());
+    let outcome = explored(&models(), &some(calls_on(ShortcutJfs)), &limits());
     assert_eq!(coverage::uncovered(&sites(), &outcome), [], "these were no crash points");
 }
 
 #[test]
 fn groups_survive_wholly_or_not_at_all_with_shortcuts() {
-    let outcome = explored(&["pmem", "pmem-x86"].map(world), &groups_on(ShortcutJfs), &limits_of_groups());
+    let outcome = explored(&models(), &some(groups_on(ShortcutJfs)), &limits_of_groups());
     assert_eq!(coverage::uncovered(&OF_GROUPS, &outcome), [], "these were no crash points");
 }
 

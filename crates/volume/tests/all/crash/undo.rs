@@ -23,7 +23,7 @@ use super::hybrid;
 use super::planted::{expect_seen, once};
 use super::programs::{self, Done, world};
 use super::scripts::{SCRIPTS, Script, Step};
-use super::survival::{explored, limits, limits_of_groups};
+use super::survival::{explored, limits, limits_of_groups, models, some};
 
 /// Blocks of a volume.
 const BLOCKS: u64 = BYTES / 4096;
@@ -171,7 +171,7 @@ pub fn groups() -> Vec<OnVolume<Done>> {
 
 #[test]
 fn each_call_survives_wholly_or_not_at_all_with_undo() {
-    let outcome = explored(&["pmem", "pmem-x86"].map(world), &calls(), &limits());
+    let outcome = explored(&models(), &some(calls()), &limits());
     let mut sites = wholly_volume::sites();
     sites.retain(|site| site.0.starts_with("undo.") && *site != OF_GROUPS);
     assert_eq!(coverage::uncovered(&sites, &outcome), [], "these were no crash points");
@@ -183,7 +183,7 @@ const OF_GROUPS: Site = Site("undo.call.fence");
 /// Explicit groups are there wholly once they are committed, and not at all before.
 #[test]
 fn groups_survive_wholly_or_not_at_all_with_undo() {
-    let outcome = explored(&["pmem", "pmem-x86"].map(world), &groups(), &limits_of_groups());
+    let outcome = explored(&models(), &some(groups()), &limits_of_groups());
     assert_eq!(coverage::uncovered(&[OF_GROUPS], &outcome), [], "these were no crash points");
 }
 

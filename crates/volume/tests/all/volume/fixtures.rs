@@ -116,7 +116,7 @@ fn config(mutations: Vec<Mutation>) -> Arc<SimConfig> {
 }
 
 fn options(engine: EngineKind) -> VolumeOptions {
-    VolumeOptions { engine, cache_bytes: 1 << 20, label: "fixture".into(), ..VolumeOptions::default() }
+    VolumeOptions { engine: Some(engine), cache_bytes: 1 << 20, label: "fixture".into(), ..VolumeOptions::default() }
 }
 
 fn gzip(option: &str, bytes: &[u8]) -> Vec<u8> {

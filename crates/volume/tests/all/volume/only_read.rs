@@ -20,7 +20,7 @@ use wholly_volume::{EngineKind, Medium, Object, Volume, VolumeOptions, VolumeVfs
 const BYTES: u64 = 4 << 20;
 
 fn options(engine: EngineKind) -> VolumeOptions {
-    VolumeOptions { engine, cache_bytes: 1 << 20, force: true, ..VolumeOptions::default() }
+    VolumeOptions { engine: Some(engine), cache_bytes: 1 << 20, force: true, ..VolumeOptions::default() }
 }
 
 /// A file in memory, with a volume that has a file.

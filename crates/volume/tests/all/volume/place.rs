@@ -94,7 +94,7 @@ impl Place {
     }
 
     fn of(region: Arc<dyn Region>, engine: EngineKind) -> Place {
-        let options = VolumeOptions { engine, ..VolumeOptions::default() };
+        let options = VolumeOptions { engine: Some(engine), ..VolumeOptions::default() };
         Volume::format_region_as(&*region, &options, [7; 16]).expect("make a volume");
         Place { region }
     }

@@ -12,7 +12,7 @@ use wholly_volume::{EngineKind, Medium, Repair, Volume, VolumeOptions, VolumeVfs
 const NAMED: &str = "WHOLLY_TEST_TAKEOVER";
 
 fn options(engine: EngineKind) -> VolumeOptions {
-    VolumeOptions { engine, medium: Medium::Pmem, cache_bytes: 1 << 20, ..VolumeOptions::default() }
+    VolumeOptions { engine: Some(engine), medium: Medium::Pmem, cache_bytes: 1 << 20, ..VolumeOptions::default() }
 }
 
 /// A file with a volume, removed on drop.
