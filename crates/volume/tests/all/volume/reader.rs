@@ -82,13 +82,7 @@ const OF_ENGINES: &[(EngineKind, &[&str])] = {
         (EngineKind::Shadow, &["root"]),
         (
             EngineKind::PageCacheWal,
-            &[
-                "header of the ring",
-                "head of a record",
-                "image in a record",
-                "image in a free block",
-                "void blocks",
-            ],
+            &["header of the ring", "head of a record", "image in a record", "image in a free block", "void blocks"],
         ),
     ]
 };
@@ -390,9 +384,9 @@ fn the_page_suffices_to_read_a_volume() {
             }
         }
     }
-    let of_logs = OF_ENGINES.iter().flat_map(|(engine, kinds)| {
-        kinds.iter().map(move |kind| format!("{}: {kind}", engine.name()))
-    });
+    let of_logs = OF_ENGINES
+        .iter()
+        .flat_map(|(engine, kinds)| kinds.iter().map(move |kind| format!("{}: {kind}", engine.name())));
     let kinds: BTreeSet<String> = KINDS.iter().map(|kind| kind.to_string()).chain(of_logs).collect();
     assert_eq!(first.keys().cloned().collect::<BTreeSet<_>>(), kinds);
 
@@ -404,9 +398,8 @@ fn the_page_suffices_to_read_a_volume() {
     };
     let flipped: Vec<Vec<u8>> = first.values().map(flip).collect();
     for ((kind, (i, at)), read) in first.iter().zip(read(&flipped).expect("there was a python3")) {
-        let is_less = |(kind, (count, _)): (&String, &(u64, usize))| {
-            read.checks.get(kind).is_none_or(|(left, _)| left < count)
-        };
+        let is_less =
+            |(kind, (count, _)): (&String, &(u64, usize))| read.checks.get(kind).is_none_or(|(left, _)| left < count);
         let is_found = !read.faults.is_empty() || all[*i].checks.iter().any(is_less);
         assert!(is_found, "{}: byte {at}, of a check of kind {kind:?}, has changed: {:?}", names[*i], read.checks);
     }
