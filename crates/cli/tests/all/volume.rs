@@ -293,8 +293,8 @@ fn a_mounted_volume_is_used_like_any_file_system() {
     wholly(&["mount", &image, &point, "-o", "policy=per-op"]).exits(16);
 }
 
-/// Blocks of the inode file that `fsck` gives back are all that it does here: the exit code says so. On a medium that is
-/// none for the engine they stay.
+/// `fsck` exits with 1 if all that it does is to give back blocks of the inode file. Where the engine cannot use the
+/// medium, they stay.
 #[test]
 fn what_is_given_back_counts_as_repaired() {
     let rig = Rig::new("given-back");
