@@ -99,6 +99,7 @@ class Image:
         self.image[at : at + len(data)] = data
 
     def newest(self):
+        """The current superblock: of the volume that most copies are of, the one with the highest generation."""
         ends = {len(self.image) // BLOCK}
         found = []
         for at in [0, 1]:

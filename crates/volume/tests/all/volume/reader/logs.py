@@ -49,13 +49,15 @@ class Recovered(Image):
         at, check, moves = self.superblock.repair, self.superblock.repair_check, []
         while at:
             table = self.block(at)
-            if not self.verify("table of a repair", at * BLOCK, check, xxh3(self.seeds.at(at, 4 << 32), table), at):
+            found = xxh3(self.seeds.at(at, 4 << 32), table)
+            if not self.verify("table of a repair", at * BLOCK, check, found, f"the table in block {at}"):
                 return
             for i in range(word(table, 16)):
                 home, copy, check = struct.unpack_from("<3Q", table, 32 + 24 * i)
                 content = self.block(copy)
                 found = xxh3(self.seeds.at(copy, 3 << 32), content)
-                self.verify("copy of a repair", copy * BLOCK, check, found, f"the copy of block {home}")
+                if not self.verify("copy of a repair", copy * BLOCK, check, found, f"the copy of block {home}"):
+                    return
                 moves.append((home, content))
             at, check = word(table, 0), word(table, 8)
         for home, content in moves:
@@ -127,7 +129,7 @@ class Recovered(Image):
         return last
 
     def put_back(self, entries):
-        """Undoes a group that was not committed."""
+        """Undoes a group that was not committed, the last change first."""
         old = []
         for entry in entries:
             if entry.kind == "undo":
@@ -154,6 +156,8 @@ class Recovered(Image):
         self.put_back(self.entries_of(lane, last.sequence + 1 if last else 1))
 
     def make_again(self, lane, commit):
+        """Stores what a committed group had not stored everywhere: first what its lane has, then its chain."""
+
         def take(entries, count, check):
             taken = []
             for entry in entries:
@@ -180,6 +184,7 @@ class Recovered(Image):
                 self.put(entry.at, bytes(entry.words[0]))
 
     def recover_root(self):
+        """Finds the map of the inode file that counts."""
         roots = []
         for sequence, copy in [(0, 0), (0, 1), (1, 0), (1, 1)]:
             at = self.half_of(0, sequence) + copy * BLOCK
@@ -193,6 +198,7 @@ class Recovered(Image):
     # The ring of page_cache_wal
 
     def recover_ring(self):
+        """Stores the last image of each block that the records have, unless a later one says that it is void."""
         first, blocks = self.superblock.log + 2, 2 * self.superblock.half_blocks * self.superblock.lanes - 2
         sequence, at = 1, 0
         for header in (first - 2, first - 1):
@@ -271,6 +277,7 @@ class Recovered(Image):
         return sum(map(of_line, lines_of(head.lines))) & M64
 
     def recover_pending(self):
+        """Undoes what is not committed, and finds the heads that count. Content is put together when it is read."""
         lasts = [self.last_commit(lane) for lane in range(self.superblock.lanes)]
         heads, undo = list(self.heads()), []
         counting = [head for head in heads if head.signed != "here"]
@@ -291,6 +298,7 @@ class Recovered(Image):
             self.pending.setdefault(head.home, []).append(head)
 
     def is_committed(self, lane, commit, heads):
+        """Whether all is there of the last group of a lane, whose heads these are."""
         if commit.words[2] == 0 or self.is_settled(commit):
             return True
         if next(self.entries_of(lane, commit.sequence + 1), None):
