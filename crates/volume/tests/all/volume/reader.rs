@@ -110,14 +110,13 @@ struct Read {
 }
 
 /// Has the reader read images.
-fn read(images: &[Vec<u8>]) -> Option<Vec<Read>> {
+fn read(images: &[Vec<u8>]) -> Vec<Read> {
     let dir = std::env::temp_dir().join(format!("wholly-reader-{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("make a directory");
     let paths: Vec<PathBuf> = (0..images.len()).map(|i| dir.join(format!("{i}.img"))).collect();
     paths.iter().zip(images).for_each(|(path, image)| std::fs::write(path, image).expect("write an image"));
-    let output = python(&["reader.py"], &paths);
+    let output = python(&["reader.py"], &paths).expect("it was there before");
     std::fs::remove_dir_all(&dir).expect("remove it");
-    let output = output?;
     let said = String::from_utf8(output.stdout).expect("text");
     let mut all: Vec<Read> = Vec::new();
     for line in said.lines() {
@@ -141,7 +140,7 @@ fn read(images: &[Vec<u8>]) -> Option<Vec<Read>> {
     let is_sound = all.iter().all(|read| read.faults.is_empty());
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!((all.len(), output.status.code()), (images.len(), Some(i32::from(!is_sound))), "{errors}");
-    Some(all)
+    all
 }
 
 /// CRC-32, as of gzip.
@@ -364,6 +363,9 @@ fn half_repaired() -> Vec<u8> {
 
 #[test]
 fn the_page_suffices_to_read_a_volume() {
+    if python(&["-c", ""], &[]).is_none() {
+        return;
+    }
     let of_engines = EngineKind::ALL.iter().flat_map(|engine| {
         volumes(*engine).into_iter().map(|(what, image)| (format!("{}: {what}", engine.name()), image))
     });
@@ -379,7 +381,7 @@ fn the_page_suffices_to_read_a_volume() {
             names.push(name);
         }
     }
-    let Some(all) = read(&images) else { return };
+    let all = read(&images);
     let mut first: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for (i, (name, read)) in names.iter().zip(&all).enumerate() {
         assert_eq!(read.faults, [""; 0], "{name}");
@@ -405,7 +407,7 @@ fn the_page_suffices_to_read_a_volume() {
         image
     };
     let flipped: Vec<Vec<u8>> = first.values().map(flip).collect();
-    for ((kind, (i, at)), read) in first.iter().zip(read(&flipped).expect("there was a python3")) {
+    for ((kind, (i, at)), read) in first.iter().zip(read(&flipped)) {
         let is_less =
             |(kind, (count, _)): (&String, &(u64, usize))| read.checks.get(kind).is_none_or(|(left, _)| left < count);
         let is_found = !read.faults.is_empty() || all[*i].checks.iter().any(is_less);
