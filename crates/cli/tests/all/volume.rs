@@ -293,6 +293,31 @@ fn a_mounted_volume_is_used_like_any_file_system() {
     wholly(&["mount", &image, &point, "-o", "policy=per-op"]).exits(16);
 }
 
+/// `fsck` exits with 1 if all that it does is to give back blocks of the inode file. Where the engine cannot use the
+/// medium, they stay.
+#[test]
+fn what_is_given_back_counts_as_repaired() {
+    let rig = Rig::new("given-back");
+    let (image, left) = (rig.path("v.img"), rig.path("left.img"));
+    wholly(&["mkfs", &image, "--size", "8M", "--engine", "hybrid_log", "--medium", "pmem"]).exits(0);
+    let options = wholly_volume::VolumeOptions { medium: wholly_volume::Medium::Pmem, ..Default::default() };
+    let volume = wholly_volume::Volume::open(Path::new(&image), &options).unwrap();
+    (0..200).for_each(|i| drop(volume.create_file(format!("{i}"), 0o644).unwrap()));
+    (0..200).for_each(|i| volume.unlink(format!("{i}")).unwrap());
+    // As if the process had died.
+    std::fs::copy(&image, &left).unwrap();
+    volume.close().unwrap();
+    let put_in_order = wholly(&["fsck", "-y", &left, "--medium", "disk"]);
+    put_in_order.exits(1);
+    assert!(!put_in_order.out.contains("given back"), "{}", put_in_order.out);
+    wholly(&["fsck", "-n", &left]).exits(0);
+    let given_back = wholly(&["fsck", "-y", &left, "--medium", "pmem"]);
+    given_back.exits(1);
+    assert!(given_back.out.contains("blocks have no inodes in use: given back"), "{}", given_back.out);
+    wholly(&["fsck", "-y", &left, "--medium", "pmem"]).exits(0);
+    wholly(&["fsck", "-n", &left]).exits(0);
+}
+
 /// What is left of a repair is what the damage has not hit; the exit codes are those of fsck(8).
 #[test]
 fn damage_is_repaired() {

@@ -119,7 +119,7 @@ fn options(engine: EngineKind) -> VolumeOptions {
     VolumeOptions { engine: Some(engine), cache_bytes: 1 << 20, label: "fixture".into(), ..VolumeOptions::default() }
 }
 
-fn gzip(option: &str, bytes: &[u8]) -> Vec<u8> {
+pub fn gzip(option: &str, bytes: &[u8]) -> Vec<u8> {
     let mut gzip = Command::new("gzip");
     let mut child = gzip.args(["-n", "-c", option]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("gzip");
     let mut to = child.stdin.take().expect("it was piped");

@@ -15,7 +15,7 @@ use super::place::{Place, is_long, populate};
 const WITH_GROUPS: [fn(u64) -> Place; 4] = [Place::logged, Place::pending, Place::undone, Place::shadowed];
 
 /// The same tree in a group.
-fn within<'v>(tree: &Tree<'v>, group: GroupId) -> Tree<'v> {
+pub fn within<'v>(tree: &Tree<'v>, group: GroupId) -> Tree<'v> {
     Tree { ctx: Context { group: Some(group), ..tree.ctx.clone() }, ..tree.clone() }
 }
 

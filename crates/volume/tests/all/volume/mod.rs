@@ -15,6 +15,7 @@ mod overlooked;
 mod pending;
 mod place;
 mod policies;
+mod reader;
 mod repair;
 mod resize;
 mod space;

@@ -37,10 +37,10 @@ pub fn is_sound(checked: &Checked) -> bool {
 /// What a program sees of an object, but for names and times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    kind: FileType,
+    pub kind: FileType,
     pub mode: u32,
-    owner: (u32, u32),
-    rdev: u64,
+    pub owner: (u32, u32),
+    pub rdev: u64,
     pub content: Vec<u8>,
     pub xattrs: BTreeMap<String, Vec<u8>>,
 }
