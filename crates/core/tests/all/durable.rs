@@ -115,6 +115,25 @@ fn a_failed_commit_ends_everything_until_the_next_open() {
     }
 }
 
+/// Under the policies that let content wait, what waits for a file is durable before a call changes its name.
+#[test]
+fn names_come_after_pending_content() {
+    for (config, _) in media() {
+        for policy in [Policy::PerSync, Policy::Shared { interval: Duration::MAX }] {
+            let world = world(&config, Vec::new());
+            let store = open(&world, Options { policy, ..small() });
+            let file = store.open_file("a").unwrap();
+            file.write_at(0, &[5; BYTES]).unwrap();
+            power_fails(&world, &config, |store| assert_eq!(byte(&store, "a"), 0, "it waits"));
+            store.rename("a", "d", wholly::Rename::NoReplace).unwrap();
+            power_fails(&world, &config, |store| {
+                assert_eq!(byte(&store, "d"), 5, "{policy:?}");
+                assert!(matches!(store.open_file("a"), Err(Error::NotFound(_))), "{policy:?}");
+            });
+        }
+    }
+}
+
 /// Nobody asks for it: what is written under the policy `shared` is committed once its time has passed.
 #[test]
 fn a_timer_commits_the_shared_group() {

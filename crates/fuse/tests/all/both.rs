@@ -82,9 +82,11 @@ fn is_full<T>(result: std::io::Result<T>) -> bool {
 /// Tries until it is so. The kernel does not wait for what it tells of a last close, and until then a removed file has
 /// its space.
 fn comes(is_so: impl Fn() -> bool) -> bool {
-    (0..12_000).any(|_| is_so() || {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-        false
+    (0..12_000).any(|_| {
+        is_so() || {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            false
+        }
     })
 }
 
