@@ -386,7 +386,7 @@ fn serve(image: &str, point: &Path) -> Child {
     serve_with(image, point, "rw")
 }
 
-fn serve_with(image: &str, point: &Path, options: &str) -> Child {
+pub fn serve_with(image: &str, point: &Path, options: &str) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wholly"));
     command.args(["mount", "--foreground", "-o", options, image]).arg(point).env("WHOLLY_REGISTRY", "");
     command.stdout(Stdio::null());

@@ -221,7 +221,7 @@ impl StoreInner {
     /// its name is gone, then as long as the oldest kept undo can be dropped.
     pub fn with_space<T>(&self, mut take: impl FnMut() -> Result<T>) -> Result<T> {
         match take() {
-            Err(Error::NoSpace(_)) if self.clean_up_staged() => {}
+            Err(Error::NoSpace(_)) if self.free_removed() => {}
             Err(Error::NoSpace(_)) if self.drop_oldest()? => {}
             done => return done,
         }

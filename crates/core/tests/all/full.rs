@@ -103,6 +103,34 @@ fn a_pass_removes_names_to_make_space() {
     }
 }
 
+/// A file was removed, and is not gone yet: it goes before a write that bypasses the log is refused. Where nothing was
+/// removed, that write is refused.
+#[test]
+fn a_removed_file_makes_room_for_what_bypasses_the_log() {
+    for (config, removes) in media().into_iter().flat_map(|config| [(config.clone(), true), (config, false)]) {
+        for site in [site::STAGE_WRITE, site::SHADOW_WRITE] {
+            let world = world(config.clone(), &["a", "large"], site, Some(0));
+            let store = open(&world, Options { stage_bytes: 4000, ..small() });
+            if removes {
+                store.unlink("large").unwrap();
+            }
+            let mut group = store.begin();
+            let path = if site == site::STAGE_WRITE { "new" } else { "a" };
+            let file = group.open_or_create(path, 0o600).unwrap();
+            let written = group.write_at(&file, 0, &[2; 8000]);
+            if !removes {
+                assert!(matches!(written, Err(Error::NoSpace(_))), "{site:?}: {written:?}");
+                continue;
+            }
+            written.unwrap_or_else(|error| panic!("{site:?}: {error}"));
+            assert!(world.host().stat(b"large").is_err(), "{site:?}: it is gone");
+            group.commit().unwrap();
+            drop(file);
+            store.close().unwrap();
+        }
+    }
+}
+
 /// A log that could grow, and has no space for that, is used again like one that must not.
 #[test]
 fn a_log_that_cannot_grow_is_used_again() {

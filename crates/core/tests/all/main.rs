@@ -13,6 +13,7 @@ mod common;
 mod copies;
 mod cut_log;
 mod directory;
+mod durable;
 mod exchanged;
 mod full;
 mod fuzz_corpus;

@@ -199,6 +199,20 @@ fn a_bystander_is_seen_when_the_kernel_asks_again() {
     mounted.end();
 }
 
+/// What programs of the mount have written is kept, and so is what a bystander has written to the same file meanwhile.
+#[test]
+fn a_bystanders_change_is_not_overwritten() {
+    let Some(mounted) = per_sync() else { return };
+    let (home, point) = (mounted.home().join("file"), mounted.point().join("file"));
+    std::fs::write(&home, b"original").unwrap();
+    std::fs::write(&point, b"ours").unwrap();
+    std::fs::write(&home, b"theirs, and longer").unwrap();
+    let Err(wholly::Error::Conflict { path, .. }) = mounted.store().checkpoint() else { panic!("overwritten") };
+    assert_eq!(path, "file");
+    assert_eq!(std::fs::read(&home).unwrap(), b"theirs, and longer");
+    assert_eq!(std::fs::read(&point).unwrap(), b"ours");
+}
+
 /// The kernel keeps that there is no such name: it is as long blind to what a bystander makes. What programs of the
 /// mount make is there at once.
 #[test]

@@ -1,5 +1,6 @@
 //! Tests of mounted stores and volumes.
 
+mod both;
 mod common;
 mod groups;
 mod holders;

@@ -1,9 +1,14 @@
-//! What Linux does is right, through the kernel too: the suite of `wholly-posix`, by system calls on a mounted store.
+//! What Linux does is right, through the kernel too: the suite of `wholly-posix`, by system calls on a mounted store,
+//! and on a mounted volume.
 
-use crate::common::{self, Mounted};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::common::{self, Mounted, Scratch};
 use wholly::{Options, Policy};
-use wholly_fuse::{MountOptions, Sharing};
+use wholly_fuse::{Mount, MountOptions, Sharing};
 use wholly_posix::{Exception, HostVfs};
+use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 
 const fn exception(case: &'static str, reason: &'static str) -> Exception {
     Exception { case, reason }
@@ -38,13 +43,16 @@ fn whole_suite(policy: Policy) {
     let Some(mounted) = common::or_skip(Mounted::new(Options { policy, ..Options::default() }, &options)) else {
         return;
     };
-    let host = HostVfs::open(mounted.point()).unwrap();
-    let report = wholly_posix::run(&host, true, &EXCEPTIONS);
-    println!("{} passed, {} skipped, {} exceptions", report.passed, report.skipped.len(), EXCEPTIONS.len());
+    run(mounted.point(), &EXCEPTIONS);
+    mounted.end();
+}
+
+fn run(point: &Path, exceptions: &[Exception]) {
+    let host = HostVfs::open(point).unwrap();
+    let report = wholly_posix::run(&host, true, exceptions);
+    println!("{} passed, {} skipped, {} exceptions", report.passed, report.skipped.len(), exceptions.len());
     report.expect_passed();
     assert_eq!(host.held(), (0, 0), "references and handles are given back");
-    drop(host);
-    mounted.end();
 }
 
 #[test]
@@ -55,4 +63,29 @@ fn per_op() {
 #[test]
 fn per_sync() {
     whole_suite(Policy::PerSync);
+}
+
+/// What a store does otherwise by itself, a volume does not.
+#[test]
+fn of_a_volume() {
+    let exceptions: Vec<Exception> =
+        EXCEPTIONS.iter().copied().filter(|exception| exception.case != "set_times::utimes_beyond_2038").collect();
+    let (home, point) = (Scratch::new(), Scratch::new());
+    let image = home.path().join("volume");
+    let made = VolumeOptions { engine: EngineKind::HybridLog, ..VolumeOptions::default() };
+    Volume::format(&image, 128 << 20, &made).unwrap();
+    let volume = Volume::open(&image, &made).unwrap();
+    let options = MountOptions { sharing: Sharing::Everybody, suid: true, dev: true, ..MountOptions::default() };
+    let mount = Mount::new(Arc::new(VolumeVfs::new(&volume)), point.path(), &options);
+    let Some(mount) = common::or_skip(mount.map_err(|error| format!("mount: {error}"))) else { return };
+    let unmounter = mount.unmounter();
+    let server = std::thread::spawn(move || mount.serve());
+    run(point.path(), &exceptions);
+    while unmounter.unmount().is_err() {
+        // Another test is just starting a program, which has all that is open here until it is executed.
+        std::thread::yield_now();
+    }
+    server.join().expect("no panic").expect("the kernel was answered to the end");
+    volume.close().unwrap();
+    assert_eq!(Volume::check(&image).unwrap().findings, []);
 }

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use crate::places::{self, Stored};
-use wholly::vfs::{Context, Errno, FileType, Ino, OFlags, Result, Vfs};
+use wholly::vfs::{Context, Errno, FallocateFlags, FileType, Ino, OFlags, RenameFlags, Result, Vfs};
 use wholly::{Options, Policy};
 use wholly_posix::{Exception, Through, Tree};
 
@@ -117,6 +117,97 @@ fn in_one_group() {
         }
         let ctx = Context { group: Some(group), ..Context::superuser() };
         assert_eq!(vfs.getattr(&ctx, Ino::ROOT).unwrap_err(), Errno::INVAL, "it has ended");
+    }
+}
+
+type Call = fn(&Tree<'_>) -> Result<()>;
+
+/// What one group has done, and what others cannot do then: calls outside of groups, and another group.
+#[test]
+fn what_a_group_has_is_nobody_elses() {
+    let cases: &[(&str, Call, &[Call])] = &[
+        (
+            "content",
+            |t| t.open("file", OFlags::RDWR)?.write(0, b"x").map(drop),
+            &[
+                |t| t.open("file", OFlags::RDWR)?.write(9, b"x").map(drop),
+                |t| t.open("file", OFlags::RDWR | OFlags::TRUNC).map(drop),
+                |t| t.truncate("file", 5).map(drop),
+                |t| t.open("file", OFlags::RDWR)?.allocate(FallocateFlags::empty(), 0, 9),
+                |t| t.chmod("file", 0o600).map(drop),
+                |t| t.set_xattr("file", "user.x", b"y"),
+                |t| t.link("file", "another").map(drop),
+                |t| t.unlink("file"),
+                |t| t.rename("file", "another"),
+            ],
+        ),
+        (
+            "a link",
+            |t| t.link("file", "another").map(drop),
+            &[
+                |t| t.open("file", OFlags::RDWR)?.write(9, b"x").map(drop),
+                |t| t.unlink("file"),
+                |t| t.create("another", 0o600).map(drop),
+            ],
+        ),
+        (
+            "a removed name of two",
+            |t| t.unlink("two"),
+            &[|t| t.open("names", OFlags::RDWR)?.write(9, b"x").map(drop), |t| t.chmod("names", 0o600).map(drop)],
+        ),
+        (
+            "a new name",
+            |t| t.create("dir/new", 0o644).map(drop),
+            &[
+                |t| t.create("dir/new", 0o600).map(drop),
+                |t| t.mkdir("dir/new", 0o700).map(drop),
+                |t| t.link("file", "dir/new").map(drop),
+                |t| t.rename("file", "dir/new"),
+                |t| t.rename("dir", "elsewhere"),
+                |t| t.rename_with("dir", "file", RenameFlags::EXCHANGE),
+            ],
+        ),
+        ("a removed name", |t| t.unlink("fifo"), &[|t| t.unlink("fifo"), |t| t.rename("file", "fifo")]),
+        (
+            "a removed directory",
+            |t| t.rmdir("empty"),
+            &[|t| t.rmdir("empty"), |t| t.create("empty/x", 0o600).map(drop), |t| t.rename("empty", "elsewhere")],
+        ),
+        (
+            "a moved directory",
+            |t| t.rename("moved", "dir/moved"),
+            &[
+                |t| t.create("moved/x", 0o600).map(drop),
+                |t| t.rename("dir", "moved/dir"),
+                |t| t.rename("file", "moved/file"),
+                |t| t.rmdir("moved"),
+            ],
+        ),
+    ];
+    for (what, call, refused) in cases {
+        let Some(place) = place(Options { background: false, ..Options::default() }) else { return };
+        let vfs = place.vfs();
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        ["dir", "empty", "moved"].iter().try_for_each(|dir| tree.mkdir(dir, 0o755).map(drop)).expect("mkdir");
+        tree.file("file", 0o644, b"content").expect("make a file");
+        tree.file("names", 0o644, b"content").expect("make a file");
+        tree.link("names", "two").expect("link");
+        tree.mknod("fifo", FileType::Fifo, 0o644).expect("make a FIFO");
+        let within = |group| Tree { ctx: Context { group: Some(group), ..tree.ctx.clone() }, ..tree.clone() };
+        let [group, other] = [(); 2].map(|()| vfs.begin().expect("begin"));
+        call(&within(group)).unwrap_or_else(|errno| panic!("{what}: {errno}"));
+        for (number, refused) in refused.iter().enumerate() {
+            assert_eq!(refused(&tree), Err(Errno::BUSY), "{what}: call {number} outside of groups");
+            assert_eq!(refused(&within(other)), Err(Errno::BUSY), "{what}: call {number} of another group");
+        }
+        // What it did not get is free still, and the directory is shared.
+        tree.create("dir/free", 0o644).map(drop).unwrap_or_else(|errno| panic!("{what}: {errno}"));
+        within(other).create("dir/other", 0o644).map(drop).unwrap_or_else(|errno| panic!("{what}: {errno}"));
+        vfs.abort(group).expect("abort");
+        vfs.abort(other).expect("abort");
+        for (number, refused) in refused.iter().enumerate() {
+            assert_ne!(refused(&tree), Err(Errno::BUSY), "{what}: call {number} after the end of both");
+        }
     }
 }
 

@@ -198,7 +198,7 @@ impl Running {
         }
         self.end_run()?;
         let made = match self.store.make_shadow() {
-            Err(Error::NoSpace(_)) if self.store.clean_up_staged() => self.store.make_shadow(),
+            Err(Error::NoSpace(_)) if self.store.free_removed() => self.store.make_shadow(),
             made => made,
         };
         self.plain = false;

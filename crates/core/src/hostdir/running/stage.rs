@@ -482,8 +482,15 @@ impl StoreInner {
         }
     }
 
-    /// Takes home what there is, where groups have staged files: some may have no name by now. Whether there were any.
-    pub(in crate::hostdir) fn clean_up_staged(&self) -> bool {
-        self.checkpointer.has_staged() && self.checkpoint().is_ok()
+    /// Runs a checkpoint if that may free space: it removes what has lost its name, at home and among staged files.
+    /// Returns whether it did.
+    pub(in crate::hostdir) fn free_removed(&self) -> bool {
+        let is_removed = || {
+            self.names.with(|state| {
+                let mut registers = state.registers.values().flat_map(|names| names.iter());
+                registers.any(|(_, register)| register.home() != 0 && register.home() != register.newest())
+            })
+        };
+        (self.checkpointer.has_staged() || is_removed()) && self.checkpoint().is_ok()
     }
 }

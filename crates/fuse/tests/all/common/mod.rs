@@ -56,7 +56,12 @@ pub struct Mounted {
 
 impl Mounted {
     pub fn new(store: Options, options: &MountOptions) -> Result<Mounted, String> {
-        let (home, point) = (Scratch::new(), Scratch::new());
+        Mounted::of(Scratch::new(), store, options)
+    }
+
+    /// The same of a new store in a directory that is there.
+    pub fn of(home: Scratch, store: Options, options: &MountOptions) -> Result<Mounted, String> {
+        let point = Scratch::new();
         Store::init(home.path(), &store).expect("make a store");
         let store = Store::open_with(home.path(), store, Default::default()).expect("open a store");
         let view = Arc::new(StoreVfs::new(&store));

@@ -2,6 +2,7 @@
 
 mod borders;
 mod damage;
+mod durable;
 mod fixtures;
 mod fuzz;
 mod groups;

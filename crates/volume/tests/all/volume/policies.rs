@@ -246,6 +246,25 @@ fn calls_beside_a_policy_see_what_is_committed() {
     assert!(content(&volume, "a") == [1; 5000]);
 }
 
+/// Nobody asks for it: what is written under the policy `shared` is committed once its time has passed.
+#[test]
+fn a_timer_commits_the_shared_epoch() {
+    for engine in engines() {
+        let place = Place::of_zeros(8 << 20, engine);
+        let volume = place.open();
+        let policy = Policy::Shared { interval: Duration::from_millis(1) };
+        let vfs = PolicyVfs::new(&volume, policy).expect("it has groups");
+        let file = Tree::new(&vfs, Ino::ROOT).file("a", 0o644, &[1; 5000]).expect("make a file");
+        // Calls on the volume itself see what is committed.
+        while content(&volume, "a") != [1; 5000] {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        forget(file);
+        let volume = after_death(&place, volume, vfs);
+        assert!(content(&volume, "a") == [1; 5000], "{}", engine.name());
+    }
+}
+
 /// Without a policy, a write of up to 1 MiB is one group, wherever it begins.
 #[test]
 fn a_write_is_one_group() {
