@@ -46,9 +46,9 @@ impl Limits {
     /// What `make test` does: less than a minute.
     pub fn quick() -> Limits {
         Limits {
-            every: 12_000,
+            every: 48_000,
             near: 0,
-            orders: 6,
+            orders: 3,
             samples: 1,
             from_break: false,
             go_on_one_in: 8,

@@ -28,7 +28,7 @@ fn engines() -> impl Iterator<Item = (EngineKind, SimConfig, Site)> {
 }
 
 fn options(engine: EngineKind) -> VolumeOptions {
-    VolumeOptions { engine, cache_bytes: 1 << 20, ..VolumeOptions::default() }
+    VolumeOptions { engine: Some(engine), cache_bytes: 1 << 20, ..VolumeOptions::default() }
 }
 
 /// A volume with both files, which is not open.

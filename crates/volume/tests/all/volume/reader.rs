@@ -219,7 +219,7 @@ fn dies_twice(world: &Arc<World>, site: &'static str, work: Work<'_>) -> [Vec<u8
 /// A volume that was unmounted, with all that there can be.
 fn unmounted(engine: EngineKind) -> Arc<World> {
     let world = World::new(config(None));
-    let options = wholly_volume::VolumeOptions { engine, ..options() };
+    let options = wholly_volume::VolumeOptions { engine: Some(engine), ..options() };
     Volume::format_region(&*world.log(), &options).expect("make a volume");
     let volume = Volume::open_region(world.log(), &options).expect("open it");
     let vfs = VolumeVfs::new(&volume);
