@@ -1,5 +1,6 @@
 //! Tests of mounted stores and volumes.
 
+mod cache;
 mod common;
 mod groups;
 mod holders;
