@@ -84,12 +84,16 @@ pub const RUN: [Case; 9] = [
 /// - `write_4k`: writes of 4 KiB at random to a file of 64 MiB, past the kernel's pages, and an `fsync`.
 /// - `fstat`: of an open file.
 /// - `create_unlink`: a file is made, closed and removed.
-pub const MOUNT: [Case; 5] = [
+/// - `read_4k_beside`: as `read_4k`, after a byte of the file was written; `read_written`: a file of 128 MiB is read
+///   that was just written. Both on mounts of a volume.
+pub const MOUNT: [Case; 7] = [
     call("read_4k", 64 << 20),
     call("fstat", 4 << 10),
     call("read_4k_uncached", 64 << 20),
     call("write_4k", 64 << 20),
     call("create_unlink", 0),
+    call("read_4k_beside", 64 << 20),
+    call("read_written", 128 << 20),
 ];
 
 /// A volume in process and mounted: see [`volume`](crate::volume).

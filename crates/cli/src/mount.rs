@@ -130,6 +130,7 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
     if is_volume && args.point.is_none() {
         return Err(Failure::new(what(), "a volume needs a directory to be mounted on").exit(Exit::USAGE));
     }
+    plan.mount.owns_content = is_volume;
     plan.mount.syncs_on_close = plan.policy == Policy::PerSync;
     plan.mount.whole_writes = plan.policy == Policy::PerOp && plan.has_policy;
     Ok(plan)

@@ -36,6 +36,8 @@ pub(crate) struct Adapter {
     pub groups: Arc<Groups>,
     /// Whether what one call writes is to come in one request.
     pub whole_writes: bool,
+    /// Whether the kernel sees all changes of content.
+    pub owns_content: bool,
     /// Whose numbers the kernel speaks of.
     pub identity: Identity,
     /// Where programs see other file systems.
@@ -116,7 +118,8 @@ impl Adapter {
 
 impl fuser::Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        ask(config);
+        // A write past the pages may overtake a read that fills them: then the time of change tells.
+        ask(config, self.whole_writes || !self.owns_content);
         Ok(())
     }
 
@@ -134,6 +137,7 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn forget(&self, _req: &Request, node: INodeNo, references: u64) {
+        self.groups.forget(node);
         self.vfs.forget(ino(node), references);
     }
 
@@ -234,7 +238,7 @@ impl fuser::Filesystem for Adapter {
     fn read(
         &self,
         req: &Request,
-        _node: INodeNo,
+        node: INodeNo,
         fh: FileHandle,
         offset: u64,
         size: u32,
@@ -243,6 +247,7 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyData,
     ) {
         let mut bytes = vec![0; size as usize];
+        self.groups.note_read(node);
         let read = self.vfs.read(&self.look(req).ctx, handle(fh), offset, &mut bytes);
         data(
             reply,
@@ -276,15 +281,29 @@ impl fuser::Filesystem for Adapter {
                 Some(call) => call,
                 None => return reply.written(bytes.len() as u32),
             },
-            false => belongs!(self.groups.change(req, ctx, &content(node, fh)), reply),
+            false => match self.groups.change(req, ctx, &content(node, fh)) {
+                Ok(call) => call,
+                Err(error) => {
+                    self.groups.note_write(node, offset, bytes.len(), 0);
+                    return reply.error(errno(error));
+                }
+            },
         };
         let appends = !is_page && open.0 & OFlags::APPEND.bits() as i32 != 0;
         if appends && self.groups.ends_may_be_stale() {
-            return written(reply, self.vfs.append(&call.ctx, handle(fh), bytes).map(|(_, written)| written));
+            return match self.vfs.append(&call.ctx, handle(fh), bytes) {
+                Ok(to) => self.groups.appended(node, offset, bytes.len(), to, reply),
+                Err(error) => {
+                    self.groups.note_write(node, offset, bytes.len(), 0);
+                    reply.error(errno(error));
+                }
+            };
         }
         let result = self.vfs.write(&call.ctx, handle(fh), offset, bytes);
-        if let (Err(error), true) = (&result, is_page) {
-            self.lost.note(*error);
+        match (&result, is_page) {
+            (Err(error), true) => self.lost.note(*error),
+            (_, true) => {}
+            (_, false) => self.groups.note_write(node, offset, bytes.len(), *result.as_ref().unwrap_or(&0)),
         }
         written(reply, result);
     }

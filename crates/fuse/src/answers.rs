@@ -65,8 +65,11 @@ pub(crate) fn without_set_id(found: &Attr) -> Option<Mode> {
 }
 
 /// Asks the kernel for what a mount wants to have of it. What is measured beside ours asks for the same.
+///
+/// `content_changes` says whether the content of files changes without the kernel: then it drops all pages of a file
+/// when it sees another time of change, also one that its own write has made.
 #[doc(hidden)]
-pub fn ask(config: &mut KernelConfig) {
+pub fn ask(config: &mut KernelConfig, content_changes: bool) {
     let wanted = [
         InitFlags::FUSE_ASYNC_READ,
         // Default access lists say what becomes of a mode, and only the store knows them.
@@ -75,8 +78,6 @@ pub fn ask(config: &mut KernelConfig) {
         InitFlags::FUSE_DO_READDIRPLUS,
         InitFlags::FUSE_READDIRPLUS_AUTO,
         InitFlags::FUSE_PARALLEL_DIROPS,
-        // What a bystander has done to a file is seen once its attributes are asked for again.
-        InitFlags::FUSE_AUTO_INVAL_DATA,
         // Also what is open for writing may be mapped, where whole writes are wanted.
         InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
         // Set-id bits go here when content or owner change ([`takes_set_id`]): else the kernel would ask for a file's
@@ -86,7 +87,9 @@ pub fn ask(config: &mut KernelConfig) {
         // instead of giving out handles that are stale as soon as the kernel forgets the inode.
         InitFlags::FUSE_NO_EXPORT_SUPPORT,
     ];
-    for flag in wanted {
+    // What a bystander has done to a file is seen once its attributes are asked for again.
+    let if_content_changes = content_changes.then_some(InitFlags::FUSE_AUTO_INVAL_DATA);
+    for flag in wanted.into_iter().chain(if_content_changes) {
         // What the kernel cannot do it does without.
         let _ = config.add_capabilities(flag);
     }

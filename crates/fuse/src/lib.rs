@@ -19,8 +19,12 @@
 //! - *bystanders*, who change home files behind the store's back. What they do shows once what the kernel keeps has
 //!   expired ([`MountOptions::valid`]): its pages go when it sees another time of change or size
 //!   (`FUSE_AUTO_INVAL_DATA`). A mount over the store's own directory hides it, and has none;
+//! - *groups that are aborted*: the kernel is told to forget what it has of them (`groups/keeper.rs`);
 //! - *passes* of the checkpoint, which change only what no program relies on: the space that a file takes, and times of
 //!   change upward.
+//!
+//! A volume has no bystanders ([`MountOptions::owns_content`]), and the kernel keeps pages whatever the time of change
+//! says. Else each write would cost all pages of its file, since the write itself changes that time.
 //!
 //! Writes go through: no page is dirty but by mappings, since a write that the kernel puts off (`FUSE_WRITEBACK_CACHE`)
 //! would be in a group of its own choice.
@@ -198,10 +202,10 @@ impl std::fmt::Debug for Server {
 }
 
 fn adapter(vfs: Arc<dyn Vfs>, options: &MountOptions) -> io::Result<Adapter> {
-    let MountOptions { valid, syncs_on_close, group, whole_writes, .. } = *options;
+    let MountOptions { valid, syncs_on_close, group, whole_writes, owns_content, .. } = *options;
     let ctx = Context { is_permitted: true, group, ..Context::superuser() };
     let points = Points::new(&*vfs, &ctx, &options.points)?;
     let groups = Arc::new(Groups::new(&vfs, options));
     let (identity, lost) = (options.identity.clone(), Lost::default());
-    Ok(Adapter { vfs, valid, syncs_on_close, groups, whole_writes, identity, points, lost })
+    Ok(Adapter { vfs, valid, syncs_on_close, groups, whole_writes, owns_content, identity, points, lost })
 }

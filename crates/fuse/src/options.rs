@@ -56,6 +56,11 @@ pub struct MountOptions {
     /// Whether what one call writes is in one group, up to [`LARGEST_WRITE`](crate::LARGEST_WRITE) bytes: to be set
     /// where the policy is `per-op`. Files that are open for writing are not read from the kernel's pages then.
     pub whole_writes: bool,
+    /// Whether all changes of files come through this mount, so that the pages which the kernel has of a file stay good
+    /// when the file changes. To be set for a volume that nothing but the mount uses. Files of a store change without
+    /// the mount: bystanders write to them. With [`whole_writes`](Self::whole_writes) it has no effect: a write past
+    /// the kernel's pages may overtake a read that fills them.
+    pub owns_content: bool,
     /// The explicit group that all calls of all programs belong to: the mount shows what that sees, and ends before it.
     pub group: Option<GroupId>,
     /// Whose numbers of users and groups the kernel speaks of.
@@ -84,6 +89,7 @@ impl Default for MountOptions {
             valid: Duration::from_secs(1),
             syncs_on_close: false,
             whole_writes: false,
+            owns_content: false,
             group: None,
             identity: Identity::Shared,
             points: Vec::new(),

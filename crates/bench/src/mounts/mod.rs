@@ -7,6 +7,9 @@
 //! | `view` | the same store as `wholly run` shows it to a command: all calls are in one explicit group |
 //! | `direct` | the directory that the store is in, without any of that |
 //!
+//! In `read_4k_beside` and `read_written` the base is `passthrough`, a directory of the host by the same crate, whose
+//! pages the kernel keeps as it likes (`crate::volume`), and the other is `volume`: `wholly mount` of a volume.
+//!
 //! Each is served by a process of its own, as a mount is; this process makes the calls, one after the other. `bare`
 //! knows of no extended attributes and says so once, after which the kernel does not ask for any: it is less than any
 //! real file system.
@@ -18,6 +21,8 @@
 //!   same for all.
 //! - `read_4k`: each page was read before. `read_4k_uncached` and `write_4k` go past the kernel's pages (`O_DIRECT`),
 //!   so that each is a request.
+//! - `read_4k_beside`: before each turn, and outside of the clock, one byte of the file is written. `read_written`: the
+//!   whole file is; a turn is one call, which reads all of it.
 //! - `write_4k` ends with an `fsync`, which is when the content of `store` becomes durable. In `create_unlink` both
 //!   calls are durable when they return; in `view` nothing is before its commit, which is not part of it, and in `bare`
 //!   nothing ever.
@@ -31,6 +36,7 @@ use crate::harness::{Plan, Whose, cpu_ns, ticks_ns};
 use crate::place::{Place, command, path_str};
 use crate::report::{Report, Skipped};
 use crate::tasks::{Figures, Sample, add, rows, sync_file_system};
+use crate::volume::{PASSTHROUGH, VOLUME};
 use crate::workload::Case;
 use crate::{Error, Result};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, open, openat, unlinkat};
@@ -48,10 +54,24 @@ const BARE: &str = "bare";
 const OTHERS: [&str; 3] = ["store", "view", DIRECT];
 const DIRECT: &str = "direct";
 
+/// Cases of what the kernel keeps of a volume.
+const BESIDE: &str = "read_4k_beside";
+const WRITTEN: &str = "read_written";
+
+/// The base of a case, and the others.
+fn systems_of(case: &Case) -> (&'static str, &'static [&'static str]) {
+    match case.name {
+        BESIDE | WRITTEN => (PASSTHROUGH, &[VOLUME]),
+        _ => (BARE, &OTHERS),
+    }
+}
+
 /// What is read and written.
 const NAME: &str = "file";
 /// Bytes of a call.
 const CALL_BYTES: usize = 4096;
+/// The same where a whole file is.
+const READ_BYTES: usize = 1 << 20;
 /// Calls of a turn in a tiny run, and those that the search for their number begins with.
 const TINY_CALLS: u64 = 8;
 const FIRST_CALLS: u64 = 16;
@@ -68,8 +88,9 @@ pub fn run(
     progress: &mut dyn FnMut(&str),
 ) -> Result<()> {
     let wanted = |name: &&&'static str| chosen.is_empty() || chosen.iter().any(|c| c == **name);
-    let systems: Vec<&str> = [&BARE].into_iter().chain(OTHERS.iter().filter(wanted)).copied().collect();
     for case in &plan.cases {
+        let (base, others) = systems_of(case);
+        let systems: Vec<&str> = [&base].into_iter().chain(others.iter().filter(wanted)).copied().collect();
         for medium in &plan.media {
             let label = format!("{}/{} on {}", case.suite, case.name, medium.name());
             progress(&label);
@@ -83,7 +104,7 @@ pub fn run(
             };
             let mut figures = Figures::of(&systems);
             take_turns(plan, case, program, &place, &mut figures).map_err(|e| format!("{label}: {e}"))?;
-            report.rows.extend(rows(case, medium, BARE, &figures));
+            report.rows.extend(rows(case, medium, base, &figures));
         }
     }
     Ok(())
@@ -106,6 +127,7 @@ fn take_turns(plan: &Plan, case: &Case, program: &Path, place: &Place, figures: 
         entrants.push(Entrant::new(case, figures.system, program, place)?);
     }
     let calls = match plan.tiny {
+        _ if case.name == WRITTEN => 1,
         true => TINY_CALLS,
         false => calls_of_a_turn(plan, &mut entrants[0].calls)?,
     };
@@ -113,6 +135,7 @@ fn take_turns(plan: &Plan, case: &Case, program: &Path, place: &Place, figures: 
         for i in 0..entrants.len() {
             let at = (turn + i) % entrants.len();
             let entrant = &mut entrants[at];
+            entrant.calls.prepare(turn)?;
             let (cpu, device) = (entrant.cpu_ns()?, place.device_bytes_written());
             let start = Instant::now();
             entrant.calls.make(calls, plan.seed ^ turn as u64)?;
@@ -149,7 +172,9 @@ struct Entrant {
 impl Entrant {
     fn new(case: &Case, system: &str, program: &Path, place: &Place) -> Result<Entrant> {
         let (dir, point) = (place.child(system)?.dir, place.dir.join(format!("{system}-point")));
-        if system != BARE {
+        // What is in no directory is written through the mount.
+        let by_mount = [BARE, VOLUME].contains(&system);
+        if !by_mount {
             write_file(&dir, case.file_bytes)?;
         }
         sync_file_system(&place.dir)?;
@@ -158,7 +183,7 @@ impl Entrant {
         }
         std::fs::create_dir(&point)?;
         let server = Server::start(program, system, &dir, &point)?;
-        if system == BARE {
+        if by_mount {
             write_file(&point, case.file_bytes)?;
         }
         Ok(Entrant { calls: Calls::of(case, &point)?, server: Some(server) })
@@ -244,7 +269,7 @@ impl Calls {
     pub fn of(case: &Case, dir: &Path) -> Result<Calls> {
         let how = match case.name {
             "read_4k_uncached" | "write_4k" => OFlags::RDWR | OFlags::DIRECT,
-            "create_unlink" => OFlags::RDWR,
+            "create_unlink" | BESIDE | WRITTEN => OFlags::RDWR,
             _ => OFlags::RDONLY,
         };
         let buffer = vec![0xa5; 2 * CALL_BYTES];
@@ -258,11 +283,25 @@ impl Calls {
             buffer,
             aligned,
         };
-        if case.name == "read_4k" {
+        if ["read_4k", BESIDE].contains(&case.name) {
             let mut all = Vec::new();
             std::io::Read::read_to_end(&mut &calls.file, &mut all)?;
         }
         Ok(calls)
+    }
+
+    /// What is done before a turn.
+    fn prepare(&mut self, turn: usize) -> Result<()> {
+        let length = self.pieces * CALL_BYTES as u64;
+        match self.case {
+            BESIDE => Ok(self.file.write_all_at(&[turn as u8], turn as u64 * 4099 % length)?),
+            WRITTEN => {
+                let piece = vec![turn as u8; READ_BYTES];
+                let mut parts = (0..length).step_by(READ_BYTES);
+                Ok(parts.try_for_each(|at| self.file.write_all_at(&piece, at))?)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// So many calls.
@@ -272,7 +311,12 @@ impl Calls {
         let mut random = Random(seed);
         let mut at = || random.below(*pieces) * CALL_BYTES as u64;
         match *case {
-            "read_4k" | "read_4k_uncached" => (0..calls).try_for_each(|_| file.read_exact_at(piece, at()))?,
+            WRITTEN => {
+                let (mut piece, length) = (vec![0; READ_BYTES], *pieces * CALL_BYTES as u64);
+                let mut parts = (0..calls).flat_map(|_| (0..length).step_by(READ_BYTES));
+                parts.try_for_each(|at| file.read_exact_at(&mut piece, at))?;
+            }
+            "read_4k" | "read_4k_uncached" | BESIDE => (0..calls).try_for_each(|_| file.read_exact_at(piece, at()))?,
             "write_4k" => {
                 (0..calls).try_for_each(|_| file.write_all_at(piece, at()))?;
                 file.sync_all()?;

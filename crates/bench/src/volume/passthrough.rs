@@ -252,7 +252,8 @@ fn done(reply: ReplyEmpty, result: Answer<()>) {
 
 impl fuser::Filesystem for Passthrough {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        wholly_fuse::ask(config);
+        // As a volume: nobody else changes the directory while it is measured.
+        wholly_fuse::ask(config, false);
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //! It is none of those that answer the kernel's requests, since the kernel, told to forget something, may wait for
 //! their answers.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -34,17 +35,34 @@ enum End {
 
 /// What the keeper is to do.
 pub(super) enum Command {
-    Begin { process: Arc<Process>, user: u32, handle: u64, reply: ReplyIoctl },
-    End { handle: u64, commits: bool, reply: ReplyIoctl },
-    Released { handle: u64 },
+    Begin {
+        process: Arc<Process>,
+        user: u32,
+        handle: u64,
+        reply: ReplyIoctl,
+    },
+    End {
+        handle: u64,
+        commits: bool,
+        reply: ReplyIoctl,
+    },
+    Released {
+        handle: u64,
+    },
+    /// The kernel has bytes in these pages of a file that the file does not have.
+    Forget {
+        node: INodeNo,
+        pages: Range<u64>,
+    },
     Stop,
 }
 
 impl Command {
     /// It is not done.
     pub fn refuse(self, error: Errno) {
-        if let Command::Begin { reply, .. } | Command::End { reply, .. } = self {
-            reply.error(errno(error));
+        match self {
+            Command::Begin { reply, .. } | Command::End { reply, .. } => reply.error(errno(error)),
+            Command::Released { .. } | Command::Forget { .. } | Command::Stop => {}
         }
     }
 }
@@ -111,6 +129,7 @@ impl Inner {
                     }
                     Command::End { handle, commits, reply } => answer(reply, self.end(handle, commits)),
                     Command::Released { handle } => _ = self.end(handle, false),
+                    Command::Forget { node, pages } => self.forget_range(node, &pages),
                     Command::Stop => {
                         if let Some(group) = self.running(|group| group.id) {
                             let _ = self.vfs.abort_group(group);
@@ -226,10 +245,25 @@ impl Inner {
         for (parent, name) in names {
             let _ = notifier.inval_entry(parent, &name);
         }
-        nodes.iter().for_each(|node| _ = notifier.inval_inode(*node, 0, 0));
+        nodes.iter().for_each(|node| self.forget_pages(*node, 0, 0));
         // No page has anything of the group any more. One that was read anew, and whose write was dropped, nobody is to
         // see.
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = State::Ending(Changes::default());
-        nodes.iter().for_each(|node| _ = notifier.inval_inode(*node, 0, 0));
+        nodes.iter().for_each(|node| self.forget_pages(*node, 0, 0));
+    }
+
+    pub fn forget_range(&self, node: INodeNo, pages: &Range<u64>) {
+        if !pages.is_empty() {
+            self.forget_pages(node, pages.start as i64, (pages.end - pages.start) as i64);
+        }
+    }
+
+    /// Has the kernel forget a file's attributes, and the pages of a range: 0 and 0 are all of them.
+    fn forget_pages(&self, node: INodeNo, offset: i64, length: i64) {
+        let Some(notifier) = self.notifier.get() else { return };
+        self.dropped.note(node.0);
+        if notifier.inval_inode(node, offset, length).is_err() {
+            self.dropped.forget(node.0);
+        }
     }
 }

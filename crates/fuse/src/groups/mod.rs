@@ -45,6 +45,7 @@
 //! | `shared.rs` | a mount that programs share: the state, and to whom a call belongs |
 //! | `caller.rs` | who may begin a group |
 //! | `changes.rs` | what a group has touched |
+//! | `dropped.rs` | files of which pages were dropped while a write may have been under way |
 //! | `keeper.rs` | the thread that begins and ends groups |
 //! | `process.rs` | which process makes a request |
 //! | `view.rs` | a mount all of which is one group |
@@ -52,6 +53,7 @@
 
 mod caller;
 mod changes;
+mod dropped;
 mod joined;
 mod keeper;
 mod process;
@@ -60,7 +62,7 @@ mod view;
 
 use std::sync::{Arc, RwLockReadGuard};
 
-use fuser::{FileHandle, INodeNo, Notifier, ReplyIoctl, Request};
+use fuser::{FileHandle, INodeNo, Notifier, ReplyIoctl, ReplyWrite, Request};
 use wholly::vfs::{Attr, Context, Errno, Result, Vfs};
 use wholly_host::mount::{ABORT, ADD, BEGIN, COMMIT, HOLDER, Holder, Served, WHAT};
 
@@ -177,6 +179,35 @@ impl Groups {
         match self {
             Groups::View(_) => false,
             Groups::Shared(shared) => shared.ends_may_be_stale(),
+        }
+    }
+
+    /// A read is made.
+    pub fn note_read(&self, node: INodeNo) {
+        if let Groups::Shared(shared) = self {
+            shared.note_read(node);
+        }
+    }
+
+    /// See [`Shared::note_write`]. A view has no other groups in the way of its writes.
+    pub fn note_write(&self, node: INodeNo, offset: u64, length: usize, written: usize) {
+        if let Groups::Shared(shared) = self {
+            shared.note_write(node, offset, length, written);
+        }
+    }
+
+    /// See [`Shared::appended`].
+    pub fn appended(&self, node: INodeNo, offset: u64, length: usize, to: (u64, usize), reply: ReplyWrite) {
+        match self {
+            Groups::View(_) => reply.written(to.1 as u32),
+            Groups::Shared(shared) => shared.appended(node, offset, length, to, reply),
+        }
+    }
+
+    /// The kernel forgets an inode.
+    pub fn forget(&self, node: INodeNo) {
+        if let Groups::Shared(shared) = self {
+            shared.forget(node);
         }
     }
 

@@ -6,17 +6,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use fuser::{INodeNo, Notifier, ReplyIoctl};
+use fuser::{INodeNo, Notifier, ReplyIoctl, ReplyWrite};
 use wholly::vfs::{Context, Errno, GroupId, Handle, Ino, Result, Vfs};
 use wholly_host::mount::Holder;
 
 use super::caller::Caller;
 use super::changes::{Changes, Touches};
+use super::dropped::Dropped;
 use super::keeper::{Command, Keeper};
 use super::process::Process;
 use super::{Asker, Call};
 use crate::convert::errno;
 use crate::options::Clock;
+
+/// Bytes of a page of the kernel.
+const PAGE: u64 = 4096;
 
 /// The group that runs.
 pub(super) struct Group {
@@ -87,6 +91,7 @@ pub(super) struct Inner {
     /// Whether a group was undone, so that the kernel may take the end of a file to be elsewhere.
     pub ends_may_be_stale: AtomicBool,
     pub notifier: OnceLock<Notifier>,
+    pub dropped: Dropped,
     /// Taken after the state.
     pub lapsed: Mutex<Vec<Lapsed>>,
     /// How long a group may make no calls.
@@ -111,9 +116,9 @@ fn in_group(ctx: Context, group: &Group) -> Context {
 
 impl Shared {
     pub fn new(vfs: Arc<dyn Vfs>, timeout: Duration, clock: Clock) -> Shared {
-        let (ends_may_be_stale, notifier) = (AtomicBool::new(false), OnceLock::new());
+        let (ends_may_be_stale, notifier, dropped) = (AtomicBool::new(false), OnceLock::new(), Dropped::default());
         let (state, lapsed, is_read_only) = (RwLock::default(), Mutex::default(), OnceLock::new());
-        let inner = Inner { vfs, state, ends_may_be_stale, notifier, lapsed, timeout, clock, is_read_only };
+        let inner = Inner { vfs, state, ends_may_be_stale, notifier, dropped, lapsed, timeout, clock, is_read_only };
         Shared { inner: Arc::new(inner), keeper: Mutex::default() }
     }
 
@@ -205,6 +210,58 @@ impl Shared {
     /// ended the file elsewhere.
     pub fn ends_may_be_stale(&self) -> bool {
         self.inner.ends_may_be_stale.load(Ordering::Acquire)
+    }
+
+    /// A read is made.
+    pub fn note_read(&self, node: INodeNo) {
+        self.inner.dropped.note_read(node.0);
+    }
+
+    /// A write from the kernel's pages was made, of `written` bytes. What else the kernel has copied to its pages is
+    /// not the file's: mapped memory would show it.
+    pub fn note_write(&self, node: INodeNo, offset: u64, length: usize, written: usize) {
+        let from = if self.inner.dropped.lacks_write(node.0) { offset } else { offset + written as u64 };
+        let pages = from..offset + length as u64;
+        if !pages.is_empty() {
+            // Without the keeper no group began, and the kernel drops such pages when they are read by a call.
+            let _ = self.tell(Command::Forget { node, pages });
+        }
+    }
+
+    /// Answers an append that the kernel has in its pages at `offset`, and that went to the file's end at `at`.
+    pub fn appended(&self, node: INodeNo, offset: u64, length: usize, (at, written): (u64, usize), reply: ReplyWrite) {
+        if at == offset {
+            self.note_write(node, offset, length, written);
+            return reply.written(written as u32);
+        }
+        self.inner.dropped.lacks_write(node.0);
+        let pages = offset..offset + length as u64;
+        // Whole pages count as read already, and must go before the program goes on. The kernel has none of them locked
+        // as long as it waits for the answer, but it may wait for reads of others. So neither a thread that answers
+        // requests drops them, nor the keeper, which may be waiting for a page of the next write.
+        let whole = pages.start.next_multiple_of(PAGE)..pages.end / PAGE * PAGE;
+        // Of other pages the kernel keeps nothing, but if they were read since the abort: beyond the file's end such a
+        // read has told it where that is.
+        if offset < at {
+            let _ = self.tell(Command::Forget { node, pages });
+        }
+        if whole.is_empty() {
+            return reply.written(written as u32);
+        }
+        let (inner, reply) = (self.inner.clone(), Arc::new(Mutex::new(Some(reply))));
+        let answer = move || lock(&reply).take().into_iter().for_each(|reply| reply.written(written as u32));
+        let otherwise = answer.clone();
+        let dropping = std::thread::Builder::new().name("wholly-append".into()).spawn(move || {
+            inner.forget_range(node, &whole);
+            answer();
+        });
+        if dropping.is_err() {
+            otherwise();
+        }
+    }
+
+    pub fn forget(&self, node: INodeNo) {
+        self.inner.dropped.forget(node.0);
     }
 
     pub fn release(&self, handle: u64) {

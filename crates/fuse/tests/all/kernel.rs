@@ -196,6 +196,11 @@ fn a_bystander_is_seen_when_the_kernel_asks_again() {
     assert_eq!(std::fs::read(mounted.point().join("file")).unwrap(), b"one");
     std::fs::write(mounted.home().join("file"), b"three").unwrap();
     assert_eq!(std::fs::read(mounted.point().join("file")).unwrap(), b"three");
+    // The time of change alone tells.
+    let file = OpenOptions::new().write(true).open(mounted.home().join("file")).unwrap();
+    file.write_all_at(b"seven", 0).unwrap();
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    assert_eq!(std::fs::read(mounted.point().join("file")).unwrap(), b"seven");
     mounted.end();
 }
 

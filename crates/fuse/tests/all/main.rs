@@ -1,6 +1,7 @@
 //! Tests of mounted stores and volumes.
 
 mod both;
+mod cache;
 mod common;
 mod groups;
 mod holders;

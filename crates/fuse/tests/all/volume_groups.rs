@@ -35,7 +35,8 @@ impl Mounted {
         Volume::format(&image, 16 << 20, &options).expect("make a volume");
         let volume = Volume::open(&image, &options).expect("open it");
         // The kernel believes what it knows for as long as a test takes.
-        let options = MountOptions { threads: 3, valid: Duration::from_secs(3600), ..MountOptions::default() };
+        let valid = Duration::from_secs(3600);
+        let options = MountOptions { threads: 3, valid, owns_content: true, ..MountOptions::default() };
         let mount = Mount::new(Arc::new(VolumeVfs::new(&volume)), point.path(), &options);
         let mount = mount.map_err(|error| format!("mount: {error}"))?;
         let unmounter = mount.unmounter();

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test takes what it needs")]
 
+pub mod counting;
+pub mod served;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

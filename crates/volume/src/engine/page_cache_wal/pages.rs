@@ -28,6 +28,9 @@ const FEWEST: usize = 4;
 const LARGE: usize = 16 * BLOCK;
 /// Blocks that are written at once.
 const AT_ONCE: usize = 256;
+/// Buffers of pages that nobody uses, at most, and how many are made together.
+const MOST_UNUSED: usize = 256;
+const MORE: usize = 24;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -92,6 +95,33 @@ pub struct Pages {
     roots: [Lba; 3],
     /// What pages are copied to while they are written.
     spare: Spare,
+    /// Of pages that are not used any more.
+    unused: Unused,
+}
+
+/// Buffers of pages that are kept for the next ones, up to [`MOST_UNUSED`].
+#[derive(Default)]
+struct Unused(Mutex<Vec<Bytes>>);
+
+impl Unused {
+    /// What it holds is of an earlier page.
+    fn take(&self) -> Bytes {
+        let mut kept = self.0.lock().unwrap();
+        kept.pop().unwrap_or_else(|| {
+            // The allocator gets the memory of all by one call of the kernel, and keeps it. Else it makes a call
+            // (`mprotect`) for each page by which a thread's heap grows.
+            drop(std::hint::black_box(Vec::<u8>::with_capacity(MORE * (BLOCK + 64))));
+            kept.extend((1..MORE).map(|_| Bytes::new([0; BLOCK])));
+            Bytes::new([0; BLOCK])
+        })
+    }
+
+    fn give(&self, bytes: Bytes) {
+        let mut kept = self.0.lock().unwrap();
+        if kept.len() < MOST_UNUSED {
+            kept.push(bytes);
+        }
+    }
 }
 
 /// A buffer that is kept for the next write: new memory is slow.
@@ -123,7 +153,15 @@ impl Pages {
         let shards = (pages / FEWEST).clamp(1, SHARDS);
         let most = (pages / shards).max(FEWEST);
         let shards = (0..shards).map(|_| Shard::default()).collect();
-        Pages { region, shards, most, dirty: AtomicU64::new(0), roots, spare: Spare::default() }
+        Pages {
+            region,
+            shards,
+            most,
+            dirty: AtomicU64::new(0),
+            roots,
+            spare: Spare::default(),
+            unused: Unused::default(),
+        }
     }
 
     /// How many pages there may be.
@@ -184,16 +222,18 @@ impl Pages {
             let Some(page) = held.pages.get_mut(&block) else { continue };
             let was_used = std::mem::take(&mut page.used);
             if !was_used && page.busy == Busy::No && page.state == State::Clean {
-                held.pages.remove(&block);
+                held.pages.remove(&block).into_iter().for_each(|page| self.unused.give(page.bytes));
                 continue;
             }
-            let mut bytes = AlignedBuf::zeroed(BLOCK);
             // Copies of the superblock are written in an order.
             let is_stolen =
                 !was_used && page.busy == Busy::No && (page.state == State::Fresh || !self.roots.contains(&Lba(block)));
-            let version = is_stolen.then(|| Self::begin_write(page, &mut bytes));
+            let begun = is_stolen.then(|| {
+                let mut bytes = AlignedBuf::zeroed(BLOCK);
+                (Self::begin_write(page, &mut bytes), bytes)
+            });
             held.clock.push_back(block);
-            if let Some(version) = version {
+            if let Some((version, bytes)) = begun {
                 drop(held);
                 let written = self.region.write(STEAL, Lba(block).byte(), &bytes);
                 let written = written.and_then(|()| self.fence_own(STEAL_FENCE));
@@ -226,16 +266,16 @@ impl Pages {
                     held = self.evict(shard, held)?;
                     has_room = true;
                 }
-                None if whole => return Ok(work(held.insert(block, Box::new([0; BLOCK]), Busy::No))),
+                None if whole => return Ok(work(held.insert(block, self.unused.take(), Busy::No))),
                 None => {
-                    held.insert(block, Box::new([0; BLOCK]), Busy::Read);
+                    held.insert(block, self.unused.take(), Busy::Read);
                     drop(held);
-                    let mut bytes = Box::new([0; BLOCK]);
+                    let mut bytes = self.unused.take();
                     let read = self.region.read(Lba(block).byte(), &mut bytes[..]);
                     held = shard.held.lock().unwrap();
                     let page = held.pages.get_mut(&block).expect("a page that is being read stays");
                     page.busy = Busy::No;
-                    page.bytes = bytes;
+                    self.unused.give(std::mem::replace(&mut page.bytes, bytes));
                     if read.is_err() {
                         held.pages.remove(&block);
                     }
@@ -254,10 +294,12 @@ impl Pages {
     pub fn copy(&self, block: u64) -> Result<Bytes> {
         let held = self.shard(block).held.lock().unwrap();
         if let Some(page) = held.pages.get(&block).filter(|page| page.busy != Busy::Read) {
-            return Ok(page.bytes.clone());
+            let mut bytes = self.unused.take();
+            bytes.copy_from_slice(&page.bytes[..]);
+            return Ok(bytes);
         }
         drop(held);
-        let mut bytes = Box::new([0; BLOCK]);
+        let mut bytes = self.unused.take();
         self.region.read(Lba(block).byte(), &mut bytes[..])?;
         Ok(bytes)
     }
@@ -276,7 +318,7 @@ impl Pages {
         }
         let page = match held.pages.get_mut(&block) {
             Some(page) => {
-                page.bytes = bytes;
+                self.unused.give(std::mem::replace(&mut page.bytes, bytes));
                 page
             }
             None => held.insert(block, bytes, Busy::No),
