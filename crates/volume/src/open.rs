@@ -238,7 +238,11 @@ impl Volume {
     pub fn open(path: &Path, options: &VolumeOptions) -> Result<Volume> {
         let (file, lock) = own(path, Access::Use)?;
         let copy = fcntl_dupfd_cloexec(&file, 0).map_err(|errno| failed("dup", path, errno))?;
-        Self::open_owned(region_of_volume(file, path, options)?, Some((lock, copy, path.to_path_buf())), options.clone())
+        Self::open_owned(
+            region_of_volume(file, path, options)?,
+            Some((lock, copy, path.to_path_buf())),
+            options.clone(),
+        )
     }
 
     /// The engine of the volume in a file or on a device. It may be mounted: this only reads its superblock.

@@ -447,7 +447,8 @@ impl Vfs for Policed {
 
     fn create(&self, ctx: &Context, dir: Ino, name: &[u8], flags: OFlags, mode: Mode) -> Result<(Attr, Handle)> {
         let named = || self.inner.named(ctx, dir, name).into_iter().collect();
-        let (mut attr, handle) = self.inner.naming(named, |vfs| vfs.create(ctx, dir, name, flags - OFlags::TRUNC, mode))?;
+        let (mut attr, handle) =
+            self.inner.naming(named, |vfs| vfs.create(ctx, dir, name, flags - OFlags::TRUNC, mode))?;
         // It was there.
         if flags.contains(OFlags::TRUNC) && attr.size > 0 {
             attr = self.truncate(ctx, attr.ino).inspect_err(|_| {

@@ -808,7 +808,8 @@ impl Drop for Loop {
 fn a_device_goes_with_its_volume() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let Some(device) = Loop::new() else { return };
-    let options = VolumeOptions { engine: Some(EngineKind::PageCacheWal), medium: Medium::Disk, ..VolumeOptions::default() };
+    let options =
+        VolumeOptions { engine: Some(EngineKind::PageCacheWal), medium: Medium::Disk, ..VolumeOptions::default() };
     Volume::format(&device.node, 0, &options).unwrap();
     // The node is not a test's to remove.
     let place = std::mem::ManuallyDrop::new(Place { image: device.node.clone(), options });

@@ -79,7 +79,8 @@ pub(super) trait Writer {
 
 impl Subject {
     fn options(&self, clock: Option<fn() -> Timestamp>) -> VolumeOptions {
-        let options = VolumeOptions { engine: Some(self.engine), move_from: self.move_from, ..VolumeOptions::default() };
+        let options =
+            VolumeOptions { engine: Some(self.engine), move_from: self.move_from, ..VolumeOptions::default() };
         VolumeOptions { clock: clock.unwrap_or(options.clock), cache_bytes: 256 << 20, ..options }
     }
 

@@ -40,7 +40,7 @@ fn on_both(act: impl Fn(&Path)) {
 
     let (home, point) = (Scratch::new(), Scratch::new());
     let image = home.path().join("volume");
-    let made = VolumeOptions { engine: EngineKind::FineGrainedWal, cache_bytes: MIB, ..VolumeOptions::default() };
+    let made = VolumeOptions { engine: Some(EngineKind::FineGrainedWal), cache_bytes: MIB, ..VolumeOptions::default() };
     Volume::format(&image, 48 << 20, &made).expect("make a volume");
     let volume = Volume::open(&image, &made).expect("open it");
     let mount = Mount::new(Arc::new(VolumeVfs::new(&volume)), point.path(), &options).expect("mount it");

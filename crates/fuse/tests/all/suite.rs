@@ -72,7 +72,7 @@ fn of_a_volume() {
         EXCEPTIONS.iter().copied().filter(|exception| exception.case != "set_times::utimes_beyond_2038").collect();
     let (home, point) = (Scratch::new(), Scratch::new());
     let image = home.path().join("volume");
-    let made = VolumeOptions { engine: EngineKind::HybridLog, ..VolumeOptions::default() };
+    let made = VolumeOptions { engine: Some(EngineKind::HybridLog), ..VolumeOptions::default() };
     Volume::format(&image, 128 << 20, &made).unwrap();
     let volume = Volume::open(&image, &made).unwrap();
     let options = MountOptions { sharing: Sharing::Everybody, suid: true, dev: true, ..MountOptions::default() };

@@ -48,7 +48,7 @@ impl Served {
     pub fn volume(engine: EngineKind, policy: Option<Policy>) -> Result<Served, String> {
         let home = Scratch::new();
         let image = home.path().join("volume");
-        let options = VolumeOptions { engine, ..VolumeOptions::default() };
+        let options = VolumeOptions { engine: Some(engine), ..VolumeOptions::default() };
         Volume::format(&image, 96 << 20, &options).expect("make a volume");
         Served::volume_again(home, policy)
     }

@@ -372,7 +372,8 @@ fn config(mutations: &[Mutation]) -> Arc<SimConfig> {
 impl Damaged {
     fn new(engine: EngineKind, dies: bool) -> Damaged {
         let world = World::new(config(&[]));
-        Volume::format_region(&*world.log(), &VolumeOptions { engine: Some(engine), ..options() }).expect("make a volume");
+        Volume::format_region(&*world.log(), &VolumeOptions { engine: Some(engine), ..options() })
+            .expect("make a volume");
         let volume = Volume::open_region(world.log(), &options()).expect("open it");
         let vfs = VolumeVfs::new(&volume);
         let tree = Tree::new(&vfs, Ino::ROOT);
