@@ -2,8 +2,8 @@
 //!
 //! # Terms
 //!
-//! - *content call*: writes to an open file, appends, copies, allocates, or sets the size of a file, also by its path or
-//!   by `O_TRUNC`. *Name call*: any other call that changes something: names and attributes.
+//! - *content call*: writes to an open file, appends, copies, allocates, or sets a size, also by path or by `O_TRUNC`.
+//!   *Name call*: any other call that changes something: names and attributes.
 //! - *epoch*: an explicit group that belongs to the policy: of one file under `per-sync`, of all files under `shared`.
 //!   Everybody sees its changes.
 //! - *dirty*: a file with changes in a running epoch. Calls on it are made in the context of that group.
