@@ -221,8 +221,16 @@ impl fuser::Filesystem for Adapter {
     ) {
         let flags = RenameFlags::from_bits_retain(flags.bits());
         let call = belongs!(self.change(req, &named(&[(parent, name), (new_parent, new_name)])), reply);
-        let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
-        done(reply, self.vfs.rename(&call.ctx, ino(parent), name, ino(new_parent), new_name, flags));
+        let (old_name, new_name) = (name.as_bytes(), new_name.as_bytes());
+        let renamed = self.vfs.rename(&call.ctx, ino(parent), old_name, ino(new_parent), new_name, flags);
+        if renamed.is_ok() && flags.contains(RenameFlags::WHITEOUT) {
+            // The call has made something.
+            if let Ok(left) = self.vfs.lookup(&call.ctx, ino(parent), old_name) {
+                call.made(&left);
+                self.vfs.forget(left.ino, 1);
+            }
+        }
+        done(reply, renamed);
     }
 
     fn link(&self, req: &Request, node: INodeNo, new_parent: INodeNo, new_name: &OsStr, reply: ReplyEntry) {
@@ -451,6 +459,20 @@ impl fuser::Filesystem for Adapter {
     ) {
         let call = belongs!(self.make(req, umask, &named(&[(parent, name)])), reply);
         match self.vfs.create(&call.ctx, ino(parent), name.as_bytes(), flags(OpenFlags(open)), mode(bits)) {
+            Ok((made, handle)) => {
+                call.made(&made);
+                let flags = self.open_flags(OpenFlags(open));
+                reply.created(&self.valid, &attr(&self.identity.shown(&made)), GENERATION, FileHandle(handle.0), flags);
+            }
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn tmpfile(&self, req: &Request, parent: INodeNo, bits: u32, umask: u32, open: i32, reply: ReplyCreate) {
+        let call = belongs!(self.make(req, umask, &Touches::default()), reply);
+        // The flag of nameless files has that of directories in it.
+        let how = flags(OpenFlags(open)) - OFlags::TMPFILE;
+        match self.vfs.tmpfile(&call.ctx, ino(parent), how, mode(bits)) {
             Ok((made, handle)) => {
                 call.made(&made);
                 let flags = self.open_flags(OpenFlags(open));

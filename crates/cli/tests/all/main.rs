@@ -25,6 +25,7 @@ mod sources;
 mod tools;
 mod trust;
 mod unprivileged;
+mod upper;
 mod verbs;
 mod views;
 mod volume;

@@ -45,15 +45,20 @@ pub fn check_kind(for_dir: bool, is_dir: bool) -> Result<()> {
     }
 }
 
-/// What a rename does to what has the new name.
-pub fn rename_of(flags: RenameFlags) -> Result<Rename> {
-    match flags {
-        _ if flags.is_empty() => Ok(Rename::Replace),
-        RenameFlags::NOREPLACE => Ok(Rename::NoReplace),
-        RenameFlags::EXCHANGE => Ok(Rename::Exchange),
+/// What a rename does to what has the new name, and whether a [whiteout](WHITEOUT) takes the old name.
+pub fn rename_of(flags: RenameFlags) -> Result<(Rename, bool)> {
+    let leaves = flags.contains(RenameFlags::WHITEOUT);
+    match flags - RenameFlags::WHITEOUT {
+        flags if flags.is_empty() => Ok((Rename::Replace, leaves)),
+        RenameFlags::NOREPLACE => Ok((Rename::NoReplace, leaves)),
+        RenameFlags::EXCHANGE if !leaves => Ok((Rename::Exchange, false)),
         _ => Err(Errno::INVAL),
     }
 }
+
+/// Type and permissions of a *whiteout*, a device with the number 0. By it an overlay says of a name that it hides what
+/// the layers below have there. It stands for no device, so that Linux lets everybody leave one (since 5.8).
+pub const WHITEOUT: u32 = 0o020_000;
 
 /// Checks a rename by how the tree looks; `taken`: whether what has the new name is what moves. `is_above`: the new
 /// name is below what moves, or the old one below what has the new one. Gives whether there is anything to do.

@@ -160,14 +160,14 @@ pub trait Vfs: Send + Sync {
     fn rmdir(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<()>;
 
     /// Renames `name` in `from` to `new_name` in `to`. An object that had the new name loses it; with `EXCHANGE` it
-    /// gets the old name. A name operation: at no time is either name missing. Does nothing if both are names of one
-    /// inode.
+    /// gets the old name, with `WHITEOUT` a new character device with the number 0 and no permissions does. A name
+    /// operation: at no time is either name missing. Does nothing if both are names of one inode.
     ///
     /// # Errors
     /// - Changes both directories; `ENOENT`; `ENOTEMPTY`; `EMLINK`.
     /// - `EEXIST` with `NOREPLACE` if the new name exists.
     /// - `EISDIR` if another object would replace a directory, `ENOTDIR` if a directory would replace another object.
-    /// - `EINVAL` for a directory into itself or below itself, and for `NOREPLACE` with `EXCHANGE`.
+    /// - `EINVAL` for a directory into itself or below itself, and for `NOREPLACE` or `WHITEOUT` with `EXCHANGE`.
     /// - `ENOTEMPTY` (with `EXCHANGE` `EINVAL`) if the new name is a directory that the object lies in.
     /// - `EPERM` as [`unlink`](Self::unlink), for either name.
     /// - `EACCES` for a directory that gets another parent, if the context may not write to it.

@@ -6,5 +6,6 @@ mod common;
 mod groups;
 mod holders;
 mod kernel;
+mod nameless;
 mod suite;
 mod volume_groups;

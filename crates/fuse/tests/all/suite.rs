@@ -14,16 +14,9 @@ const fn exception(case: &'static str, reason: &'static str) -> Exception {
     Exception { case, reason }
 }
 
-const NO_TMPFILE: &str = "the crate fuser knows nothing of O_TMPFILE: EOPNOTSUPP, as on older kernels";
 const NO_MOVES: &str = "a store does not move what is in a file";
 
-const EXCEPTIONS: [Exception; 13] = [
-    exception("inodes::tmpfile_has_no_name", NO_TMPFILE),
-    exception("inodes::tmpfile_gets_a_name", NO_TMPFILE),
-    exception("inodes::tmpfile_gets_no_name_after_its_last", NO_TMPFILE),
-    exception("inodes::tmpfile_with_excl_gets_none", NO_TMPFILE),
-    exception("inodes::tmpfile_takes_the_mode", NO_TMPFILE),
-    exception("attributes::new_files_belong_to_their_maker", NO_TMPFILE),
+const EXCEPTIONS: [Exception; 7] = [
     exception("space::collapse_takes_out", NO_MOVES),
     exception("space::collapse_to_the_end", NO_MOVES),
     exception("space::collapse_wants_whole_blocks", NO_MOVES),

@@ -1,10 +1,10 @@
 //! Renaming.
 
-use wholly::vfs::{Errno, RenameFlags};
+use wholly::vfs::{Errno, FileType, RenameFlags};
 
 use crate::check::{Failure, Outcome, fails, same};
 use crate::suite::table;
-use crate::tree::Tree;
+use crate::tree::{Tree, bits};
 
 table!("rename";
     moves_a_file, moves_a_directory_with_all_in_it, replaces_a_file, replaces_an_empty_directory, of_nothing,
@@ -12,7 +12,8 @@ table!("rename";
     refuses_a_directory_into_itself, refuses_a_directory_onto_what_it_is_in, changes_the_parent,
     noreplace_moves, noreplace_refuses_what_is_there, noreplace_refuses_itself, exchange_swaps,
     exchange_needs_both, exchange_with_itself, exchange_refuses_ancestors, exchange_changes_the_parents,
-    exchange_of_two_names_of_one_file, flags_that_contradict, unknown_flags, keeps_links_as_they_are, in_one_directory_many_times,
+    exchange_of_two_names_of_one_file, flags_that_contradict, unknown_flags, keeps_links_as_they_are, in_one_directory_many_times;
+    users: whiteout_takes_the_old_name, whiteout_of_a_directory, whiteout_of_two_names_of_one_file, whiteout_takes_no_privileges,
 );
 
 /// Nothing else has changed by a call that failed.
@@ -258,4 +259,63 @@ fn in_one_directory_many_times(t: &Tree<'_>) -> Outcome {
     }
     let names = t.names(".")?;
     same((names.len(), names[0].ino), (1, file.ino))
+}
+
+fn is_whiteout(t: &Tree<'_>, name: &str) -> Outcome {
+    let left = t.stat(name)?;
+    same((left.kind, left.rdev, left.mode, left.nlink), (FileType::CharacterDevice, 0, bits(0), 1))
+}
+
+fn whiteout_takes_the_old_name(t: &Tree<'_>) -> Outcome {
+    let file = t.file("f", 0o644, b"abc")?;
+    t.mkdir("d", 0o755)?;
+    t.rename_with("f", "g", RenameFlags::WHITEOUT)?;
+    same((t.stat("g")?.ino, t.content("g")?), (file.ino, b"abc".to_vec()))?;
+    is_whiteout(t, "f")?;
+    t.file("d/h", 0o644, b"old")?;
+    t.rename_with("g", "d/h", RenameFlags::WHITEOUT)?;
+    same((t.stat("d/h")?.ino, t.content("d/h")?), (file.ino, b"abc".to_vec()))?;
+    is_whiteout(t, "g")?;
+    // A whiteout is a file like others.
+    t.rename_with("g", "f", RenameFlags::WHITEOUT)?;
+    is_whiteout(t, "f")?;
+    is_whiteout(t, "g")?;
+    refused(t, "f", "g", RenameFlags::WHITEOUT | RenameFlags::NOREPLACE, Errno::EXIST)?;
+    refused(t, "f", "g", RenameFlags::WHITEOUT | RenameFlags::EXCHANGE, Errno::INVAL)?;
+    refused(t, "f", "d", RenameFlags::WHITEOUT, Errno::ISDIR)?;
+    t.unlink("f")?;
+    t.unlink("g")?;
+    same(t.names(".")?.len(), 1)
+}
+
+fn whiteout_of_a_directory(t: &Tree<'_>) -> Outcome {
+    for name in ["a", "a/d", "b", "b/e"] {
+        t.mkdir(name, 0o755)?;
+    }
+    t.file("a/d/f", 0o644, b"abc")?;
+    t.rename_with("a/d", "b/e", RenameFlags::WHITEOUT)?;
+    is_whiteout(t, "a/d")?;
+    same(t.content("b/e/f")?, b"abc".to_vec())?;
+    same((t.stat("a")?.nlink, t.stat("b")?.nlink), (2, 3))?;
+    same(t.stat("b/e/..")?.ino, t.stat("b")?.ino)?;
+    t.rename_with("b/e", "b/f", RenameFlags::WHITEOUT | RenameFlags::NOREPLACE)?;
+    is_whiteout(t, "b/e")?;
+    same((t.content("b/f/f")?, t.stat("b")?.nlink), (b"abc".to_vec(), 3))
+}
+
+fn whiteout_of_two_names_of_one_file(t: &Tree<'_>) -> Outcome {
+    t.file("f", 0o644, b"abc")?;
+    t.link("f", "g")?;
+    t.rename_with("f", "g", RenameFlags::WHITEOUT)?;
+    same((t.content("f")?, t.content("g")?), (b"abc".to_vec(), b"abc".to_vec()))
+}
+
+fn whiteout_takes_no_privileges(t: &Tree<'_>) -> Outcome {
+    let ann = t.user(super::ANN);
+    ann.file("f", 0o644, b"abc")?;
+    ann.rename_with("f", "g", RenameFlags::WHITEOUT)?;
+    same((ann.content("g")?, ann.stat("f")?.uid), (b"abc".to_vec(), super::ANN))?;
+    is_whiteout(t, "f")?;
+    ann.unlink("f")?;
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Calls that make, find, move and remove names. Errors come in the order in which Linux checks.
 
 use wholly::rules::acl;
-use wholly::rules::names::{check_kind, check_name, check_rename, rename_of};
+use wholly::rules::names::{WHITEOUT, check_kind, check_name, check_rename, rename_of};
 use wholly::rules::permit::{READ, SEARCH, WRITE, Who};
 use wholly::rules::set_id::in_directory;
 use wholly::sync::{MutexGuard, RwLockWriteGuard};
@@ -370,7 +370,7 @@ impl Core {
         (to, new_name): (u64, &[u8]),
         flags: RenameFlags,
     ) -> Result<()> {
-        let how = rename_of(flags)?;
+        let (how, leaves) = rename_of(flags)?;
         let exchange = how == Rename::Exchange;
         let (from, to) = (self.held_for_names(ctx, from)?, self.held_for_names(ctx, to)?);
         let across = from.id.ino != to.id.ino;
@@ -459,16 +459,28 @@ impl Core {
         };
         let (Some(old_place), Some(new_place)) = (old_place, new_place) else { return Err(Errno::UCLEAN) };
 
-        let mut group =
-            self.begin(&from, Kind::Implicit, 0, if taken.is_some() { Need::Vital } else { Need::Ordinary })?;
+        // The number that is taken is in use when the volume is unmounted, or was given back.
+        let _admitted = leaves.then(|| self.admit()).transpose()?;
+        let whiteout = Birth { mode: WHITEOUT, rdev: 0, target: b"" };
+        let (mut group, left) = match leaves {
+            true => {
+                let (group, id, record) = self.bear(ctx, &from, dirs.get(&from), &whiteout, 1)?;
+                (group, Some((id.ino, record)))
+            }
+            false => {
+                let need = if taken.is_some() { Need::Vital } else { Need::Ordinary };
+                (self.begin(&from, Kind::Implicit, 0, need)?, None)
+            }
+        };
         let named = |inode: &Held<'_>| (inode.id.ino, inode.kind);
         match &taken {
             None => self.insert(&mut group, &to, &new_place, new_name, named(&moved))?,
             Some(_) => self.replace(&mut group, &to, &new_place, named(&moved), new_name)?,
         }
-        match taken.as_ref().filter(|_| exchange) {
-            Some(taken) => self.replace(&mut group, &from, &old_place, named(taken), name)?,
-            None => self.remove(&mut group, &from, &old_place, name)?,
+        match (taken.as_ref().filter(|_| exchange).map(named), &left) {
+            (Some(taken), _) => self.replace(&mut group, &from, &old_place, taken, name)?,
+            (None, Some((ino, _))) => self.replace(&mut group, &from, &old_place, (*ino, WHITEOUT), name)?,
+            (None, None) => self.remove(&mut group, &from, &old_place, name)?,
         }
         let now = self.now();
         for (inode, parent) in [(Some(&moved), &to), (taken.as_ref(), &from)] {
@@ -500,10 +512,13 @@ impl Core {
         goes_to(&from, dirs.get_mut(&from), if exchange { of_taken } else { 0 } - of_moved);
         goes_to(&to, dirs.get_mut(&to), of_moved - of_taken);
         drop(others);
-        if !exchange {
+        let is_left = left.is_some();
+        let left = left.map(|(ino, record)| self.born_in(&from, ino, record, true)).transpose()?;
+        if !exchange && !is_left {
             self.tidy(&from, dirs.get_mut(&from), &old_place)?;
         }
         drop(dirs);
+        drop(left);
         Ok(())
     }
 

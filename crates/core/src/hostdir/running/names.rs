@@ -284,7 +284,17 @@ impl Running {
         to: impl Into<At<'a>>,
         how: Rename,
     ) -> Result<()> {
-        let (from, to) = (from.into(), to.into());
+        self.rename_leaving(from.into(), to.into(), how, None)
+    }
+
+    /// The same. What is born so gets the old name.
+    pub(in crate::hostdir) fn rename_leaving(
+        &mut self,
+        from: At<'_>,
+        to: At<'_>,
+        how: Rename,
+        mut leaves: Option<Birth>,
+    ) -> Result<()> {
         self.check_open()?;
         self.let_go_of_unused();
         for _ in 0..TRIES {
@@ -322,8 +332,18 @@ impl Running {
             let moved_file = self.join_named(from.bytes(), &moved)?;
             let taken_file = taken.as_ref().map(|taken| self.join_named(to.bytes(), taken)).transpose()?.flatten();
             let taken = id(taken).unwrap_or(0);
+            let left = match leaves.take() {
+                Some(birth) => {
+                    let (birth, lists) = self.inherited(old.dir, birth)?;
+                    let id = self.bear_nameless(birth)?;
+                    self.hand_down(id, lists)?;
+                    id
+                }
+                None if how == Rename::Exchange => taken,
+                None => 0,
+            };
             self.make_room_for(2 * Value::LARGEST)?;
-            self.set_name(&old, moved.id, if how == Rename::Exchange { taken } else { 0 })?;
+            self.set_name(&old, moved.id, left)?;
             self.set_name(&new, taken, moved.id).map_err(|error| self.break_off(error))?;
             self.touch(moved_file);
             self.touch(taken_file);

@@ -8,7 +8,7 @@ use crate::hostdir::handle::File;
 use crate::hostdir::names::{DIRECTORY, Found, Kind, OWN_FOLDER, ROOT, SYMLINK, TRIES, TYPE};
 use crate::hostdir::records::Birth;
 use crate::hostdir::running::{At, Running};
-use crate::rules::names::{check_name, check_node, check_target, rename_of};
+use crate::rules::names::{WHITEOUT, check_name, check_node, check_target, rename_of};
 use crate::rules::permit::{SEARCH, Who};
 use crate::vfs::{Attr, Context, Errno, FileType, Ino, Mode, RenameFlags, Result};
 
@@ -144,7 +144,7 @@ impl StoreVfs {
         (to, new_name): (Ino, &[u8]),
         flags: RenameFlags,
     ) -> Result<()> {
-        let how = rename_of(flags)?;
+        let (how, leaves) = rename_of(flags)?;
         let (from, to) = (self.inodes.id(from)?, self.inodes.id(to)?);
         let mut lost = None;
         self.change(ctx, |running| {
@@ -156,7 +156,8 @@ impl StoreVfs {
             let moved = running.look_up(from, name)?;
             let replaced = replaced.filter(|replaced| moved.is_some_and(|moved| moved.id != replaced.id));
             lost = replaced.map(|replaced| self.before_loss(running, &replaced)).transpose()?.flatten();
-            Ok(running.rename(At::In(from, name), At::In(to, new_name), how)?)
+            let whiteout = leaves.then(|| self.birth(ctx, running, from, WHITEOUT)).transpose()?;
+            Ok(running.rename_leaving(At::In(from, name), At::In(to, new_name), how, whiteout)?)
         })?;
         self.after_loss(lost);
         Ok(())

@@ -16,7 +16,7 @@ pub struct Counting {
 
 impl Counting {
     /// The second is how many reads there were.
-    pub fn new(inner: Arc<dyn Vfs>) -> (Arc<dyn Vfs>, Arc<AtomicU64>) {
+    pub fn over(inner: Arc<dyn Vfs>) -> (Arc<dyn Vfs>, Arc<AtomicU64>) {
         let reads = Arc::new(AtomicU64::new(0));
         (Arc::new(Counting { inner, reads: reads.clone() }), reads)
     }

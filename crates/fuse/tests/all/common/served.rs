@@ -37,7 +37,7 @@ fn for_long() -> MountOptions {
 impl Served {
     fn new(vfs: Arc<dyn Vfs>, below: Below, home: Scratch, options: &MountOptions) -> Result<Served, String> {
         let point = Scratch::new();
-        let (vfs, reads) = Counting::new(vfs);
+        let (vfs, reads) = Counting::over(vfs);
         let mount = Mount::new(vfs, point.path(), options).map_err(|error| format!("mount: {error}"))?;
         let unmounter = mount.unmounter();
         let server = std::thread::spawn(move || mount.serve());
