@@ -246,5 +246,9 @@ fn writing_drops_capabilities(t: &Tree<'_>) -> Outcome {
         }
         fails(t.xattr("f", "security.capability"), Errno::NODATA)?;
     }
-    Ok(())
+    // Of a symbolic link they mean nothing, and go all the same.
+    t.symlink("l", "f")?;
+    t.set_xattr("l", "security.capability", &CAPABILITY)?;
+    t.chown("l", Some(ANN), None)?;
+    fails(t.xattr("l", "security.capability"), Errno::NODATA)
 }

@@ -118,7 +118,7 @@ impl Running {
     fn set_rest(&mut self, at: At<'_>, mine: &Mine, wish: Wish) -> Result<()> {
         let found = &mine.found;
         if wish.asked().drops_privileges()
-            && found.kind == Kind::Regular
+            && found.kind != Kind::Directory
             && self.xattr_of(at, found, CAPABILITY)?.is_some()
         {
             self.put_xattr(at, mine, CAPABILITY, None)?;
