@@ -55,9 +55,14 @@
 //! Volume::format(&path, 1 << 20, &VolumeOptions::default())?;
 //! let volume = Volume::open(&path, &VolumeOptions::default())?;
 //! let file = volume.create_file("a", 0o644)?;
-//! file.write_at(0, b"new")?;
+//! file.write_at(0, b"new")?; // durable
+//! let mut group = volume.begin();
+//! group.write_at(&file, 0, b"old")?;
+//! group.rename("a", "b", wholly::Rename::NoReplace)?;
+//! group.commit()?; // durable, both or nothing
+//! # assert_eq!(volume.read_file("b")?, b"old");
 //! # drop(file);
-//! volume.close()?; // durable, and clean
+//! volume.close()?;
 //! # assert_eq!(Volume::check(&path)?.findings, []);
 //! # std::fs::remove_file(&path).unwrap();
 //! # Ok(())

@@ -63,7 +63,7 @@ pub fn mkfs(args: &MkfsArgs, ui: &Ui) -> Result<Exit, Failure> {
         let promise = match (&*made.engine, made.emulated) {
             ("none", _) => "the engine gives no consistency: after a crash, anything may be lost\n",
             (_, true) => "persistence is emulated: the engine keeps what was done over the death of processes only\n",
-            (_, false) => "each call is durable when it returns\n",
+            (_, false) => "calls and groups are there wholly or not at all after a crash\n",
         };
         format!("{} is a volume of {bytes}, engine {}, on {}\n{promise}", made.volume, made.engine, made.medium)
     })?;

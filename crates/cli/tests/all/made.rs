@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use super::common::{Place, Run, places, skipped, wholly};
+use super::common::{Place, Run, may_mount, places, skipped, unique, wholly};
 
 fn mkfs(path: &Path, more: &[&str]) -> Run {
     wholly(&[&["mkfs", path.to_str().expect("UTF-8")], more].concat())
@@ -146,4 +146,40 @@ fn a_device_has_nothing_where_signatures_are() {
     again.exits(8);
     assert!(again.err.contains("a volume of Wholly"), "{}", again.err);
     mkfs(Path::new(&device.0), &["--force"]).exits(0);
+}
+
+/// A volume on a disk whose engine needs persistent memory, which is emulated there: every verb uses it so.
+#[test]
+fn what_was_made_as_memory_is_used_as_memory() {
+    let dir = std::env::temp_dir().join(unique("as-memory"));
+    std::fs::create_dir_all(dir.join("from/sub")).expect("mkdir");
+    std::fs::create_dir(dir.join("point")).expect("mkdir");
+    std::fs::write(dir.join("from/sub/file"), "content").expect("write");
+    let path = |name: &str| dir.join(name).to_str().expect("UTF-8").to_owned();
+    let image = path("v.img");
+    let made = wholly(&["mkfs", &image, "--size", "16M", "--medium", "pmem"]);
+    made.exits(0);
+    assert!(made.out.contains("hybrid_log") && made.out.contains("emulated"), "{}", made.out);
+    let stat = wholly(&["stat", &image]);
+    stat.exits(0);
+    assert!(stat.out.contains("hybrid_log"), "{}", stat.out);
+    wholly(&["import", &path("from"), &image]).exits(0);
+    wholly(&["tune", &image, "--size", "24M"]).exits(0);
+    wholly(&["fsck", "-n", &image]).exits(0);
+    wholly(&["dump", &image]).exits(0);
+    wholly(&["export", &image, &path("to")]).exits(0);
+    assert_eq!(std::fs::read(dir.join("to/sub/file")).expect("read"), b"content");
+    if may_mount() {
+        wholly(&["mount", &image, &path("point")]).exits(0);
+        assert_eq!(std::fs::read(dir.join("point/sub/file")).expect("read"), b"content");
+        assert!(Command::new("umount").arg(dir.join("point")).status().expect("run umount").success());
+    }
+    // No advice to make one where something else is.
+    std::fs::write(dir.join("other"), vec![7; 1 << 20]).expect("write");
+    for verb in ["stat", "dump", "fsck", "mount"] {
+        let words = [vec![verb], vec![&*path("other")], if verb == "mount" { vec![&*path("point")] } else { vec![] }];
+        let refused = wholly(&words.concat());
+        assert!(refused.err.contains("it is not a volume") && !refused.err.contains("mkfs"), "{}", refused.err);
+    }
+    std::fs::remove_dir_all(&dir).expect("remove");
 }

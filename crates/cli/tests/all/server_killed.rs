@@ -135,11 +135,22 @@ fn create(served: &Served, name: &str) -> File {
     OpenOptions::new().read(true).write(true).create_new(true).open(served.at(name)).expect("make a file")
 }
 
-/// Under `per-sync`, content falls back to the last sync, and what a call on a name finds pending lasts with it.
+/// Under `per-sync`, the default, content falls back to the last sync, and what a call on a name finds pending lasts with
+/// it. A length is content, also where an open cuts it.
 #[test]
 fn content_is_as_at_its_last_sync() {
-    on_both("policy=per-sync", |mut served| {
+    for options in ["rw", "policy=per-sync"] {
+        content_is_kept(options);
+    }
+}
+
+fn content_is_kept(options: &str) {
+    on_both(options, |mut served| {
         let [synced, never, renamed] = ["synced", "never", "renamed"].map(|name| create(&served, name));
+        std::fs::write(served.at("cut"), [6; 7000]).expect("write");
+        let cut = OpenOptions::new().write(true).truncate(true).open(served.at("cut")).expect("open");
+        assert_eq!(cut.metadata().expect("stat").len(), 0);
+        cut.write_all_at(b"new", 0).expect("write");
         synced.write_all_at(&[1; 9000], 0).expect("write");
         synced.sync_all().expect("sync");
         synced.write_all_at(&[2; 5000], 100).expect("write");
@@ -149,8 +160,9 @@ fn content_is_as_at_its_last_sync() {
         std::fs::rename(served.at("renamed"), served.at("to")).expect("rename");
         renamed.write_all_at(&[5; 3000], 0).expect("write");
         served.kill();
-        drop((synced, never, renamed));
+        drop((synced, never, renamed, cut));
         served.again();
+        assert_eq!(served.read("cut"), [6; 7000]);
         assert_eq!(served.read("synced"), [1; 9000]);
         assert_eq!(served.read("never"), b"", "its name lasts");
         assert_eq!(served.read("to"), [4; 3000]);

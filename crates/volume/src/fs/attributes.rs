@@ -83,7 +83,7 @@ impl Core {
         if let Some(fields) = fields {
             let now = fields.times.map(|times| times.ctime);
             let drops = change.uid.is_some() || change.gid.is_some();
-            if drops && inode.kind == REGULAR {
+            if drops && inode.kind != DIRECTORY {
                 self.remove_capabilities(inode, &mut state)?;
             }
             if let Some(mode) = fields.mode

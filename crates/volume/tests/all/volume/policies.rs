@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use wholly::Policy;
-use wholly::vfs::{Errno, FallocateFlags, Ino, OFlags, Result};
+use wholly::vfs::{Errno, FallocateFlags, Ino, Mode, OFlags, Result, Vfs};
 use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_sim::CountingRegion;
@@ -64,6 +64,37 @@ fn a_shared_epoch_takes_bounded_memory() {
             Policy::PerSync => assert!(found == [1; 64 << 10], "{}: it lasts without a sync", engine.name()),
             _ => assert_eq!([number(0), number(8)], [(1 << 16) + 2, (1 << 16) - 8192 + 3], "{}", engine.name()),
         }
+    }
+}
+
+/// A length is content: by a descriptor, by a path, or by an open that cuts.
+#[test]
+fn a_length_lasts_once_it_is_synced() {
+    for engine in engines() {
+        let place = Place::of_zeros(8 << 20, engine);
+        let volume = place.open();
+        let vfs = PolicyVfs::new(&volume, Policy::PerSync).expect("it has groups");
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        let names = ["handle", "path", "opened", "created", "synced"];
+        for name in names {
+            tree.file(name, 0o644, &[1; 9000]).expect("make a file").fsync().expect("sync");
+        }
+        let handle = tree.open("handle", OFlags::RDWR).expect("open");
+        handle.truncate(0).expect("cut");
+        tree.truncate("path", 0).expect("cut");
+        let opened = tree.open("opened", OFlags::RDWR | OFlags::TRUNC).expect("open");
+        let flags = OFlags::RDWR | OFlags::TRUNC;
+        let created = vfs.create(&tree.ctx, Ino::ROOT, b"created", flags, Mode::from_raw_mode(0o600)).expect("open");
+        assert_eq!(created.0.size, 0);
+        let synced = tree.open("synced", OFlags::RDWR | OFlags::TRUNC).expect("open");
+        synced.fsync().expect("sync");
+        for name in names {
+            assert_eq!(tree.stat(name).expect("stat").size, 0, "{name}: it is seen at once");
+        }
+        forget((handle, opened, synced, tree));
+        let volume = after_death(&place, volume, vfs);
+        let sizes = names.map(|name| content(&volume, name).len());
+        assert_eq!(sizes, [9000, 9000, 9000, 9000, 0], "{}", engine.name());
     }
 }
 
