@@ -144,6 +144,19 @@ pub trait Region: Send + Sync {
         self.set_len(site, len)
     }
 
+    /// The parts of a file that are holes, or look like them: nothing was written there. In the order of their offsets.
+    /// Empty where the file system does not tell, and on devices.
+    fn holes(&self) -> Vec<std::ops::Range<u64>> {
+        Vec::new()
+    }
+
+    /// Takes space for `len` bytes from `offset` on, so that writing them cannot fail for want of it; what they hold
+    /// stays. Returns whether it is taken: not if the host has too little. What cannot be taken ahead counts as taken.
+    fn allocate(&self, offset: u64, len: u64) -> bool {
+        let _ = (offset, len);
+        true
+    }
+
     /// Asks the processor to fetch the line at `offset`, where that means anything.
     fn prefetch(&self, offset: u64) {
         let _ = offset;

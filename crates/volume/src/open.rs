@@ -824,7 +824,7 @@ impl Mounted {
             emulated: *emulated,
             block_bytes: BLOCK as u64,
             blocks: superblock.blocks,
-            free_blocks: core.free_blocks() + idle.total(),
+            free_blocks: core.free_blocks() + core.backing.missing() + idle.total(),
             pending_blocks: core.engine.pending_blocks(),
             index_bytes: core.engine.index_bytes(),
             idle_blocks: idle.total(),

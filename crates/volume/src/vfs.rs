@@ -533,7 +533,7 @@ impl Vfs for UnguardedVfs {
         let core = self.core();
         core.held(ino.0)?;
         let idle = core.idle();
-        let free = core.free_blocks() + idle.total();
+        let free = core.free_blocks() + core.backing.missing() + idle.total();
         let available = free.saturating_sub(core.kept);
         // Idle blocks have room for inodes as they are.
         let room = available.saturating_sub(idle.blocks) * PER_BLOCK;

@@ -12,6 +12,7 @@ mod bench;
 mod check;
 mod contract;
 mod documented;
+mod full_host;
 mod holder;
 mod made;
 mod mount;

@@ -135,8 +135,8 @@ fn create(served: &Served, name: &str) -> File {
     OpenOptions::new().read(true).write(true).create_new(true).open(served.at(name)).expect("make a file")
 }
 
-/// Under `per-sync`, the default, content falls back to the last sync, and what a call on a name finds pending lasts with
-/// it. A length is content, also where an open cuts it.
+/// Under `per-sync`, the default, content falls back to the last sync, and what a call on a name finds pending lasts
+/// with it. A length is content, also where an open cuts it.
 #[test]
 fn content_is_as_at_its_last_sync() {
     for options in ["rw", "policy=per-sync"] {

@@ -24,6 +24,7 @@ use path::{Alignment, Direct, Way};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FallocateFlags, FileType, IFlags, Mode, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -341,6 +342,14 @@ impl Region for DiskRegion {
 
     fn extend(&self, _site: Site, len: u64) -> Result<()> {
         self.change_len(len, false)
+    }
+
+    fn holes(&self) -> Vec<Range<u64>> {
+        if self.device_len.is_some() { Vec::new() } else { sys::holes(&self.cached, self.len()) }
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> bool {
+        self.device_len.is_some() || sys::take_space(&self.cached, offset, len)
     }
 }
 

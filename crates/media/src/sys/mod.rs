@@ -9,8 +9,10 @@ pub use file_system::FileSystem;
 
 use crate::{Error, Result};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use rustix::{fs, ioctl};
+use std::ops::Range;
 
 /// Turns an `errno` into an [`Error`] that says which call failed on what. `place` is only evaluated on failure.
 pub trait OrFail<T> {
@@ -219,6 +221,33 @@ pub fn read_full_at(fd: impl AsFd, buf: &mut [u8], offset: u64) -> rustix::io::R
         }
     }
     Ok(done)
+}
+
+/// The holes of a file of `len` bytes. Space that was set aside and not written to looks like one; where there is space
+/// for all of it, there is none. Empty where the file system does not tell.
+pub fn holes(fd: impl AsFd, len: u64) -> Vec<Range<u64>> {
+    const SECTOR: u64 = 512;
+    if fs::fstat(&fd).is_ok_and(|stat| stat.st_blocks as u64 * SECTOR >= len) {
+        return Vec::new();
+    }
+    let mut holes = Vec::new();
+    let mut at = 0;
+    while at < len {
+        let Ok(hole) = fs::seek(&fd, SeekFrom::Hole(at)) else { return Vec::new() };
+        if hole >= len {
+            break;
+        }
+        // No data behind it is an error, too.
+        at = fs::seek(&fd, SeekFrom::Data(hole)).unwrap_or(len).min(len);
+        holes.push(hole..at);
+    }
+    holes
+}
+
+/// Takes space for a part of a file. Returns whether it is taken, as far as the file system can do that ahead.
+pub fn take_space(fd: impl AsFd, offset: u64, len: u64) -> bool {
+    let taken = allocate(fd, fs::FallocateFlags::KEEP_SIZE, offset, len);
+    matches!(taken, Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS))
 }
 
 /// `fallocate`, repeated when a signal interrupts it.

@@ -111,6 +111,9 @@ impl Core {
         let enough = blocks.saturating_add(keep);
         let missing = || enough.saturating_sub(self.blocks.free());
         while !self.blocks.reserve(blocks, keep) {
+            if self.back(missing()) {
+                continue;
+            }
             if self.checkpoint(&missing).is_err() {
                 return false;
             }
@@ -136,8 +139,9 @@ impl Core {
             self.checkpoint(&|| 0)?;
         }
         let percent = |percents: u64| self.blocks.units() * percents / 100;
-        if self.blocks.free() < percent(LOW) {
-            self.checkpoint(&|| percent(ENOUGH).saturating_sub(self.blocks.free()))?;
+        let free = || self.blocks.free() + self.backing.missing();
+        if free() < percent(LOW) {
+            self.checkpoint(&|| percent(ENOUGH).saturating_sub(free()))?;
         }
         Ok(())
     }

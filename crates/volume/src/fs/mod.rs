@@ -26,6 +26,7 @@
 //! | `dump.rs` | what stands on the medium, for people |
 
 pub mod attributes;
+mod backing;
 pub mod check;
 pub mod checkpoint;
 pub mod data;
@@ -59,6 +60,7 @@ use wholly_media::Site;
 use crate::engine::{Engine, Fields, Kind, Load, Logged, Operation, corrupt};
 use crate::format::Fault;
 use crate::format::inode::{PER_BLOCK, Time, Times};
+use backing::Backing;
 use checkpoint::Swapping;
 use explicit::Explicit;
 use group::{Group, Need};
@@ -90,6 +92,8 @@ pub struct Core {
     pub engine: Box<dyn Engine>,
     pub storage: Storage,
     pub blocks: Space,
+    /// Free blocks that take no space of the host yet.
+    pub backing: Backing,
     pub inodes: Space,
     /// Of the inode file: blocks that were given back are free.
     pub holes: Space,
@@ -129,6 +133,7 @@ impl Core {
             engine,
             storage,
             blocks: Space::all_used(blocks),
+            backing: Backing::default(),
             inodes: Space::all_used(inodes),
             holes: Space::all_used(inodes / PER_BLOCK),
             table: Table::new(cache_bytes),

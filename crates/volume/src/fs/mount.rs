@@ -10,6 +10,7 @@ use wholly::vfs::Timestamp;
 use wholly::{Error, Result};
 use wholly_media::{Region, Site};
 
+use super::backing::Backing;
 use super::overlay::is_lost;
 use super::space::Space;
 use super::storage::{Storage, slot_of, write_slot, write_superblock};
@@ -299,9 +300,11 @@ pub fn mount(
         superblock.set_inode_file(map);
     }
     let (is_clean, saved) = (superblock.is_clean, superblock.saved);
-    let core = Core::new(engine, Storage::new(superblock), cache_bytes, clock);
+    let mut core = Core::new(engine, Storage::new(superblock), cache_bytes, clock);
     let restored = is_clean && saved.is_some_and(|saved| restore(&core, &**region, saved).is_ok());
     let orphans = if restored { Vec::new() } else { rebuild(&core, &**region, waiting.as_ref())? };
+    let of_engine: Vec<Run> = core.storage.superblock.lock().unwrap().of_engine().collect();
+    core.backing = Backing::find(region, of_engine.into_iter(), &core.blocks)?;
     {
         let mut superblock = core.storage.superblock.lock().unwrap();
         superblock.is_clean = false;
@@ -359,9 +362,11 @@ pub fn unmount(core: &Core, region: &dyn Region) -> Result<()> {
 fn save(core: &Core, region: &dyn Region) -> Result<Option<(Lba, u64)>> {
     let seed = core.storage.seed;
     let holes = if core.storage.map().generation_floor > 0 { core.holes.save() } else { Vec::new() };
-    let bytes = [core.blocks.save(), core.inodes.save(), holes].concat();
+    let mut blocks = core.blocks.save();
+    core.backing.save(&mut blocks);
+    let bytes = [blocks, core.inodes.save(), holes].concat();
     let mut left = bytes.len().div_ceil(BLOCK) as u64;
-    if !core.blocks.reserve(left + 1, 0) {
+    if !core.set_aside_of_free(left + 1, 0) {
         return Ok(None);
     }
     let (table_at, _) = core.blocks.take(1);

@@ -168,6 +168,48 @@ impl Space {
         }
     }
 
+    /// Takes the free units from `first` to before `end`, which nobody has reserved, and tells `each` which runs these
+    /// are.
+    pub fn withhold(&self, first: u64, end: u64, each: &mut dyn FnMut(u64, u64)) {
+        let zones = self.zones.read().unwrap();
+        let mut run = (first, 0);
+        let mut unit = first;
+        while unit < end {
+            let mut zone = zones[(unit / ZONE) as usize].lock().unwrap();
+            let end = end.min((unit / ZONE + 1) * ZONE);
+            while unit < end {
+                let bit = (unit % ZONE) as usize;
+                // A whole word at once, where it is used or free.
+                let step = match zone.bits[bit / 64] {
+                    word @ (0 | u64::MAX) if bit.is_multiple_of(64) && end - unit >= 64 => (64, word == 0),
+                    word => (1, word >> (bit % 64) & 1 == 0),
+                };
+                match step {
+                    (64, true) => {
+                        zone.bits[bit / 64] = u64::MAX;
+                        zone.free -= 64;
+                    }
+                    (_, true) => _ = zone.set(bit, true),
+                    _ => {}
+                }
+                if step.1 {
+                    run.1 += step.0;
+                } else {
+                    if run.1 > 0 {
+                        each(run.0, run.1);
+                    }
+                    run = (unit + step.0, 0);
+                }
+                unit += step.0;
+            }
+        }
+        if run.1 > 0 {
+            each(run.0, run.1);
+        }
+        drop(zones);
+        self.count();
+    }
+
     /// Makes units free. One that is free, or does not exist, is a contradiction: on a damaged medium two things may
     /// have it.
     pub fn give(&self, first: u64, count: u64) {
@@ -255,6 +297,23 @@ mod tests {
         assert_eq!((space.free(), space.reserve(100, 101), space.reserve(100, 100)), (200, false, true));
         space.restore(&saved);
         assert_eq!(space.free(), 0);
+    }
+
+    #[test]
+    fn what_is_withheld_is_given_later() {
+        let space = Space::all_used(100_000);
+        let used = |unit: u64| unit < 10 || unit == 5000 || (40_000..40_200).contains(&unit);
+        (0..100_000).filter(|unit| !used(*unit)).for_each(|unit| assert!(space.set(unit, false)));
+        space.count();
+        let (before, saved) = (space.free(), space.save());
+        let mut runs = Vec::new();
+        space.withhold(3, 70_000, &mut |first, count| runs.push((first, count)));
+        assert_eq!(runs, [(10, 4990), (5001, 34_999), (40_200, 29_800)]);
+        assert_eq!(space.free(), 30_000);
+        assert!(space.reserve(30_000, 0) && !space.reserve(1, 0));
+        space.unreserve(30_000);
+        runs.into_iter().for_each(|(first, count)| space.give(first, count));
+        assert!(!space.is_contradicted() && space.free() == before && space.save() == saved);
     }
 
     #[test]

@@ -1,0 +1,106 @@
+//! Blocks of an image that take no space of the host yet.
+//!
+//! An image that was copied may have holes. A store to a hole takes space of the host file system, which may have none:
+//! a commit must not meet that. So the allocator counts free blocks in holes as used until the host has set space aside
+//! for them, piece by piece, when blocks are reserved: the call that needs them gets `ENOSPC`, and another try may find
+//! space. An image that [`Volume::format`](crate::Volume::format) has made has its space: to the host's calls it may
+//! look like a hole until it is written, and asking again changes nothing.
+//!
+//! # Invariants
+//!
+//! 1. A free block in a hole that the host has set nothing aside for is used in the allocator, and in one of the runs.
+//! 2. What is saved at an unmount does not know of this: such blocks are free there.
+//! 3. Blocks in use have space: they were written once. The engine's get it at the mount, which fails without.
+
+use std::sync::Arc;
+
+use wholly::sync::{AtomicU64, Mutex, Ordering};
+use wholly::{Error, Result};
+use wholly_media::Region;
+
+use super::Core;
+use super::space::Space;
+use crate::format::{BLOCK, Lba, Run};
+
+/// Blocks that the host is asked for at a time, and if it has not so many.
+const PIECES: [u64; 2] = [256, 16];
+
+/// See the module.
+#[derive(Default)]
+pub struct Backing {
+    /// Where the space comes from: nothing is missing without it.
+    region: Option<Arc<dyn Region>>,
+    /// The first block last.
+    runs: Mutex<Vec<Run>>,
+    /// All blocks of them.
+    count: AtomicU64,
+}
+
+impl Backing {
+    /// Takes the free blocks in holes out of an allocator.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if the host has none for what is the engine's.
+    pub fn find(region: &Arc<dyn Region>, of_engine: impl Iterator<Item = Run>, blocks: &Space) -> Result<Backing> {
+        let block = BLOCK as u64;
+        let mut runs = Vec::new();
+        let holes = region.holes();
+        for run in of_engine.filter(|_| !holes.is_empty()) {
+            let bytes = run.count * block;
+            if !region.allocate(run.start.byte(), bytes) {
+                return Err(Error::NoSpace(format!("the volume's log: {bytes} bytes on the file system of its image")));
+            }
+        }
+        for hole in holes {
+            let (first, end) = (hole.start / block, hole.end.div_ceil(block).min(blocks.units()));
+            blocks.withhold(first, end, &mut |first, count| runs.push(Run { start: Lba(first), count }));
+        }
+        runs.reverse();
+        let count = AtomicU64::new(runs.iter().map(|run| run.count).sum());
+        Ok(Backing { region: Some(region.clone()), runs: Mutex::new(runs), count })
+    }
+
+    /// Blocks for which the host has set nothing aside.
+    #[inline]
+    pub fn missing(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Marks them as free in what an allocator saves.
+    pub fn save(&self, bits: &mut [u8]) {
+        for run in self.runs.lock().unwrap().iter() {
+            for unit in run.start.0..run.start.0 + run.count {
+                bits[unit as usize / 8] &= !(1 << (unit % 8));
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Has the host set space aside for so many blocks more, which become free. Returns whether it did for any.
+    pub fn back(&self, wanted: u64) -> bool {
+        if self.backing.missing() == 0 {
+            return false;
+        }
+        let Some(region) = &self.backing.region else { return false };
+        let mut runs = self.backing.runs.lock().unwrap();
+        let mut given = 0;
+        while given < wanted
+            && let Some(run) = runs.last_mut()
+        {
+            let pieces = PIECES.iter().map(|piece| run.count.min(*piece));
+            let Some(piece) = pieces.into_iter().find(|piece| region.allocate(run.start.byte(), piece * BLOCK as u64))
+            else {
+                break;
+            };
+            self.blocks.give(run.start.0, piece);
+            self.backing.count.fetch_sub(piece, Ordering::Relaxed);
+            *run = Run { start: Lba(run.start.0 + piece), count: run.count - piece };
+            if run.count == 0 {
+                runs.pop();
+            }
+            given += piece;
+        }
+        given > 0
+    }
+}
