@@ -177,8 +177,9 @@ fn what_was_made_as_memory_is_used_as_memory() {
     // No advice to make one where something else is.
     std::fs::write(dir.join("other"), vec![7; 1 << 20]).expect("write");
     for verb in ["stat", "dump", "fsck", "mount"] {
-        let words = [vec![verb], vec![&*path("other")], if verb == "mount" { vec![&*path("point")] } else { vec![] }];
-        let refused = wholly(&words.concat());
+        let (other, point) = (path("other"), path("point"));
+        let words = [verb, &other, &point];
+        let refused = wholly(&words[..if verb == "mount" { 3 } else { 2 }]);
         assert!(refused.err.contains("it is not a volume") && !refused.err.contains("mkfs"), "{}", refused.err);
     }
     std::fs::remove_dir_all(&dir).expect("remove");
