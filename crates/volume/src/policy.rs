@@ -151,7 +151,7 @@ impl Policed {
 impl Policed {
     /// What `O_TRUNC` does.
     fn truncate(&self, ctx: &Context, ino: Ino) -> Result<Attr> {
-        self.setattr(ctx, ino, None, &SetAttr { size: Some(0), mtime: SetTime::Now, ..SetAttr::default() })
+        self.setattr(ctx, ino, None, &SetAttr { size: Some(0), ..SetAttr::default() })
     }
 }
 

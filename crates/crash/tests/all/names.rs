@@ -24,8 +24,8 @@ fn no_name_is_torn_lost_or_invented() {
         let setting = Setting::named(name);
         // Names are the host's: what the log is on matters less, and takes longer. Everywhere other pairs.
         let (written, each, pairs, longer) = match *name {
-            "disk" => (true, true, 75, 30),
-            "disk-ext4" => (true, true, 50, 20),
+            "disk" => (true, true, 36, 15),
+            "disk-ext4" => (true, true, 24, 9),
             "disk-sync" => (is_long(), false, 30, 10),
             "pmem" => (false, true, 15, 6),
             _ => (false, false, 10, 3),
