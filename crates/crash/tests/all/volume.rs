@@ -1,9 +1,9 @@
 //! The crash explorer over volumes: programs of calls in the store's vocabulary, with its model. Scripts of other calls
 //! are explored by the tests of `volume`.
 //!
-//! `make test` glances at every call, and at one in eighty of all pairs, in the first world of each engine. With
-//! other engines it takes one call in three, and one pair in 400. `WHOLLY_LONG=1` glances at four times as many pairs,
-//! in all worlds. `wholly crash --subject` goes through all.
+//! `make test` glances at them in the first world of each engine: with the first engine at every call and one in eighty
+//! of all pairs, with others at one call in three and one pair in 400. `WHOLLY_LONG=1` glances at four times as many
+//! pairs, in all worlds. `wholly crash --subject` goes through all.
 
 use wholly_crash::volume::{Calls, OnVolume, engines, setting, several, worlds};
 use wholly_crash::{Job, Limits, Outcome, Seen, Subject, coverage, explore, explore_into, replay};
