@@ -145,7 +145,7 @@ pub trait Region: Send + Sync {
     }
 
     /// The parts of a file that are holes, or look like them: nothing was written there. In the order of their offsets.
-    /// Empty where the file system does not tell, and on devices.
+    /// Empty where the file system does not tell, on devices, and on persistent memory, which has space for all of it.
     fn holes(&self) -> Vec<std::ops::Range<u64>> {
         Vec::new()
     }

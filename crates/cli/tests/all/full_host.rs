@@ -79,12 +79,29 @@ fn becomes_full(parent: &Path, make: &str) {
     std::fs::remove_dir_all(&dir).expect("remove");
 }
 
+/// Persistent memory, emulated: a store cannot be refused, so the mount takes space for all of the image.
 #[test]
-fn in_memory_a_full_host_is_met_at_the_call() {
-    if may_mount() {
-        let other = "head -c 4M /dev/zero | tr '\\0' x >host/other";
-        becomes_full(Path::new("/dev/shm"), &format!("mount -t tmpfs -o size=12M none host; {other}"));
+fn in_memory_the_mount_asks_for_all_space() {
+    if !may_mount() {
+        return;
     }
+    let dir = Path::new("/dev/shm").join(unique("full-memory"));
+    for name in ["host", "point"] {
+        std::fs::create_dir_all(dir.join(name)).expect("mkdir");
+    }
+    let path = |name: &str| dir.join(name).to_str().expect("UTF-8").to_owned();
+    wholly(&["mkfs", &path("v.img"), "--size", "16M"]).exits(0);
+    sh(&dir, "mount -t tmpfs -o size=20M none host; head -c 8M /dev/zero | tr '\\0' x >host/other");
+    sh(&dir, "cp --sparse=always v.img host/v.img");
+    let refused = wholly(&["mount", &path("host/v.img"), &path("point")]);
+    assert!(refused.err.contains("No space left on device"), "{}", refused.err);
+    wholly(&["fsck", "-n", &path("host/v.img")]).exits(0);
+    sh(&dir, "rm host/other");
+    wholly(&["mount", &path("host/v.img"), &path("point")]).exits(0);
+    write(&dir.join("point/file"), 1).expect("write");
+    umount(&dir.join("point"));
+    umount(&dir.join("host"));
+    std::fs::remove_dir_all(&dir).expect("remove");
 }
 
 #[test]

@@ -36,7 +36,6 @@ use mapping::Mapping;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -334,14 +333,6 @@ impl Region for PmemRegion {
     fn write_through(&self, site: Site, offset: u64, data: &[u8]) -> Result<()> {
         self.write(site, offset, data)?;
         self.fence(site)
-    }
-
-    fn holes(&self) -> Vec<Range<u64>> {
-        self.file.as_ref().map_or_else(Vec::new, |file| sys::holes(file, self.len()))
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> bool {
-        self.file.as_ref().is_none_or(|file| sys::take_space(file, offset, len))
     }
 
     fn set_len(&self, _site: Site, len: u64) -> Result<()> {

@@ -10,7 +10,10 @@
 //!
 //! 1. A free block in a hole that the host has set nothing aside for is used in the allocator, and in one of the runs.
 //! 2. What is saved at an unmount does not know of this: such blocks are free there.
-//! 3. Blocks in use have space: they were written once. The engine's get it at the mount, which fails without.
+//! 3. Blocks in use have space: the mount takes it for those in holes, and fails without it. A copy may have left out the
+//!    log, and content of zeros.
+//!
+//! As persistent memory an image has space for all of it when it is open: a store to memory cannot be refused.
 
 use std::sync::Arc;
 
@@ -37,23 +40,28 @@ pub struct Backing {
 }
 
 impl Backing {
-    /// Takes the free blocks in holes out of an allocator.
+    /// Takes the free blocks in holes out of an allocator, and space for all others.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if the host has none for what is the engine's.
-    pub fn find(region: &Arc<dyn Region>, of_engine: impl Iterator<Item = Run>, blocks: &Space) -> Result<Backing> {
+    /// [`Error::NoSpace`] if the host has none for what is in use.
+    pub fn find(region: &Arc<dyn Region>, blocks: &Space) -> Result<Backing> {
         let block = BLOCK as u64;
-        let mut runs = Vec::new();
-        let holes = region.holes();
-        for run in of_engine.filter(|_| !holes.is_empty()) {
-            let bytes = run.count * block;
-            if !region.allocate(run.start.byte(), bytes) {
-                return Err(Error::NoSpace(format!("the volume's log: {bytes} bytes on the file system of its image")));
-            }
+        let (mut runs, mut used) = (Vec::new(), Vec::new());
+        for hole in region.holes() {
+            let (mut at, end) = (hole.start / block, hole.end.div_ceil(block).min(blocks.units()));
+            blocks.withhold(at, end, &mut |first, count| {
+                used.push((at, first));
+                runs.push(Run { start: Lba(first), count });
+                at = first + count;
+            });
+            used.push((at, end));
         }
-        for hole in holes {
-            let (first, end) = (hole.start / block, hole.end.div_ceil(block).min(blocks.units()));
-            blocks.withhold(first, end, &mut |first, count| runs.push(Run { start: Lba(first), count }));
+        for (first, end) in used.into_iter().filter(|(first, end)| first < end) {
+            let bytes = (end - first) * block;
+            if !region.allocate(first * block, bytes) {
+                let what = format!("{bytes} bytes for what is in use of the volume, on the file system of its image");
+                return Err(Error::NoSpace(what));
+            }
         }
         runs.reverse();
         let count = AtomicU64::new(runs.iter().map(|run| run.count).sum());
@@ -102,5 +110,30 @@ impl Core {
             given += piece;
         }
         given > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wholly_media::disk::DiskRegion;
+
+    use super::*;
+
+    #[test]
+    fn what_is_in_use_gets_space_and_the_rest_waits() {
+        let file = rustix::fs::memfd_create("sparse", rustix::fs::MemfdFlags::CLOEXEC).expect("a file");
+        rustix::fs::ftruncate(&file, 1024 * BLOCK as u64).expect("its length");
+        let region: Arc<dyn Region> = Arc::new(DiskRegion::open(file, "sparse").expect("a region"));
+        let blocks = Space::all_used(1024);
+        (100..900).filter(|block| *block != 500).for_each(|block| assert!(blocks.set(block, false)));
+        blocks.count();
+        let before = blocks.save();
+        let backing = Backing::find(&region, &blocks).expect("there is space");
+        assert_eq!((blocks.free(), backing.missing()), (0, 799));
+        let in_blocks = region.holes().into_iter().map(|hole| (hole.start / BLOCK as u64, hole.end / BLOCK as u64));
+        assert_eq!(in_blocks.collect::<Vec<_>>(), [(100, 500), (501, 900)]);
+        let mut saved = blocks.save();
+        backing.save(&mut saved);
+        assert!(saved == before, "what is saved knows nothing of it");
     }
 }

@@ -303,8 +303,7 @@ pub fn mount(
     let mut core = Core::new(engine, Storage::new(superblock), cache_bytes, clock);
     let restored = is_clean && saved.is_some_and(|saved| restore(&core, &**region, saved).is_ok());
     let orphans = if restored { Vec::new() } else { rebuild(&core, &**region, waiting.as_ref())? };
-    let of_engine: Vec<Run> = core.storage.superblock.lock().unwrap().of_engine().collect();
-    core.backing = Backing::find(region, of_engine.into_iter(), &core.blocks)?;
+    core.backing = Backing::find(region, &core.blocks)?;
     {
         let mut superblock = core.storage.superblock.lock().unwrap();
         superblock.is_clean = false;
