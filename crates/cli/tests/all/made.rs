@@ -164,7 +164,7 @@ fn what_was_made_as_memory_is_used_as_memory() {
     stat.exits(0);
     assert!(stat.out.contains("hybrid_log"), "{}", stat.out);
     wholly(&["import", &image, &path("from")]).exits(0);
-    wholly(&["tune", &image, "--size", "24M"]).exits(0);
+    wholly(&["tune", &image, "--size", "12M"]).exits(0);
     wholly(&["fsck", "-n", &image]).exits(0);
     wholly(&["dump", &image]).exits(0);
     wholly(&["export", &image, &path("to")]).exits(0);

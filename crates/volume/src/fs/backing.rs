@@ -10,8 +10,8 @@
 //!
 //! 1. A free block in a hole that the host has set nothing aside for is used in the allocator, and in one of the runs.
 //! 2. What is saved at an unmount does not know of this: such blocks are free there.
-//! 3. Blocks in use have space: the mount takes it for those in holes, and fails without it. A copy may have left out the
-//!    log, and content of zeros.
+//! 3. Blocks in use have space: the mount takes it for those in holes, and fails without it. A copy may have left out
+//!    the log, and content of zeros.
 //!
 //! As persistent memory an image has space for all of it when it is open: a store to memory cannot be refused.
 
