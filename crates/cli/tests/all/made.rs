@@ -181,7 +181,10 @@ fn what_was_made_as_memory_is_used_as_memory() {
         let words = [verb, &other, &point];
         let refused = wholly(&words[..if verb == "mount" { 3 } else { 2 }]);
         let said = [refused.out, refused.err].concat();
-        assert!(!said.contains("mkfs") && (said.contains("not a volume") || ["dump", "fsck"].contains(&verb)), "{verb}: {said}");
+        assert!(
+            !said.contains("mkfs") && (said.contains("not a volume") || ["dump", "fsck"].contains(&verb)),
+            "{verb}: {said}"
+        );
     }
     std::fs::remove_dir_all(&dir).expect("remove");
 }
