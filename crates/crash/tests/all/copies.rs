@@ -11,10 +11,10 @@ use wholly_sim::ExploreLimits;
 #[test]
 fn an_adopted_copy_survives_every_crash() {
     let long = std::env::var_os("WHOLLY_LONG").is_some();
-    let (samples, single_units) = if long { (4, 12) } else { (2, 6) };
+    let (samples, single_units) = if long { (4, 12) } else { (1, 3) };
     let limits = ExploreLimits { samples, single_units, ..Limits::glance().states };
     let count = |few: usize| if long { copies::ALL.len() } else { few };
-    let all = [("disk", copies::ALL.len()), ("pmem", count(1)), ("disk-ext4", count(2))];
+    let all = [("disk", copies::ALL.len()), ("pmem", count(1)), ("disk-ext4", count(1))];
     let of = |(setting, count): (&'static str, usize)| copies::ALL[..count].iter().map(move |script| (setting, script));
     let jobs: Vec<(&str, &&str)> = all.into_iter().flat_map(of).collect();
     let next = AtomicUsize::new(0);

@@ -14,7 +14,7 @@ fn drawn(from: u64, count: u64) -> Vec<Workload> {
 /// One test, with two workers.
 #[test]
 fn no_name_is_torn_lost_or_invented() {
-    let (some, few, times) = (Limits::hunt(), Limits::glance(), if is_long() { 8 } else { 1 });
+    let (some, few, times) = (Limits::hunt(), Limits::glance(), if is_long() { 16 } else { 1 });
     let (seen, mut all) = (Seen::default(), Outcome::default());
     let (mut by_hand, ones) = (sequences::by_hand(), sequences::ones());
     if is_long() {
@@ -24,11 +24,11 @@ fn no_name_is_torn_lost_or_invented() {
         let setting = Setting::named(name);
         // Names are the host's: what the log is on matters less, and takes longer. Everywhere other pairs.
         let (written, each, pairs, longer) = match *name {
-            "disk" => (true, true, 36, 15),
-            "disk-ext4" => (true, true, 24, 9),
-            "disk-sync" => (is_long(), false, 30, 10),
-            "pmem" => (false, true, 15, 6),
-            _ => (false, false, 10, 3),
+            "disk" => (true, true, 18, 6),
+            "disk-ext4" => (is_long(), is_long(), 12, 3),
+            "disk-sync" => (is_long(), false, 9, 3),
+            "pmem" => (false, is_long(), 9, 3),
+            _ => (false, false, 3, 3),
         };
         let mut workloads = sequences::some_pairs(number, pairs * times);
         for first in [number * 1000, sequences::LOTS + number * 1000, sequences::STAGING + number * 1000] {

@@ -31,7 +31,7 @@ fn what_the_host_refuses_changes_nothing() {
 
 #[test]
 fn a_crash_after_a_refusal_leaves_all_or_nothing() {
-    let every = if std::env::var_os("WHOLLY_LONG").is_some() { 1 } else { 24 };
+    let every = if std::env::var_os("WHOLLY_LONG").is_some() { 1 } else { 36 };
     for setting in ["disk-ext4", "disk", "pmem"] {
         let setting = Setting::named(setting);
         let limits = wholly_crash::Limits::glance().states;
