@@ -22,7 +22,8 @@
 //! - `read_4k`: each page was read before. `read_4k_uncached` and `write_4k` go past the kernel's pages (`O_DIRECT`),
 //!   so that each is a request.
 //! - `read_4k_beside`: before each turn, and outside of the clock, one byte of the file is written. `read_written`: the
-//!   whole file is; a turn is one call, which reads all of it.
+//!   whole file is, and synced, so that no system writes to the disk while it is read; a turn is one call, which reads
+//!   all of it.
 //! - `write_4k` ends with an `fsync`, which is when the content of `store` becomes durable. In `create_unlink` both
 //!   calls are durable when they return; in `view` nothing is before its commit, which is not part of it, and in `bare`
 //!   nothing ever.
@@ -298,7 +299,8 @@ impl Calls {
             WRITTEN => {
                 let piece = vec![turn as u8; READ_BYTES];
                 let mut parts = (0..length).step_by(READ_BYTES);
-                Ok(parts.try_for_each(|at| self.file.write_all_at(&piece, at))?)
+                parts.try_for_each(|at| self.file.write_all_at(&piece, at))?;
+                Ok(self.file.sync_all()?)
             }
             _ => Ok(()),
         }
