@@ -129,6 +129,7 @@ fn parse(given: &wholly_options) -> Result<(Options, HostOptions)> {
         open_files: or(given.open_files.into(), default.open_files as u64) as usize,
         spare_bytes: if given.no_spare == 0 { default.spare_bytes } else { 0 },
         at_once: given.at_once != 0,
+        keep_undo_of_applied: None,
         accept_copy: given.accept_copy != 0,
         release: given.release != 0,
         trust_owner: false,

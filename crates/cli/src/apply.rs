@@ -1,16 +1,16 @@
 //! `wholly apply`: commits a parked group and writes it back; or one of each of several stores, together.
 
-use crate::args::{ApplyArgs, UndoBound};
+use crate::args::ApplyArgs;
 use crate::error::{Exit, Failure};
 use crate::list;
 use crate::opening;
-use crate::output::{Name, Ui, name};
+use crate::output::{Name, Ui, name, shown};
 use crate::parts;
 use crate::recover;
-use crate::undo::KEPT_FOR;
+use crate::undo;
 use serde::Serialize;
 use std::path::{Component, Path, PathBuf};
-use wholly::{Error, KeepUndo, ParkedId, Store, UndoFate};
+use wholly::{Error, ParkedId, Store, UndoFate};
 
 #[derive(Serialize)]
 struct Applied {
@@ -63,7 +63,7 @@ pub fn run(args: &ApplyArgs, ui: &Ui) -> Result<Exit, Failure> {
     }
     let mut stores = Vec::new();
     for (dir, _) in &groups {
-        stores.push(recover::open_at_once("apply", dir, ui)?);
+        stores.push(recover::open_to_apply("apply", dir, args.keep_undo, ui)?);
     }
     let done = match (&stores[..], &groups[..]) {
         ([store], [(_, id)]) => store.apply(*id),
@@ -83,6 +83,7 @@ pub fn run(args: &ApplyArgs, ui: &Ui) -> Result<Exit, Failure> {
     let (mut applied, mut failure) = (Applied::new(is_applied), None);
     for (store, (dir, id)) in stores.into_iter().zip(groups) {
         let done = if is_applied {
+            applied.undo = tell_undo(&store, &dir, args.keep_undo).or(applied.undo);
             recover::write_back(&store, ui).and_then(|()| opening::close(store).map(drop))
         } else {
             let told =
@@ -115,11 +116,11 @@ impl Applied {
 /// Applies a part of a parked group, what nothing is in the way of, or over what is in its way.
 fn some(args: &ApplyArgs, ui: &Ui, dir: &Path, id: ParkedId) -> Result<Exit, Failure> {
     parts::warn("apply", dir, id);
-    let store = recover::open_at_once("apply", dir, ui)?;
+    let store = recover::open_to_apply("apply", dir, args.keep_undo, ui)?;
     let winner = if args.theirs { Some(Side::Theirs) } else { args.ours.then_some(Side::Ours) };
     let paths = within(dir, &args.paths);
     let done = match winner {
-        Some(Side::Theirs) => store.apply_over(id, &paths, keep(args, &store, id).as_ref()),
+        Some(Side::Theirs) => store.apply_over(id, &paths),
         Some(Side::Ours) => store.apply_free(id).map(|mismatches| (false, mismatches)),
         None => store.apply_part(id, &paths).map(|is_left| (is_left, Vec::new())),
     };
@@ -138,28 +139,28 @@ fn some(args: &ApplyArgs, ui: &Ui, dir: &Path, id: ParkedId) -> Result<Exit, Fai
     };
     let told = |it: wholly::Mismatch| Mismatch { dir: dir.into(), path: Name::from(&*it.path), what: it.what };
     applied.mismatches = mismatches.into_iter().map(told).collect();
-    match store.undo_fate().filter(|_| applied.applied) {
-        Some(UndoFate::Kept(id)) => applied.undo = Some(id.to_string()),
-        Some(UndoFate::NotKept(why)) => {
-            eprintln!(
-                "wholly: apply: applied in {}, but its undo is not kept: {}",
-                dir.display(),
-                name(why.as_bytes())
-            );
-        }
-        None => {}
+    if applied.applied {
+        applied.undo = tell_undo(&store, dir, args.keep_undo);
     }
     opening::close(store).map_err(|error| Failure::of_store("apply", dir, error))?;
     ui.emit("apply", &applied, text)?;
     Ok(if applied.applied { Exit::DONE } else { Exit::REFUSED })
 }
 
-/// How the undo is kept of what replaces something, under the note with which that was parked.
-fn keep(args: &ApplyArgs, store: &Store, id: ParkedId) -> Option<KeepUndo> {
-    let UndoBound::Bytes(most_bytes) = args.keep_undo else { return None };
-    let all = store.parked().unwrap_or_default();
-    let note = all.into_iter().find(|parked| parked.id == id).map_or_else(String::new, |parked| parked.note);
-    Some(KeepUndo { note, expires: KEPT_FOR, most_bytes })
+/// The id by which `wholly undo` takes it back; says why it does not.
+fn tell_undo(store: &Store, dir: &Path, keep_undo: u64) -> Option<String> {
+    match store.undo_fate()? {
+        UndoFate::Kept(id) => {
+            undo::tell_what_is_held(dir, id);
+            return Some(id.to_string());
+        }
+        UndoFate::NotKept(why) if keep_undo > 0 => {
+            let why = name(why.as_bytes());
+            eprintln!("wholly: apply: applied in {}, but its undo is not kept: {why}", shown(dir));
+        }
+        UndoFate::NotKept(_) => {}
+    }
+    None
 }
 
 /// Paths as they are in a directory, however they were typed.
@@ -192,8 +193,9 @@ fn text(applied: &Applied) -> String {
     let groups: Vec<_> = applied.groups.iter().map(|group| group.id.as_str()).collect();
     let ids = groups.join(", ");
     let end = match (applied.is_left, &applied.undo) {
-        (true, _) => "; the rest stays parked\n",
-        (false, Some(_)) => "; `wholly undo` brings back what was replaced\n",
+        (true, Some(_)) => "; the rest stays parked, and `wholly undo` takes this back\n",
+        (true, None) => "; the rest stays parked\n",
+        (false, Some(_)) => "; `wholly undo` takes it back\n",
         (false, None) => "\n",
     };
     if applied.applied && applied.mismatches.is_empty() {

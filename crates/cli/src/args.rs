@@ -534,9 +534,10 @@ pub struct ApplyArgs {
     /// What was parked replaces what other programs have changed meanwhile
     #[arg(long, conflicts_with_all = ["others", "ours"])]
     pub theirs: bool,
-    /// With --theirs: keep for 7 days what `wholly undo` needs, if that takes at most SIZE of disk space
+    /// Keep for 7 days what `wholly undo` needs, if that takes at most SIZE of disk space
     #[arg(long, default_value = "1G", env = "WHOLLY_KEEP_UNDO", value_name = "SIZE|no", value_hint = ValueHint::Other)]
-    pub keep_undo: UndoBound,
+    #[arg(value_parser = undo_bound)]
+    pub keep_undo: u64,
     /// Apply only the changes at these paths in the store, and of what is in them
     #[arg(last = true, value_name = "PATH", conflicts_with = "others")]
     pub paths: Vec<PathBuf>,
@@ -673,24 +674,9 @@ Examples:
   wholly run --park -- ./migrate.sh              then wholly list, diff, apply or discard
   wholly run --keep-undo 20G -- ./upgrade.sh     keep what it removes, if that is at most 20 GiB; see wholly undo";
 
-/// How much disk space the undo of a command may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UndoBound {
-    /// It is not kept.
-    No,
-    /// Bytes.
-    Bytes(u64),
-}
-
-impl std::str::FromStr for UndoBound {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "no" => Ok(UndoBound::No),
-            _ => parse_size(text).map(UndoBound::Bytes),
-        }
-    }
+/// How many bytes of disk space the undo of a command may take; 0: it is not kept.
+fn undo_bound(text: &str) -> Result<u64, String> {
+    if text == "no" { Ok(0) } else { parse_size(text) }
 }
 
 /// `wholly run`.
@@ -716,7 +702,8 @@ pub struct RunArgs {
     pub verbose: bool,
     /// Keep for 7 days what `wholly undo` needs, if that takes at most SIZE of disk space
     #[arg(long, default_value = "1G", env = "WHOLLY_KEEP_UNDO", value_name = "SIZE|no", value_hint = ValueHint::Other)]
-    pub keep_undo: UndoBound,
+    #[arg(value_parser = undo_bound)]
+    pub keep_undo: u64,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]

@@ -2,6 +2,7 @@
 
 use crate::args::ListArgs;
 use crate::error::{Exit, Failure};
+use crate::opening;
 use crate::output::{Name, Ui, count, name, size};
 use crate::parts::{self, Part};
 use crate::stat::ago;
@@ -61,17 +62,17 @@ pub fn parked(dir: &std::path::Path, verb: &str) -> Result<Vec<Parked>, Failure>
 }
 
 /// The directory and the id in a command line. An id alone is that of a group in the current directory.
-pub fn operands(dir: &Path, id: Option<ParkedId>) -> (PathBuf, Option<ParkedId>) {
+pub fn operands(verb: &str, dir: &Path, id: Option<ParkedId>) -> (PathBuf, Option<ParkedId>) {
     let alone = || dir.to_str()?.parse().ok().filter(|_| dir.symlink_metadata().is_err());
     match id.is_none().then(alone).flatten() {
-        Some(id) => (".".into(), Some(id)),
+        Some(id) => (opening::nearest(verb), Some(id)),
         None => (dir.into(), id),
     }
 }
 
 /// The parked group that a command line means: without an id the newest one.
 pub fn group(verb: &str, dir: &Path, id: Option<ParkedId>) -> Result<(PathBuf, ParkedId), Failure> {
-    let (dir, id) = operands(dir, id);
+    let (dir, id) = operands(verb, dir, id);
     let failed = |error| Failure::of_store(verb, &dir, error);
     let newest = || {
         let all = wholly::parked(&dir).map_err(failed)?;

@@ -1,9 +1,9 @@
-//! `wholly log`: which commands can be taken back, read from outside.
+//! `wholly log`: which commands can be taken back, and which cannot, read from outside.
 
 use crate::args::ListArgs;
 use crate::error::{Exit, Failure};
 use crate::output::{Name, Ui, count, name, size};
-use crate::stat::ago;
+use crate::stat::{ago, date};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -12,24 +12,26 @@ struct Logged {
     undos: Vec<Undo>,
 }
 
-/// A command whose undo is kept. It has exited with 0: else nothing would have changed.
+/// A command whose undo is kept, or was to be. It has exited with 0: else nothing would have changed.
 #[derive(Serialize)]
 struct Undo {
     id: String,
     command: String,
     /// When it was committed, in seconds since 1970.
     committed: i64,
-    /// When its undo expires.
+    /// Until when its undo is kept.
     expires: i64,
     /// Names and objects that it has changed.
     changes: u64,
     /// Bytes that its undo takes.
     bytes: u64,
+    /// Why it cannot be taken back, where its undo is not kept.
+    gone: Option<String>,
     /// Why that cannot be read.
     damage: Option<String>,
 }
 
-/// Lists the commands that can be taken back, the newest first.
+/// Lists the commands, the newest first.
 pub fn run(args: &ListArgs, ui: &Ui) -> Result<Exit, Failure> {
     const NS: i64 = 1_000_000_000;
     let all = match wholly::undos(&args.dir) {
@@ -44,6 +46,7 @@ pub fn run(args: &ListArgs, ui: &Ui) -> Result<Exit, Failure> {
         expires: undo.expires_ns / NS,
         changes: undo.changes,
         bytes: undo.bytes,
+        gone: undo.gone,
         damage: undo.damage,
     };
     let logged = Logged { dir: Name::of_dir(&args.dir), undos: all.into_iter().rev().map(one).collect() };
@@ -55,18 +58,18 @@ fn text(logged: &Logged) -> String {
     if logged.undos.is_empty() {
         return format!("{}: nothing can be taken back\n", logged.dir);
     }
-    let one = |undo: &Undo| match &undo.damage {
-        Some(damage) => {
-            format!("{:8}  damaged: {}; `wholly discard` removes it\n", undo.id, name(damage.as_bytes()))
+    let one = |undo: &Undo| {
+        let (id, ago, command) = (&undo.id, ago(undo.committed), name(undo.command.as_bytes()));
+        match (&undo.damage, &undo.gone) {
+            (Some(damage), _) => {
+                format!("{id:8}  damaged: {}; `wholly discard` removes it\n", name(damage.as_bytes()))
+            }
+            (None, Some(why)) => format!("{id:8}  {ago}; cannot be undone: {}  {command}\n", name(why.as_bytes())),
+            (None, None) => {
+                let (changes, bytes) = (count(undo.changes, "change"), size(undo.bytes));
+                format!("{id:8}  {ago}; {changes}, {bytes} kept; undoable until {}  {command}\n", date(undo.expires))
+            }
         }
-        None => format!(
-            "{:8}  {}; {}, {} kept  {}\n",
-            undo.id,
-            ago(undo.committed),
-            count(undo.changes, "change"),
-            size(undo.bytes),
-            name(undo.command.as_bytes())
-        ),
     };
     logged.undos.iter().map(one).collect()
 }

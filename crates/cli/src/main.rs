@@ -49,24 +49,55 @@ mod survey;
 mod undo;
 mod volume;
 
-use args::{Cli, Verb};
-use clap::Parser;
+use args::{
+    ApplyArgs, CheckArgs, Cli, DeinitArgs, DiffArgs, DumpArgs, ListArgs, ParkedArgs, RecoverArgs, StatArgs, UndoArgs,
+    Verb,
+};
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches};
 use error::{Exit, Failure};
 use output::Ui;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments = mount_arguments(std::env::args_os().collect());
     limits::survive_file_size();
-    let cli = match Cli::try_parse_from(&arguments) {
-        Ok(cli) => cli,
+    let parsed = Cli::command().try_get_matches_from(&arguments);
+    let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (mut cli, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(answer) => return unclear(&answer, &arguments).into(),
     };
     let ui = Ui::new(cli.json);
+    if let Some((verb, given)) = matches.subcommand()
+        && let Some(dir) = dir_of(&mut cli.verb)
+        && given.value_source("dir") == Some(ValueSource::DefaultValue)
+    {
+        *dir = opening::nearest(verb);
+    }
     let result = run(cli.verb, &ui);
     ui.finish(verb(&arguments), result).into()
+}
+
+/// The store that a verb is about. Without one it is the nearest, here or above; what makes a store is about this
+/// directory.
+fn dir_of(verb: &mut Verb) -> Option<&mut PathBuf> {
+    match verb {
+        Verb::Stat(StatArgs { dir, .. })
+        | Verb::Dump(DumpArgs { dir, .. })
+        | Verb::Recover(RecoverArgs { dir, .. })
+        | Verb::Check(CheckArgs { dir, .. })
+        | Verb::Deinit(DeinitArgs { dir, .. })
+        | Verb::List(ListArgs { dir, .. })
+        | Verb::Log(ListArgs { dir, .. })
+        | Verb::Undo(UndoArgs { dir, .. })
+        | Verb::Diff(DiffArgs { dir, .. })
+        | Verb::Apply(ApplyArgs { dir, .. })
+        | Verb::Discard(ParkedArgs { dir, .. }) => Some(dir),
+        _ => None,
+    }
 }
 
 /// The verb, as it was typed.

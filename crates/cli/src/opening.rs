@@ -3,13 +3,14 @@
 
 use crate::error::Failure;
 use crate::mounts;
-use crate::output::shown;
+use crate::output::{name, shown, size};
 use crate::survey;
 use std::ffi::CStr;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use wholly::{Options, Store};
-use wholly_host::{HostDir, HostFs, HostMedium, HostOptions, StoreHome};
+use wholly_host::{HOME, HostDir, HostFs, HostMedium, HostOptions, StoreHome};
 
 /// What a process that serves a mount is called in the kernel's list of processes.
 pub const SERVER: &CStr = c"wholly-mount";
@@ -62,10 +63,38 @@ pub fn open_on(medium: HostMedium, dir: &Path, options: Options) -> wholly::Resu
 /// Closes a store once its log is empty. A temporary one is removed, unless something is kept in it, or another store
 /// may ask it what was decided. Whether it was.
 pub fn close(store: Store) -> wholly::Result<bool> {
-    let keeps = || Ok::<_, wholly::Error>(!store.parked()?.is_empty() || !store.undos()?.is_empty());
+    tell_dropped(&store);
+    let is_kept = |undo: &wholly::KeptUndo| undo.gone.is_none();
+    let keeps = || Ok::<_, wholly::Error>(!store.parked()?.is_empty() || store.undos()?.iter().any(is_kept));
     let goes = store.is_temporary()? && !keeps()? && !store.may_be_asked()?;
     if goes { store.remove() } else { store.close() }?;
     Ok(goes)
+}
+
+/// The store that a verb is about where none is named: that of the current directory, or the nearest above that is the
+/// caller's own, which is said.
+pub fn nearest(verb: &str) -> PathBuf {
+    let Ok(here) = std::env::current_dir() else { return ".".into() };
+    let owner = |dir: &Path| dir.join(HOME).symlink_metadata().ok().map(|stat| stat.uid());
+    if owner(&here).is_some() {
+        return ".".into();
+    }
+    let own = rustix::process::geteuid().as_raw();
+    match here.ancestors().skip(1).find(|above| owner(above) == Some(own)) {
+        Some(above) => {
+            eprintln!("wholly: {verb}: in {}", shown(above));
+            above.into()
+        }
+        None => ".".into(),
+    }
+}
+
+/// Says which undo went since it was last asked, because something needed its space.
+pub fn tell_dropped(store: &Store) {
+    for undo in store.take_dropped_undos() {
+        let (command, bytes) = (name(undo.note.as_bytes()), size(undo.bytes));
+        eprintln!("wholly: `{command}` cannot be taken back any more: the {bytes} of its undo were needed");
+    }
 }
 
 /// The process that has the store open for a mount that is not there any more, and whether that has an end for

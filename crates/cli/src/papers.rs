@@ -93,7 +93,7 @@ fn groups(dir: &str) -> Vec<(String, String)> {
 /// The commands that can be taken back.
 fn undos(dir: &str) -> Vec<(String, String)> {
     let undos = wholly::undos(as_typed(dir)).unwrap_or_default();
-    undos.into_iter().map(|undo| (undo.id.to_string(), undo.note)).collect()
+    undos.into_iter().filter(|undo| undo.gone.is_none()).map(|undo| (undo.id.to_string(), undo.note)).collect()
 }
 
 fn as_typed(dir: &str) -> PathBuf {

@@ -8,10 +8,11 @@ use crate::init::register;
 use crate::opening;
 use crate::output::{Name, Ui, count, name, size};
 use crate::survey;
+use crate::undo::KEPT_FOR;
 use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use wholly::{Options, RecoveryReport, Store};
+use wholly::{KeepUndo, Options, RecoveryReport, Store};
 use wholly_host::{HostDir, HostMedium, HostOptions, StoreHome};
 
 #[derive(Serialize)]
@@ -99,7 +100,7 @@ struct Conflict {
 /// Recovers a store, or all that are registered.
 pub fn run(args: &RecoverArgs, ui: &Ui) -> Result<Exit, Failure> {
     let how =
-        How { accept_copy: args.accept_copy, release: args.release, trust_owner: args.trust_owner, at_once: false };
+        How { accept_copy: args.accept_copy, release: args.release, trust_owner: args.trust_owner, ..How::default() };
     if args.all {
         return all::run(how, ui);
     }
@@ -196,6 +197,11 @@ pub fn open_at_once(verb: &str, dir: &Path, ui: &Ui) -> Result<Store, Failure> {
     open_as(verb, dir, How { at_once: true, ..How::default() }, ui)
 }
 
+/// The same; of what is applied the undo is kept, in so many bytes at most.
+pub fn open_to_apply(verb: &str, dir: &Path, keep_undo: u64, ui: &Ui) -> Result<Store, Failure> {
+    open_as(verb, dir, How { at_once: true, keep_undo: Some(keep_undo), ..How::default() }, ui)
+}
+
 /// What else is wanted: see [`Options`].
 #[derive(Clone, Copy, Default)]
 struct How {
@@ -203,6 +209,7 @@ struct How {
     release: bool,
     trust_owner: bool,
     at_once: bool,
+    keep_undo: Option<u64>,
 }
 
 fn open_as(verb: &str, dir: &Path, how: How, ui: &Ui) -> Result<Store, Failure> {
@@ -213,8 +220,11 @@ fn open_as(verb: &str, dir: &Path, how: How, ui: &Ui) -> Result<Store, Failure> 
 
 fn open_on(medium: HostMedium, dir: &Path, how: How, ui: &Ui) -> wholly::Result<Store> {
     let spinner = ui.spinner("reading the log");
-    let How { accept_copy, release, trust_owner, at_once } = how;
-    let options = Options { background: false, accept_copy, release, trust_owner, at_once, ..Options::default() };
+    let How { accept_copy, release, trust_owner, at_once, keep_undo } = how;
+    let keep = |most_bytes| KeepUndo { note: String::new(), expires: KEPT_FOR, most_bytes };
+    let keep_undo_of_applied = keep_undo.map(keep);
+    let base = Options { background: false, ..Options::default() };
+    let options = Options { accept_copy, release, trust_owner, at_once, keep_undo_of_applied, ..base };
     let store = opening::open_on(medium, dir, options);
     spinner.finish_and_clear();
     store

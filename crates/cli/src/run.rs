@@ -22,6 +22,7 @@
 //! | `run/interrupts.rs` | signals that want all of it to end |
 //! | `run/place.rs` | the directories: stores, or made such for as long as the command runs |
 //! | `run/ending.rs` | the groups end as the command did |
+//! | `run/space.rs` | kept undo gives way to what the command writes |
 //! | `run/review.rs`, `run/pager.rs` | a person looks at it and decides; by what |
 
 mod ahead;
@@ -40,6 +41,7 @@ mod overlay;
 mod pager;
 mod place;
 mod review;
+mod space;
 mod user;
 mod views;
 
@@ -127,6 +129,16 @@ fn attempt(args: &RunArgs, ui: &Ui) -> Result<Exit, Failure> {
         true => overlays()?,
         false => Begun::Mounted(fuse()?),
     };
+    if args.park
+        && let Some(covered) = dirs.iter().find(|covered| place::is_view(&covered.dir).unwrap_or(false))
+    {
+        let what = format!("run --park in {}", covered.dir.display());
+        return Err(Failure::new(
+            what,
+            "the directory is the view of another `wholly run`, which keeps nothing parked",
+        )
+        .advice("use `--park` with the outer one"));
+    }
     let (places, opened) = place::open_all(&dirs);
     let outcome = opened.and_then(|()| {
         let views = match begun {
@@ -258,14 +270,17 @@ fn in_overlays(
         joining.push(listening.serve(holder.pid())?);
         one.layer = Some(layer);
     }
-    let status = holder.run(|is_success| {
+    let running = &*running;
+    let places: Vec<_> = running.iter().map(|one| one.place).collect();
+    let write_back = |is_success| {
         if let [Running { layer: Some(layer), .. }] = running
             && is_success
             && commits_at_once
         {
             layer.write_back();
         }
-    })?;
+    };
+    let status = space::giving_way(&places, || holder.run(write_back))?;
     let dooms: Vec<_> = joining.into_iter().map(joining::Joining::end).collect();
     Ok(Ended { status, doomed: dooms.iter().find_map(|doom| doom.why().map(str::to_owned)) })
 }

@@ -146,6 +146,12 @@ pub fn ago(time: i64) -> String {
     }
 }
 
+/// A time in seconds since 1970 as the user's clock shows it.
+pub fn date(time: i64) -> String {
+    let zoned = |at: jiff::Timestamp| at.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M").to_string();
+    jiff::Timestamp::from_second(time).map_or_else(|_| "the end of time".into(), zoned)
+}
+
 fn text(stat: &Stat) -> String {
     let emulated = if stat.emulated && !stat.medium.contains("emulated") { " (emulated)" } else { "" };
     let mut text = format!(

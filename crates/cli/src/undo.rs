@@ -5,13 +5,16 @@ use crate::diff::{self, Told};
 use crate::error::{Exit, Failure};
 use crate::list;
 use crate::opening;
-use crate::output::{Name, Paint, Ui, count, name};
+use crate::output::{Name, Paint, Ui, count, name, shown, size};
 use crate::parts;
 use crate::recover;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
-use wholly::{Error, KeepUndo, KeptUndo, ParkedId, Store};
+use wholly::{Error, KeepUndo, KeptUndo, ParkedId, Store, UndoFate};
+
+/// A file system is nearly full if less than one part in so many is free.
+const NEARLY_FULL: u64 = 20;
 
 /// How long the undo of a command is kept.
 pub const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -22,6 +25,8 @@ struct Undone {
     command: String,
     /// Whether it is.
     undone: bool,
+    /// Why this cannot be taken back in turn, in each directory where that is so.
+    not_kept: Vec<String>,
     /// The directories that it has changed.
     dirs: Vec<Part>,
 }
@@ -52,20 +57,31 @@ struct One {
 impl One {
     fn open(dir: PathBuf, id: Option<ParkedId>, ui: &Ui) -> Result<One, Failure> {
         let nothing = || {
-            Failure::new(format!("undo in {}", dir.display()), "there is nothing to take back")
-                .advice("`wholly log` lists what can be taken back")
+            let below = below(&dir).map_or_else(
+                || "`wholly log` lists what can be taken back".into(),
+                |below| format!("a command ran in {0}: `wholly undo {0}`", shown(&below)),
+            );
+            Failure::new(format!("undo in {}", dir.display()), "there is nothing to take back").advice(below)
         };
         if wholly::undos(&dir).is_ok_and(|all| all.is_empty()) {
             return Err(nothing());
         }
         let store = recover::open_at_once("undo", &dir, ui)?;
         let mut all = store.undos().map_err(|error| Failure::of_store("undo", &dir, error))?;
-        let kept = match id {
-            None => all.pop(),
-            Some(id) => all.into_iter().find(|kept| kept.id == id),
-        };
-        let kept = kept.ok_or_else(nothing)?;
-        Ok(One { dir, store, kept })
+        // Without an id the last one: that an older one is kept still does not make it the last.
+        let at = id.map_or(all.len().checked_sub(1), |id| all.iter().position(|kept| kept.id == id));
+        let kept = all.remove(at.ok_or_else(nothing)?);
+        let Some(why) = &kept.gone else { return Ok(One { dir, store, kept }) };
+        let what = format!("undo of `{}` in {}", name(kept.note.as_bytes()), shown(&dir));
+        let older = all.iter().rev().find(|older| older.id < kept.id && older.gone.is_none());
+        let advice = older.map_or_else(
+            || "`wholly log` lists what can be taken back".into(),
+            |older| {
+                let (id, command) = (older.id, name(older.note.as_bytes()));
+                format!("`wholly undo {} {id}` takes back the one before, `{command}`", shown(&dir))
+            },
+        );
+        Err(Failure::new(what, name(why.as_bytes())).advice(advice).exit(Exit::REFUSED))
     }
 
     fn failed(&self, error: Error) -> Failure {
@@ -95,9 +111,29 @@ impl One {
     }
 }
 
+/// A directory in this one in which something can be taken back.
+fn below(dir: &Path) -> Option<PathBuf> {
+    let mut names = std::fs::read_dir(dir).ok()?.filter_map(Result::ok).map(|entry| dir.join(entry.file_name()));
+    let keeps = |dir: &PathBuf| wholly::undos(dir).is_ok_and(|all| all.iter().any(|undo| undo.gone.is_none()));
+    names.find(keeps)
+}
+
+/// Says how what is kept is freed, where the file system is nearly full.
+pub fn tell_what_is_held(dir: &Path, id: ParkedId) {
+    let Ok(space) = rustix::fs::statvfs(dir) else { return };
+    let all = wholly::undos(dir).unwrap_or_default();
+    let bytes = all.iter().find(|kept| kept.id == id).map_or(0, |kept| kept.bytes);
+    if space.f_bavail < space.f_blocks / NEARLY_FULL && bytes > 0 {
+        let (dir, bytes) = (shown(dir), size(bytes));
+        eprintln!(
+            "wholly: {dir}: the disk is nearly full, and `wholly undo` keeps {bytes}: `wholly discard {dir} {id}` frees them"
+        );
+    }
+}
+
 /// Takes a command back.
 pub fn run(args: &UndoArgs, ui: &Ui) -> Result<Exit, Failure> {
-    let (dir, id) = list::operands(&args.dir, args.id);
+    let (dir, id) = list::operands("undo", &args.dir, args.id);
     let mut all = vec![One::open(dir.clone(), id, ui)?];
     let first = all[0].kept.id;
     if args.only {
@@ -118,7 +154,12 @@ pub fn run(args: &UndoArgs, ui: &Ui) -> Result<Exit, Failure> {
             dirs = all.iter().map(|one| one.undo(false)).collect::<Result<Vec<_>, _>>()?;
         }
     }
-    let undone = Undone { command: all[0].kept.note.clone(), undone, dirs };
+    let not_kept = |one: &One| match one.store.undo_fate() {
+        Some(UndoFate::NotKept(why)) => Some(format!("{}: {why}", shown(&one.dir))),
+        _ => None,
+    };
+    let not_kept = all.iter().filter(|_| undone).filter_map(not_kept).collect();
+    let undone = Undone { command: all[0].kept.note.clone(), undone, not_kept, dirs };
     let mut closed = Ok(());
     for One { dir, store, .. } in all {
         let exit = if undone.undone { Exit::NOT_HOME } else { Exit::REFUSED };
@@ -171,7 +212,13 @@ fn text(undone: &Undone, is_dry: bool, paint: Paint) -> String {
     let changes = count(undone.dirs.iter().map(|part| part.changes.len() as u64).sum(), "change");
     let end = match is_dry {
         true => format!("{ids}: would take back `{command}`: {changes}\n"),
-        false => format!("{ids}: took back `{command}`: {changes}; `wholly undo` again does it again\n"),
+        false if undone.not_kept.is_empty() => {
+            format!("{ids}: took back `{command}`: {changes}; `wholly undo` again does it again\n")
+        }
+        false => {
+            let why = name(undone.not_kept.join("; ").as_bytes());
+            format!("{ids}: took back `{command}`: {changes}; it cannot be done again: {why}\n")
+        }
     };
     undone.dirs.iter().map(one).collect::<String>() + &end
 }

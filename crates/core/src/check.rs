@@ -18,7 +18,7 @@ use crate::hostdir::{
 use crate::open::{GUEST, LOG, home_error, look};
 
 /// What the store's folder has, besides the [folders](is_own_folder) that it keeps something in.
-const KNOWN: [&str; 7] = [LOG, "lock", "spare", IGNORED, UNNAMED, SLIP, GUEST];
+const KNOWN: [&str; 8] = [LOG, "lock", "spare", "reserve", IGNORED, UNNAMED, SLIP, GUEST];
 
 /// Reports what is wrong with the store in `dir`. Changes nothing.
 ///

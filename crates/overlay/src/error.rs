@@ -37,8 +37,8 @@ pub enum Error {
         /// Why.
         error: wholly::Error,
     },
-    /// The command has made something under the name that belongs to the store.
-    #[error("the command has created something named .wholly, the name of the store's own folder")]
+    /// The command has moved something of the directory to the name that belongs to the store, where it would be lost.
+    #[error("the command has moved something to .wholly, the name of the store's own folder")]
     OwnFolder,
     /// The layer is not what overlayfs would have left.
     #[error("{path} in the layer: {what}")]

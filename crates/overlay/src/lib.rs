@@ -123,6 +123,8 @@ pub struct Taken {
     /// How many names were given to what was taken over as it was, or taken from directories with everything in them. 0
     /// with [`How::Copy`], and where something was overtaken before.
     pub adopted: usize,
+    /// Whether the command has made something named `.wholly` at the top of the directory. That is left out.
+    pub left_out: bool,
     undo: Undo,
 }
 
@@ -144,8 +146,8 @@ impl Taken {
 /// Nothing of it is durable before the group is committed.
 ///
 /// # Errors
-/// [`Error::OwnFolder`] where the command has made something named `.wholly`; [`Error::Unsound`] where the layer is
-/// none of overlayfs; else what a call returned. The group is to be aborted then.
+/// [`Error::OwnFolder`] where the command has moved something to the name `.wholly` at the top; [`Error::Unsound`]
+/// where the layer is none of overlayfs; else what a call returned. The group is to be aborted then.
 pub fn take_up(layers: &Layers<'_>, how: How) -> Result<Taken> {
     let upper = open(layers.layer, UPPER)?;
     let upper = Tree::new(upper.as_fd(), UPPER.as_bytes());
@@ -156,6 +158,7 @@ pub fn take_up(layers: &Layers<'_>, how: How) -> Result<Taken> {
     let reader = Reader::new(layers.namespace);
 
     let mut plan = walk::read(&upper, &lower, index.as_ref(), &reader)?;
+    let left_out = plan.has_own_folder;
     find::resolve(&mut plan, &lower)?;
     let look = Look { upper: &upper, lower: &lower, reader: &reader, since_ns: layers.since_ns };
     look.at(&mut plan, how)?;
@@ -168,7 +171,7 @@ pub fn take_up(layers: &Layers<'_>, how: How) -> Result<Taken> {
     let Apply { mut group, adopted, gone_whole, undo, .. } = apply;
     let late = look.once_more(&plan, &gone_whole)?;
     overtaken.extend(note(&mut group, &late)?);
-    Ok(Taken { overtaken, adopted: adopted + gone_whole.len(), undo })
+    Ok(Taken { overtaken, adopted: adopted + gone_whole.len(), left_out, undo })
 }
 
 /// Makes a call that makes one for each directory in a directory, on another stack once there are many of these: a

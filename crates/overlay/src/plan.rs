@@ -123,6 +123,8 @@ pub(crate) struct Plan {
     pub asides: BTreeMap<Path, usize>,
     /// What was changed by others.
     pub wrong: BTreeSet<(Path, String)>,
+    /// Whether there is something new by the name of the store's own folder.
+    pub has_own_folder: bool,
 }
 
 impl Plan {
@@ -256,7 +258,7 @@ mod tests {
 
     fn plan(root: Dir, files: Vec<File>) -> Plan {
         let (hidden, hidden_dirs, asides, wrong) = Default::default();
-        Plan { root, files, hidden, hidden_dirs, asides, wrong }
+        Plan { root, files, hidden, hidden_dirs, asides, wrong, has_own_folder: false }
     }
 
     fn linked(nlink: u32) -> File {

@@ -48,8 +48,8 @@ pub(crate) fn read(upper: &Tree<'_>, lower: &Tree<'_>, index: Option<&OpenDir>, 
         entries: Vec::new(),
         is_whole: false,
     };
-    let (files, hidden, hidden_dirs, asides, wrong) = Default::default();
-    let plan = Plan { root, files, hidden, hidden_dirs, asides, wrong };
+    let (files, hidden, hidden_dirs, asides, wrong, has_own_folder) = Default::default();
+    let plan = Plan { root, files, hidden, hidden_dirs, asides, wrong, has_own_folder };
     let mut walk = Walk { upper, lower, reader, plan, numbers: HashMap::new() };
     let root = walk.entries(b"", Some(b""), &dir)?;
     (walk.plan.root.count, walk.plan.root.plain, walk.plan.root.entries) = root;
@@ -73,10 +73,11 @@ impl Walk<'_> {
             let path = join(upper, &name);
             let stat = dir.stat(&name)?.ok_or_else(|| Error::unsound(&path, "it vanished while it was read"))?;
             if path == OWN_FOLDER {
-                if is_whiteout(&stat) {
-                    continue;
+                if !is_whiteout(&stat) {
+                    self.is_all_new(dir, &name, stat)?;
+                    self.plan.has_own_folder = true;
                 }
-                return Err(Error::OwnFolder);
+                continue;
             }
             match self.look_at(&path, &name, stat, dir, below)? {
                 Is::Whiteout => {}
@@ -85,6 +86,28 @@ impl Walk<'_> {
             }
         }
         Ok((count, plain, entries))
+    }
+
+    /// What has the name of the store's own folder is left out. So nothing in it may come from elsewhere in the
+    /// directory.
+    fn is_all_new(&self, dir: &OpenDir, name: &[u8], stat: Stat) -> Result<()> {
+        let is_new = |dir: &OpenDir, name: &[u8]| {
+            let marks = self.reader.marks(dir, name)?;
+            let is_moved = marks.origin.is_some() || marks.redirect.is_some();
+            if is_moved { Err(Error::OwnFolder) } else { Ok(()) }
+        };
+        is_new(dir, name)?;
+        let mut todo = if stat.is_dir() { vec![name.to_vec()] } else { Vec::new() };
+        while let Some(path) = todo.pop() {
+            let Some(dir) = self.upper.dir(&path)? else { continue };
+            for (name, _) in dir.names()? {
+                is_new(&dir, &name)?;
+                if dir.stat(&name)?.is_some_and(|stat| stat.is_dir()) {
+                    todo.push(join(&path, &name));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn look_at(

@@ -6,12 +6,12 @@ use super::interrupts::Interrupts;
 use super::layer::How;
 use super::place::Place;
 use super::review::{self, Verdict};
-use crate::args::{RunArgs, UndoBound};
+use crate::args::RunArgs;
 use crate::diff;
 use crate::error::{Exit, Failure};
 use crate::mounts::Other;
 use crate::output::{Name, Ui, count, name, shown};
-use crate::undo::KEPT_FOR;
+use crate::undo::{self, KEPT_FOR};
 use serde::Serialize;
 use wholly::{Error, KeepUndo, StoreVfs, UndoFate};
 use wholly_host::HOME;
@@ -156,6 +156,9 @@ fn take_up(running: &mut [Running<'_>], are_looked_at: bool) -> Result<(), Failu
         let failed = |error| one.place.failed(error);
         let how = if moves { How::Adopt } else { How::Copy };
         let taken = layer.take_up(one.place, &one.view, one.group, how)?;
+        if taken.left_out {
+            eprintln!("wholly: run: {}/.wholly is left out: that name belongs to `wholly`", shown(one.place.dir()));
+        }
         if taken.adopted == 0 {
             continue;
         }
@@ -195,14 +198,17 @@ fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Res
     for one in running {
         one.place.store().check_usable().map_err(|error| one.place.failed(error))?;
     }
-    if let UndoBound::Bytes(most_bytes) = args.keep_undo {
+    for Running { view, group, place, .. } in running {
+        // The outer run takes it all back.
+        let most_bytes = if place.in_view() { 0 } else { args.keep_undo };
         let keep = KeepUndo { note: note(args), expires: KEPT_FOR, most_bytes };
-        for Running { view, group, place, .. } in running {
-            view.keep_undo(*group, &keep).map_err(|error| place.failed(error))?;
-        }
+        view.keep_undo(*group, &keep).map_err(|error| place.failed(error))?;
+    }
+    if running.iter().any(|one| one.place.in_view()) {
+        refuse_overtaken(running)?;
     }
     if let [Running { view, group, place, has_adopted, .. }] = running {
-        if *has_adopted {
+        if *has_adopted || place.in_view() {
             // What a bystander does after the last look is a conflict, as after any commit.
             return view.commit(*group).map_err(|error| refused(place, error));
         }
@@ -236,20 +242,35 @@ fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Res
     })
 }
 
+/// In the view of another run nothing is parked: what programs outside have changed meanwhile is an error.
+fn refuse_overtaken(running: &[Running<'_>]) -> Result<(), Failure> {
+    for Running { view, group, place, .. } in running {
+        let overtaken = view.changed_meanwhile(*group).map_err(|error| place.failed(error))?;
+        if let Some(first) = overtaken.first() {
+            let what = format!("commit in {}", shown(place.dir()));
+            return Err(Failure::new(what, name(first.to_string().as_bytes())).advice(UNCHANGED).exit(Exit::REFUSED));
+        }
+    }
+    Ok(())
+}
+
 /// Says what has become of the undo, where that was to be kept.
 fn tell_undo(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) {
-    if args.keep_undo == UndoBound::No || outcome.mismatches().next().is_some() {
+    if outcome.mismatches().next().is_some() {
         return;
     }
     for (one, dir) in running.iter().zip(&mut outcome.dirs) {
         match one.place.store().undo_fate() {
-            Some(UndoFate::Kept(id)) => dir.undo = Some(id.to_string()),
-            Some(UndoFate::NotKept(why)) => {
+            Some(UndoFate::Kept(id)) => {
+                dir.undo = Some(id.to_string());
+                undo::tell_what_is_held(one.place.dir(), id);
+            }
+            Some(UndoFate::NotKept(why)) if args.keep_undo > 0 && !one.place.in_view() => {
                 let why = name(why.as_bytes());
                 eprintln!("wholly: run: committed in {}, but its undo is not kept: {why}", dir.dir);
             }
-            // Nothing has changed.
-            None => {}
+            // Nothing has changed, or it was not to be kept.
+            _ => {}
         }
     }
 }

@@ -59,7 +59,7 @@ fn attempt(args: &HoldArgs, channel: &Channel) -> Result<(u8, Option<i32>), Fail
     views.pass_through()?;
     let family = Family::begin()?;
     let status = command::run(args, &interrupts);
-    let ended = family.end();
+    let ended = family.end().and_then(|()| views.settle_inner());
     let synced = views.sync();
     channel.say(&Said::Quiet { is_success: matches!(status, Ok(0)) }, &[]).map_err(failed)?;
     channel.hear().map_err(failed)?;

@@ -5,10 +5,12 @@ use crate::error::Failure;
 use crate::named::{Identity, Named, whole};
 use crate::opening;
 use crate::output::{name, shown};
-use rustix::fs::{CWD, Mode, OFlags, fstatfs, openat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, fstatfs, openat, statx};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use wholly::{Decided, Error, Options, Store};
+use wholly_host::mount::VIEW;
+use wholly_host::mounts::{Mounted, all};
 use wholly_host::{HostDir, HostOptions, Level, StoreHome, Support};
 
 /// See the head of this module.
@@ -17,6 +19,8 @@ pub struct Place {
     found: Named,
     identity: Identity,
     store: Store,
+    /// Whether it is the view of another run: then nothing of this one is to stay but what it commits.
+    in_view: bool,
 }
 
 /// The directories with these names, none of them in another one.
@@ -54,6 +58,14 @@ fn refuse_unfit(dir: &Path) -> Result<(), Failure> {
         return Err(Failure::new(what(), format!("{} is {support}", support.file_system)).advice(Support::advice()));
     }
     Ok(())
+}
+
+/// Whether a directory lies in the view of another run.
+pub fn is_view(dir: &Path) -> std::io::Result<bool> {
+    let id = statx(CWD, dir, AtFlags::NO_AUTOMOUNT, StatxFlags::MNT_ID)?.stx_mnt_id;
+    let is_it =
+        |mount: &Mounted| mount.id == id && mount.kind == "overlay" && mount.source.to_string_lossy().starts_with(VIEW);
+    Ok(all()?.iter().any(is_it))
 }
 
 /// Opens the stores in all of these directories. Where one cannot be opened, those before it are given, to be closed.
@@ -121,7 +133,24 @@ impl Place {
         drop(host);
         let store = opening::open("run in", dir, &itself, Options { at_once: true, ..Options::default() })?;
         tell_settled(dir, &store);
-        Ok(Place { dir: dir.into(), found, identity, store })
+        let in_view = is_view(&itself).map_err(of_call)?;
+        Ok(Place { dir: dir.into(), found, identity, store, in_view })
+    }
+
+    /// Whether it is the view of another run, which leaves out what this one keeps.
+    pub fn in_view(&self) -> bool {
+        self.in_view
+    }
+
+    /// Whether undo is kept in it.
+    pub fn keeps_undo(&self) -> bool {
+        self.store.undos().is_ok_and(|all| all.iter().any(|undo| undo.gone.is_none()))
+    }
+
+    /// Bytes that are free on its file system.
+    pub fn free_bytes(&self) -> Option<u64> {
+        let space = rustix::fs::fstatvfs(&self.found).ok()?;
+        Some(space.f_bavail.saturating_mul(space.f_frsize))
     }
 
     /// The directory.

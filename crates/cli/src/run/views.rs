@@ -5,9 +5,11 @@ use super::namespace;
 use super::overlay::Overlay;
 use super::user;
 use crate::args::HoldArgs;
-use crate::error::Failure;
+use crate::error::{Exit, Failure};
 use crate::mounts::{Mounts, over};
 use crate::named::Named;
+use crate::opening;
+use crate::output::shown;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::fs::File;
@@ -15,7 +17,9 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use wholly::{Error, Options, Store};
 use wholly_fuse::{Unmounter, open_mount};
+use wholly_host::{HostDir, HostOptions, StoreHome};
 
 /// See the head of this module.
 pub struct Views {
@@ -106,6 +110,35 @@ impl Views {
             mounted.map_err(|errno| {
                 failed(&at, errno.into()).advice("the command must see what is mounted there; or unmount it")
             })?;
+        }
+        Ok(())
+    }
+
+    /// A run in one of the overlays may have been killed inside of its commit: its group is taken back, or all of it is
+    /// there. A folder that came from elsewhere is no store's, and nothing is done by what it says.
+    pub fn settle_inner(&self) -> Result<(), Failure> {
+        for (dir, view) in &self.views {
+            let View::Overlay(_) = view else { continue };
+            let at = place(dir, self.is_root);
+            let is_store = HostDir::open(&at, HostOptions::default()).and_then(|host| StoreHome::exists(&host));
+            if !is_store.unwrap_or(false) {
+                continue;
+            }
+            let options = Options { at_once: true, ..Options::default() };
+            match Store::open_with(&at, options, HostOptions::default()).and_then(opening::close) {
+                Err(
+                    error @ (Error::Busy(..)
+                    | Error::Media(_)
+                    | Error::NoSpace(_)
+                    | Error::Poisoned(_)
+                    | Error::Refused(..)),
+                ) => {
+                    let what = format!("recover the run in the view of {}", shown(dir));
+                    return Err(Failure::new(what, error).advice("nothing has changed").exit(Exit::REFUSED));
+                }
+                // Or it is no store that a run has left.
+                _ => {}
+            }
         }
         Ok(())
     }

@@ -11,6 +11,9 @@
 //!   group, which no other object of the store ever has.
 //! - *take back*: commit a group that does the contrary of the one whose undo is kept (`running/taken_back.rs`).
 //! - *dropped*: a kept undo that is being removed: `<id>.dropped`.
+//! - *reserve*: a file that holds the space that it takes to take a group back, until that is done: `.wholly/reserve`.
+//! - *line*: what is left of a group that cannot be taken back, so that nobody takes an older one for the last:
+//!   `<id>.line`, a head without changes. Its note is that of the group, a zero byte, and why.
 //!
 //! # Invariants
 //!
@@ -24,7 +27,9 @@
 //! 4. A group is taken back wholly or not at all, and only if all that it left is as it left it. That is known by
 //!    identity, size, time of modification and time of change; of directories by the names that it set and the
 //!    attributes that it gave. Whatever else another program has done is not touched. A state that an older group left
-//!    and that taking back a younger one has restored counts as the same: the `.made` of that one tells so.
+//!    and that taking back a younger one has restored counts as the same: the `.made` of that one tells so. What the
+//!    group has written is known by its own bytes, as far as they are summed before it commits: what another program
+//!    makes of a file in that moment is not the group's.
 //! 5. A group that takes back another has its own undo kept: to take it back is to do the first one again. The kept
 //!    undo that it has used goes with an Applied entry, as a parked group does.
 //! 6. Nothing that is held is removed before its kept undo has the name of a dropped one, durably. An open goes on with
@@ -35,11 +40,19 @@
 //! 8. A group that is undone gives its objects other times of change, too. While any undo is kept, that is written back
 //!    alone, and then the `.made` of the undone group, without a `.kept`, tells which states are the same. It survives
 //!    before the undone group's `.undo` goes, and stays as long as any undo is kept.
+//! 9. Kept undo goes only by [`discard`](crate::Store::discard), or with a group that commits: what has expired; the
+//!    oldest, where something meets the end of the space or a quota; and the oldest but for the newest, while less than
+//!    a twentieth of the file system is free. What is being taken back stays, and so does all that is newer, which the
+//!    comparison needs. To look at a store, or to open it, drops nothing.
+//! 10. To take a group back takes no space that nobody has set aside, unless the group has written over bytes in place:
+//!     the reserve goes before the commit. Where the host had no space for a reserve, there is none.
+//! 11. A group that has asked for its undo and has none is in no way of its end: a line that the host refuses is left
+//!     out. Lines alone keep no folder.
 //!
 //! ```text
 //!  running ──commit──► provisional ──written back──► final, undo kept ──taken back──► gone, in its place that of the
 //!                          │                             │                            group that took it back
-//!                          `──refused, crash──► undone   `──expired, no space, discarded──► dropped ──► gone
+//!                          `──refused, crash──► undone   `──expired, no space, discarded──► dropped ──► a line
 //! ```
 //!
 //! The cost is that of what the group has changed: a `stat` and 136 bytes for each object, three syncs. In memory are
@@ -53,6 +66,7 @@ use rustix::io::Errno;
 use wholly_host::{HostFs, Inode, Rename, Stat};
 
 use super::StoreInner;
+use super::guest::is_temporary;
 use super::joint::Neighbour;
 use super::names::{ANCHOR_FOLDER, ANCHORS, Ids, Kind, Object, ROOT, Set, id_name, id_of, join, names_in};
 use super::parked::{
@@ -62,6 +76,7 @@ use super::parked::{path_of_kind, undo_path};
 use super::records::Baseline;
 use super::table::{host_error, is_there};
 use crate::error::{Error, Result};
+use crate::log::checksum::checksum;
 use crate::site;
 use crate::sync::{AtomicU8, Mutex, Ordering};
 
@@ -71,6 +86,24 @@ const KEPT: &[u8] = b".kept";
 const MADE: &[u8] = b".made";
 /// The same, of what is being removed.
 const DROPPED: &[u8] = b".dropped";
+/// The same, of a line.
+const LINE: &[u8] = b".line";
+
+/// See [`StoreInner::keep_reserve`].
+const RESERVE: &[u8] = b".wholly/reserve";
+
+/// Bytes of a reserve: for records and folders, and the most for what tells of changes.
+const RESERVED: u64 = 256 << 10;
+const MOST_RESERVED: u64 = 16 << 20;
+
+/// The most lines that a store has.
+const MOST_LINES: usize = 100;
+
+/// Why undo went that something else needed the space of.
+const FOR_SPACE: &str = "its space was needed";
+
+/// Undo is dropped for others while less than one part in so many of a file system is free.
+const LEFT_FREE: u64 = 20;
 
 /// The most names of a group whose undo is kept: all of it is in memory when it is taken back, some 600 bytes each. A
 /// directory that it has adopted with all that is in it is one name.
@@ -78,6 +111,9 @@ const MOST_NAMES: u32 = 1 << 17;
 
 /// The objects that a group left that are in memory at a time, besides the directories that they are in.
 const AT_A_TIME: usize = 1024;
+
+/// As the time of change of what another program has made of a file in the moment of the commit: no file has it.
+const NEVER_LEFT: i64 = i64::MIN;
 
 /// How many states of one object are taken for the same, one after the other.
 const LONGEST_CHAIN: usize = 1024;
@@ -89,11 +125,12 @@ pub struct KeepUndo {
     pub note: String,
     /// After this time it is dropped.
     pub expires: Duration,
-    /// The most bytes of disk space that it may take. Where it would take more, it is not kept.
+    /// The most bytes of disk space that it may take. Where it would take more, it is not kept. With 0 none is kept,
+    /// and the list of undos says so.
     pub most_bytes: u64,
 }
 
-/// A group whose undo is kept.
+/// A group whose undo is kept, or was to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptUndo {
     /// The id of the group.
@@ -102,12 +139,14 @@ pub struct KeptUndo {
     pub note: String,
     /// When the group was committed, in nanoseconds since 1970.
     pub committed_ns: i64,
-    /// When it is dropped, in nanoseconds since 1970.
+    /// When it expires, in nanoseconds since 1970: the next group that commits drops it then.
     pub expires_ns: i64,
     /// How many names and objects the group has changed.
     pub changes: u64,
     /// Bytes of disk space that it takes.
     pub bytes: u64,
+    /// Why the group cannot be taken back, where its undo is not kept, or no longer. `changes` and `bytes` are 0 then.
+    pub gone: Option<String>,
     /// Why it cannot be read, if it is damaged. Only `id` is valid then.
     pub damage: Option<String>,
 }
@@ -133,7 +172,27 @@ pub(crate) struct Keeping {
     pub parts: Vec<Neighbour>,
     /// Whether it takes back another group.
     pub takes_back: bool,
+    /// What the group is about to leave of regular files, by their ids in the store.
+    pub leaves: HashMap<u64, Leaves>,
 }
+
+/// What a group leaves of a regular file, as the group itself knows it: what another program makes of the file in the
+/// moment of the commit is not taken for the group's.
+#[derive(Clone, Debug)]
+pub(crate) enum Leaves {
+    /// It has written these ranges, and the bytes in them have this checksum.
+    Written { size: u64, ranges: Vec<(u64, u64)>, sum: u64 },
+    /// It has adopted the file, which gets another name and nothing else.
+    Adopted { size: u64, mtime_ns: i64 },
+}
+
+/// The checksum of bytes that come after others with this one.
+pub(super) fn sum_of(before: u64, bytes: &[u8]) -> u64 {
+    checksum(before, bytes)
+}
+
+/// Bytes that are read at a time for it: both sides read the same pieces.
+pub(super) const SUMMED: u64 = 64 << 10;
 
 impl Keeping {
     /// # Errors
@@ -142,7 +201,8 @@ impl Keeping {
         if keep.note.len() > LONGEST_NOTE || keep.note.contains('\0') {
             return Err(Error::invalid(format!("a note has at most {LONGEST_NOTE} bytes, none of them zero")));
         }
-        Ok(Keeping { keep, restores: HashMap::new(), restored: HashMap::new(), parts: Vec::new(), takes_back: false })
+        let (restores, restored, leaves) = Default::default();
+        Ok(Keeping { keep, restores, restored, parts: Vec::new(), takes_back: false, leaves })
     }
 
     /// When it is dropped, if it is kept from now on.
@@ -162,6 +222,8 @@ pub(crate) struct KeptUndos {
     home_below: u64,
     /// What is dropped, and the host has not removed so far.
     left: Mutex<Vec<u64>>,
+    /// What was dropped for want of space since the open, and nobody has been told of.
+    untold: Mutex<Vec<KeptUndo>>,
     /// 1 while a pass writes back what undoes a group.
     restores: AtomicU8,
 }
@@ -190,6 +252,11 @@ impl KeptUndos {
         *self.last.lock().unwrap() == Some(UndoFate::Kept(ParkedId(id)))
     }
 
+    /// What was dropped for want of space, once.
+    pub fn take_untold(&self) -> Vec<KeptUndo> {
+        std::mem::take(&mut *self.untold.lock().unwrap())
+    }
+
     /// What has become of the last one that was asked for.
     pub fn last(&self) -> Option<UndoFate> {
         self.last.lock().unwrap().clone()
@@ -210,6 +277,10 @@ pub(super) fn made_path(id: u64) -> Vec<u8> {
     path_of_kind(id, MADE)
 }
 
+fn line_path(id: u64) -> Vec<u8> {
+    path_of_kind(id, LINE)
+}
+
 /// Where an object is held.
 pub(super) fn held_path(id: u64) -> Vec<u8> {
     join(ANCHOR_FOLDER, &id_name(id))
@@ -222,12 +293,12 @@ fn named(name: &[u8], end: &[u8]) -> Option<u64> {
 
 /// Whether a file in that folder belongs to a kept undo.
 pub(super) fn of_kept(name: &[u8]) -> Option<u64> {
-    [KEPT, MADE, DROPPED].into_iter().find_map(|end| named(name, end))
+    [KEPT, MADE, DROPPED, LINE].into_iter().find_map(|end| named(name, end))
 }
 
-/// Whether a file in that folder only tells what a group left, which is of no use where no undo is kept.
-pub(super) fn is_of_made(name: &[u8]) -> bool {
-    named(name, MADE).is_some()
+/// Whether a file in that folder only tells of a group, and is of no use where no undo is kept.
+pub(super) fn only_tells(name: &[u8]) -> bool {
+    named(name, MADE).or_else(|| named(name, LINE)).is_some()
 }
 
 fn ids(host: &dyn HostFs, end: &[u8]) -> Result<Vec<u64>> {
@@ -242,49 +313,62 @@ pub(super) fn lost(undo: &Summary) -> impl Iterator<Item = u64> + '_ {
     undo.moved().iter().filter(|(_, moves)| moves.gained.is_empty()).map(|(id, _)| *id)
 }
 
-/// The kept undo of a store, the oldest first.
+/// The kept undo of a store with its lines, the oldest first.
 pub fn list(host: &dyn HostFs) -> Result<Vec<KeptUndo>> {
+    let (kept, lines) = (ids(host, KEPT)?, ids(host, LINE)?);
     let mut all = Vec::new();
-    for id in ids(host, KEPT)? {
+    for id in kept.iter().copied() {
         let read = Outline::read(host, &kept_path(id))
             .and_then(|undo| Ok((undo, ParkedFile::head_of(host, &made_path(id))?.0)));
-        let nothing = KeptUndo {
-            id: ParkedId(id),
-            note: String::new(),
-            committed_ns: 0,
-            expires_ns: 0,
-            changes: 0,
-            bytes: 0,
-            damage: None,
-        };
         match read {
-            Ok(((head, undo), made)) => all.push(KeptUndo {
-                note: head.note,
-                committed_ns: head.parked_ns,
-                expires_ns: head.expires_ns,
-                changes: undo.changes(),
-                bytes: made.bytes,
-                ..nothing
-            }),
-            Err(Error::NotFound(_)) if !is_there(host, &kept_path(id))? => {}
-            Err(error @ (Error::Corrupt { .. } | Error::NotFound(_))) => {
-                all.push(KeptUndo { damage: Some(error.to_string()), ..nothing });
+            Ok(((head, undo), made)) => {
+                all.push(KeptUndo { changes: undo.changes(), bytes: made.bytes, ..described(&head) });
             }
+            Err(Error::NotFound(_)) if !is_there(host, &kept_path(id))? => {}
+            Err(error @ (Error::Corrupt { .. } | Error::NotFound(_))) => all.push(damaged(id, &error)),
             Err(error) => return Err(error),
         }
     }
+    // A crash may have left both, before the undo went.
+    for id in lines.into_iter().filter(|id| kept.binary_search(id).is_err()) {
+        match ParkedFile::head_of(host, &line_path(id)) {
+            Ok((head, _)) => {
+                let (note, why) = head.note.split_once('\0').unwrap_or((&head.note, ""));
+                all.push(KeptUndo { note: note.into(), gone: Some(why.into()), ..described(&head) });
+            }
+            Err(Error::NotFound(_)) => {}
+            Err(error @ Error::Corrupt { .. }) => all.push(damaged(id, &error)),
+            Err(error) => return Err(error),
+        }
+    }
+    all.sort_by_key(|undo| undo.id.0);
     Ok(all)
 }
 
-/// What is expired, of these times.
-pub(super) fn expiries(host: &dyn HostFs) -> Result<Vec<(u64, i64)>> {
-    let head = |id: u64| match ParkedFile::head_of(host, &kept_path(id)) {
-        Ok((head, _)) => Ok(Some((id, head.expires_ns))),
-        // It is named where they are listed, and does not go by itself.
-        Err(Error::Corrupt { .. } | Error::NotFound(_)) => Ok(None),
-        Err(error) => Err(error),
-    };
-    ids(host, KEPT)?.into_iter().filter_map(|id| head(id).transpose()).collect()
+fn described(head: &Head) -> KeptUndo {
+    KeptUndo {
+        id: ParkedId(head.id),
+        note: head.note.clone(),
+        committed_ns: head.parked_ns,
+        expires_ns: head.expires_ns,
+        changes: 0,
+        bytes: 0,
+        gone: None,
+        damage: None,
+    }
+}
+
+fn damaged(id: u64, error: &Error) -> KeptUndo {
+    KeptUndo {
+        id: ParkedId(id),
+        note: String::new(),
+        committed_ns: 0,
+        expires_ns: 0,
+        changes: 0,
+        bytes: 0,
+        gone: None,
+        damage: Some(error.to_string()),
+    }
 }
 
 /// Invariant 7: below which sequence the groups of the log are in the directory. `end` is above all that there can be.
@@ -311,23 +395,86 @@ impl StoreInner {
     /// asked for that.
     pub(super) fn make_final(&self, id: u64, target: u64) -> Result<()> {
         let keeping = self.kept.keeping.lock().unwrap().take_if(|(group, _)| *group == id);
-        let Some((_, keeping)) = keeping else {
-            return match self.takes_whole(id)? {
-                true => self.drop_undo(id),
-                false => self.remove_undo(id),
-            };
+        let Some((_, keeping)) = keeping else { return self.end_undo(id) };
+        let kept = match keeping.keep.most_bytes {
+            0 => Ok(Err("none was to be kept".into())),
+            _ => self.keep_undo(id, &keeping, target),
         };
-        let fate = match self.keep_undo(id, &keeping, target) {
+        let fate = match kept {
             Ok(Ok(())) => UndoFate::Kept(ParkedId(id)),
             Err(error @ Error::Poisoned(_)) => return Err(error),
             Ok(Err(why)) => UndoFate::NotKept(why),
             Err(error) => UndoFate::NotKept(error.to_string()),
         };
-        if let UndoFate::NotKept(_) = fate {
-            self.drop_undo(id)?; // invariant 2
+        if let UndoFate::NotKept(why) = &fate {
+            // Invariant 2.
+            if let Ok((head, _)) = ParkedFile::head_of(&*self.host, &undo_path(id)) {
+                self.write_line(&head, why)?;
+            }
+            self.end_undo(id)?;
         }
         *self.kept.last.lock().unwrap() = Some(fate);
+        self.drop_what_is_due(id)?;
+        self.keep_reserve()
+    }
+
+    /// Makes a group final whose undo is not kept.
+    fn end_undo(&self, id: u64) -> Result<()> {
+        match self.takes_whole(id)? {
+            true => self.drop_undo(id),
+            false => self.remove_undo(id),
+        }
+    }
+
+    /// Invariant 10: sets space aside for what takes any of the groups back; what is left of others goes.
+    pub(super) fn keep_reserve(&self) -> Result<()> {
+        let host = &*self.host;
+        let size = |path: &[u8]| host.stat(path).map_or(0, |stat| stat.allocated);
+        let of_one = |id: u64| size(&kept_path(id)).saturating_add(size(&made_path(id))).min(MOST_RESERVED);
+        let Some(most) = ids(host, KEPT)?.into_iter().map(of_one).max() else {
+            self.release_reserve();
+            return Ok(());
+        };
+        let bytes = RESERVED + 2 * most;
+        if size(RESERVE) < bytes {
+            self.release_reserve();
+            let made = host.create(site::ROOM_SPARE, RESERVE, 0o600);
+            if made.and_then(|file| file.allocate(site::ROOM_SPARE, 0, bytes)).is_err() {
+                self.release_reserve();
+            }
+        }
         Ok(())
+    }
+
+    /// Gives the host the reserve back. It need not survive: whoever finds one that is not needed removes it.
+    pub(super) fn release_reserve(&self) {
+        _ = self.host.unlink(site::ROOM_RELEASE, RESERVE);
+    }
+
+    /// Writes a line of a group, by the head of its undo, unless the folder has nothing else and goes, or the host does
+    /// not let it be written.
+    fn write_line(&self, head: &Head, why: &str) -> Result<()> {
+        let write = || {
+            let names = names_in(&*self.host, FOLDER)?;
+            let own = id_name(head.id);
+            let is_other = |name: &Vec<u8>| !name.starts_with(&own) && !name.ends_with(LINE);
+            if is_temporary(&*self.host)? && !names.iter().any(is_other) {
+                return Ok(());
+            }
+            let room = LONGEST_NOTE.saturating_sub(why.len() + 1);
+            let cut = (0..=head.note.len().min(room)).rev().find(|&at| head.note.is_char_boundary(at)).unwrap_or(0);
+            let note = format!("{}\0{why}", &head.note[..cut]);
+            self.write_beside(&line_path(head.id), head, &note, head.parked_ns, |_| Ok(true)).map(drop)?;
+            let lines = ids(&*self.host, LINE)?;
+            lines[..lines.len().saturating_sub(MOST_LINES)]
+                .iter()
+                .try_for_each(|id| self.unlink_parked(&line_path(*id)))
+        };
+        match write() {
+            Err(error @ Error::Poisoned(_)) => Err(error),
+            // Invariant 11.
+            _ => Ok(()),
+        }
     }
 
     /// Whether a group removes directories with everything in them.
@@ -396,12 +543,7 @@ impl StoreInner {
             return Ok(Err("another program has changed what the group has made".into()));
         }
         self.names.with(|state| state.held.extend(held.iter()));
-        self.expires_at(head.expires_ns);
-        // It is kept, even if others cannot be dropped now.
-        match self.leave_room_for_others(Some(id)) {
-            Err(error @ Error::Poisoned(_)) => Err(error),
-            _ => Ok(Ok(())),
-        }
+        Ok(Ok(()))
     }
 
     /// Writes what a group left, by the head of its undo. It survives when this returns; unless `add` gives `false`:
@@ -412,19 +554,34 @@ impl StoreInner {
         (bytes, home_below): (u64, u64),
         add: impl FnOnce(&mut Writing) -> Result<bool>,
     ) -> Result<bool> {
-        let host = &*self.host;
-        let path = made_path(of.id);
-        let unfinished = [&path, UNFINISHED].concat();
-        let write = || {
-            let times = (host.now_ns(), of.expires_ns);
-            let mut writing = Writing::new(host, &unfinished, (self.log.volume_id(), of.id, &of.note), times)?;
+        let add = |writing: &mut Writing| {
             writing.is_about(bytes, home_below);
+            add(writing)
+        };
+        self.write_beside(&made_path(of.id), of, &of.note, self.host.now_ns(), add)
+    }
+
+    /// Writes a file of a group to `path`. It survives when this returns; unless `add` gives `false`: then nothing is
+    /// written.
+    fn write_beside(
+        &self,
+        path: &[u8],
+        of: &Head,
+        note: &str,
+        now_ns: i64,
+        add: impl FnOnce(&mut Writing) -> Result<bool>,
+    ) -> Result<bool> {
+        let host = &*self.host;
+        let unfinished = [path, UNFINISHED].concat();
+        let write = || {
+            let head = (self.log.volume_id(), of.id, note);
+            let mut writing = Writing::new(host, &unfinished, head, (now_ns, of.expires_ns))?;
             if !add(&mut writing)? {
                 return Ok(false);
             }
             writing.finish()?;
-            host.rename(site::UNDO_RENAME, &unfinished, &path, Rename::Replace)
-                .map_err(|error| host_error(error, &path))?;
+            host.rename(site::UNDO_RENAME, &unfinished, path, Rename::Replace)
+                .map_err(|error| host_error(error, path))?;
             self.sync_parked(site::UNDO_SYNC).map(|()| true)
         };
         let written = write();
@@ -547,7 +704,7 @@ impl StoreInner {
                 _ => Some((state.host_path(id)?, state.objects.get(&id)?.place()?.clone(), state.inode_of(id))),
             });
             let Some((path, place, inode)) = known else { return Ok(false) };
-            let stat = match self.host.stat(&path) {
+            let mut stat = match self.host.stat(&path) {
                 Ok(stat) if inode.is_none_or(|inode| inode == stat.inode()) => stat,
                 Err(error) if !matches!(error.errno, Errno::NOENT | Errno::NOTDIR) => {
                     return Err(host_error(error, &path));
@@ -556,6 +713,12 @@ impl StoreInner {
             };
             if place.0 != 0 {
                 todo.push(place.0);
+            }
+            // After the look: what is changed later has a later time of change.
+            if let Some(leaves) = keeping.leaves.get(&id)
+                && !self.is_left(&path, &stat, leaves)?
+            {
+                stat.ctime_ns = NEVER_LEFT;
             }
             if let Some(xattrs) = undo.xattrs.get(&id).filter(|_| Kind::of(stat.mode) == Kind::Directory) {
                 let mut now = Set::default();
@@ -569,6 +732,28 @@ impl StoreInner {
             made.objects.insert(id, Known::Settled(Box::new(Settled { stat, place, base })));
         }
         Ok(true)
+    }
+
+    /// Whether a file is what a group leaves of it.
+    fn is_left(&self, path: &[u8], stat: &Stat, leaves: &Leaves) -> Result<bool> {
+        let (size, ranges, sum) = match leaves {
+            Leaves::Adopted { size, mtime_ns } => return Ok((stat.size, stat.mtime_ns) == (*size, *mtime_ns)),
+            Leaves::Written { size, ranges, sum } => (*size, ranges, *sum),
+        };
+        if stat.size != size {
+            return Ok(false);
+        }
+        let failed = |error| host_error(error, path);
+        let file = self.host.open(path, false).map_err(failed)?;
+        let (mut found, mut buffer) = (0, vec![0; SUMMED as usize]);
+        for &(from, to) in ranges {
+            for at in (from..to).step_by(SUMMED as usize) {
+                let piece = &mut buffer[..(to - at).min(SUMMED) as usize];
+                file.read_at(at, piece).map_err(failed)?;
+                found = sum_of(found, piece);
+            }
+        }
+        Ok(found == sum)
     }
 
     /// Bytes of all that is in a directory, and of itself.
@@ -605,10 +790,9 @@ impl StoreInner {
         Ok(())
     }
 
-    /// What is kept, once what has expired is gone.
+    /// What is kept, with the lines.
     pub(super) fn kept_undos(&self) -> Result<Vec<KeptUndo>> {
         self.check_usable()?;
-        self.discard_expired()?;
         let applied = self.parked.applied_ids();
         let mut all = list(&*self.host)?;
         all.retain(|kept| !applied.contains(&kept.id.0));
@@ -660,6 +844,7 @@ impl StoreInner {
         }
         let kept = ids(host, KEPT)?;
         if kept.is_empty() {
+            self.release_reserve();
             ids(host, MADE)?.into_iter().try_for_each(|id| self.unlink_parked(&made_path(id)))?;
         }
         let hanging = if kept.is_empty() { Vec::new() } else { names_in(host, ANCHOR_FOLDER)? };
@@ -677,7 +862,7 @@ impl StoreInner {
             }
         }
         self.names.with(|state| state.held.extend(held.iter()));
-        self.leave_room_for_others(None)
+        Ok(())
     }
 
     /// Whether undo of a group is kept.
@@ -685,10 +870,26 @@ impl StoreInner {
         is_there(&*self.host, &kept_path(id))
     }
 
-    /// Removes a kept undo. It does not come back after a crash when this has returned.
-    pub(super) fn drop_kept(&self, id: u64) -> Result<()> {
+    /// Whether there is a line of a group.
+    pub(super) fn has_line(&self, id: u64) -> Result<bool> {
+        is_there(&*self.host, &line_path(id))
+    }
+
+    /// Removes the line of a group.
+    pub(super) fn unlink_line(&self, id: u64) -> Result<()> {
+        self.unlink_parked(&line_path(id))
+    }
+
+    /// Removes a kept undo, because of `why`, of which a line stays. It does not come back after a crash when this has
+    /// returned.
+    pub(super) fn drop_kept(&self, id: u64, why: &str) -> Result<()> {
+        let head = ParkedFile::head_of(&*self.host, &kept_path(id)).ok().map(|(head, _)| head);
+        let write = || head.as_ref().map_or(Ok(()), |head| self.write_line(head, why));
+        write()?;
         self.drop_file(&kept_path(id), id)?;
-        self.drop_what_can_go(id)
+        self.drop_what_can_go(id)?;
+        // There may have been no space before.
+        if self.has_line(id)? { Ok(()) } else { write() }
     }
 
     /// Removes the files of a kept undo that was used: what it held has its name. What a group has left that was undone
@@ -697,6 +898,7 @@ impl StoreInner {
         if self.is_kept(id)? {
             self.unlink_parked(&kept_path(id))?;
             self.unlink_parked(&made_path(id))?;
+            self.unlink_line(id)?;
         }
         Ok(())
     }
@@ -767,33 +969,59 @@ impl StoreInner {
         self.unlink_parked(&dropped)
     }
 
-    /// All that is kept takes at most as much space as is free: the oldest is dropped first, `spared` never.
-    fn leave_room_for_others(&self, spared: Option<u64>) -> Result<()> {
+    /// Invariant 9: the group `newest` is final. What the host does not let go stays.
+    fn drop_what_is_due(&self, newest: u64) -> Result<()> {
         let host = &*self.host;
-        let bytes = |id: u64| ParkedFile::head_of(host, &made_path(id)).map_or(0, |(head, _)| head.bytes);
-        let mut kept: Vec<(u64, u64)> = ids(host, KEPT)?.into_iter().map(|id| (id, bytes(id))).collect();
-        kept.retain(|(id, _)| Some(*id) != spared);
-        for i in 0..kept.len() {
-            let all: u64 = kept[i..].iter().map(|(_, bytes)| bytes).sum();
-            if all <= super::room::free_on(host)?.bytes {
-                break;
+        let now = host.now_ns();
+        let drop = || {
+            for id in ids(host, LINE)? {
+                if ParkedFile::head_of(host, &line_path(id)).is_ok_and(|(head, _)| head.expires_ns <= now) {
+                    self.unlink_line(id)?;
+                }
             }
-            match self.drop_kept(kept[i].0) {
-                Err(error @ Error::Poisoned(_)) => return Err(error),
-                // Where the host does not let it go, it stays.
-                Err(_) => break,
-                Ok(()) => {}
+            for id in self.droppable()?.into_iter().filter(|id| *id != newest) {
+                // What is damaged is named where they are listed, and does not go by itself.
+                let expired = ParkedFile::head_of(host, &kept_path(id)).is_ok_and(|(head, _)| head.expires_ns <= now);
+                let space = host.space()?;
+                if expired {
+                    self.drop_kept(id, "it has expired")?;
+                } else if space.usable_blocks < space.blocks / LEFT_FREE {
+                    self.drop_for_space(id)?;
+                }
             }
+            Ok(())
+        };
+        match drop() {
+            Err(error @ Error::Poisoned(_)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The kept undo that may go, the oldest first.
+    fn droppable(&self) -> Result<Vec<u64>> {
+        let applied = self.parked.applied_ids();
+        let mut all = ids(&*self.host, KEPT)?;
+        let at_work = all.iter().position(|id| self.parked.is_at_work(*id)).unwrap_or(all.len());
+        all.truncate(at_work);
+        all.retain(|id| !applied.contains(id));
+        Ok(all)
+    }
+
+    fn drop_for_space(&self, id: u64) -> Result<()> {
+        let read = Outline::read(&*self.host, &kept_path(id)).ok();
+        let bytes = ParkedFile::head_of(&*self.host, &made_path(id)).map_or(0, |(head, _)| head.bytes);
+        self.drop_kept(id, FOR_SPACE)?;
+        if let Some((head, undo)) = read {
+            let gone = KeptUndo { changes: undo.changes(), bytes, gone: Some(FOR_SPACE.into()), ..described(&head) };
+            self.kept.untold.lock().unwrap().push(gone);
         }
         Ok(())
     }
 
     /// Drops the oldest undo that is kept, for want of space. Whether it did.
     pub(super) fn drop_oldest(&self) -> Result<bool> {
-        let applied = self.parked.applied_ids();
-        let is_free = |id: &u64| !applied.contains(id) && !self.parked.is_at_work(*id);
-        match ids(&*self.host, KEPT)?.into_iter().find(is_free) {
-            Some(id) => match self.drop_kept(id) {
+        match self.droppable()?.first() {
+            Some(&id) => match self.drop_for_space(id) {
                 Err(error @ Error::Poisoned(_)) => Err(error),
                 // At a quota a host may refuse that, too.
                 dropped => Ok(dropped.is_ok()),

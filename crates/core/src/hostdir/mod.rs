@@ -169,6 +169,9 @@ pub struct Options {
     /// the store has returned. If groups of such stores [commit together](Store::commit_together) and one is refused,
     /// nothing has changed in any.
     pub at_once: bool,
+    /// How the undo is kept of each parked group that is applied, as by [`Group::keep_undo`]; none by default. Its note
+    /// is that of the parked group. Has no effect without [`at_once`](Self::at_once).
+    pub keep_undo_of_applied: Option<KeepUndo>,
     /// Whether to accept a copy of a store ([`Error::Copied`]); false by default. The updates in its log are then for
     /// the files at the paths of the copied ones, whatever inodes they are, and its parked groups and kept undo are
     /// this store's. Has no effect on a store that is not a copy.
@@ -206,6 +209,7 @@ impl Default for Options {
             open_files: 256,
             spare_bytes: 2 << 20,
             at_once: false,
+            keep_undo_of_applied: None,
             accept_copy: false,
             release: false,
             trust_owner: false,

@@ -557,7 +557,8 @@ impl Running {
 
     /// The group is about to take so much of the host; `what` it is for.
     fn promise(&mut self, promise: Promise, what: &[u8]) -> Result<()> {
-        if promise.is_none() {
+        // What a group that takes another back needs for names is in the reserve.
+        if promise.is_none() || (promise.bytes <= BLOCK && self.takes_back()) {
             return Ok(());
         }
         self.store.promise(promise, what)?;

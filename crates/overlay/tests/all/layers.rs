@@ -129,14 +129,25 @@ fn the_name_of_the_store_is_not_the_commands() {
     if !common::may_mount() {
         return;
     }
-    for script in ["mkdir .wholly", "echo x > .wholly", "ln -s x .wholly", "mv d .wholly"] {
+    for (script, is_left_out) in [
+        ("mkdir .wholly", true),
+        ("echo x > .wholly", true),
+        ("ln -s x .wholly", true),
+        ("cp -a d .wholly; mkdir -p .wholly/a/b; echo x > .wholly/a/b/c", true),
+        ("mv d .wholly", false),
+        ("mkdir -p .wholly/a; mv d .wholly/a", false),
+        ("mkdir .wholly; mv d/* .wholly", false),
+    ] {
         let mut world = World::with_options(parents()[1], SETUP, OPTIONS);
         world.run(script);
         world.unmount();
         let vfs = world.vfs();
         let group = vfs.begin().expect("begin");
-        let taken = world.take_up(&vfs, group, How::Copy);
-        assert!(matches!(taken, Err(Error::OwnFolder)), "{script}: {taken:?}");
+        match world.take_up(&vfs, group, How::Copy) {
+            Ok(taken) => assert!(taken.left_out && is_left_out, "{script}: {taken:?}"),
+            Err(error) => assert!(matches!(error, Error::OwnFolder) && !is_left_out, "{script}: {error}"),
+        }
+        assert!(vfs.lookup(&Context::superuser(), Ino::ROOT, b".wholly").is_err(), "{script}");
         vfs.abort(group).expect("abort");
     }
     // Elsewhere it is a name like any other, and nothing comes of one that is gone again.

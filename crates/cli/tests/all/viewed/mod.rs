@@ -7,6 +7,7 @@ pub mod common;
 mod directories;
 mod groups;
 mod guests;
+mod kept;
 mod links;
 mod outcomes;
 mod packages;

@@ -9,7 +9,7 @@ use super::super::joint::Neighbour;
 use super::super::kept::{KeepUndo, KeptUndo, UndoFate};
 use super::super::running::{Running, Sharing};
 use super::super::{Group, Store, StoreInner, StoreVfs};
-use super::{Finder, Mismatch, Parked, ParkedId, Review};
+use super::{Finder, Head, Mismatch, Parked, ParkedId, Review};
 use crate::error::{Error, Result};
 use crate::vfs::GroupId;
 
@@ -136,20 +136,15 @@ impl Store {
     ///   group makes, if there is one of that name by now.
     /// - A file that is gone is refused.
     ///
-    /// With `keep` the undo of this is kept, as by [`Group::keep_undo`], so that [`undo`](Self::undo) brings back what
-    /// was replaced; if the store is opened with [`at_once`](crate::Options::at_once).
+    /// With [`Options::keep_undo_of_applied`](crate::Options::keep_undo_of_applied), [`undo`](Self::undo) brings back
+    /// what was replaced.
     ///
     /// # Errors
     /// Those of [`apply_part`](Self::apply_part). [`Error::ChangedMeanwhile`] has what cannot be replaced: nothing has
     /// changed.
-    pub fn apply_over<P: AsRef<Path>>(
-        &self,
-        id: ParkedId,
-        paths: &[P],
-        keep: Option<&KeepUndo>,
-    ) -> Result<(bool, Vec<Mismatch>)> {
+    pub fn apply_over<P: AsRef<Path>>(&self, id: ParkedId, paths: &[P]) -> Result<(bool, Vec<Mismatch>)> {
         let paths: Vec<&[u8]> = paths.iter().map(|path| path.as_ref().as_os_str().as_bytes()).collect();
-        self.used(|inner| inner.apply_over(id, &paths, keep))
+        self.used(|inner| inner.apply_over(id, &paths))
     }
 
     /// Lists what has changed meanwhile of what a parked group relies on, as of now. The list is empty if the group
@@ -166,7 +161,8 @@ impl Store {
         })
     }
 
-    /// Lists the groups whose undo is kept, in the order in which they began. What has expired is dropped first.
+    /// Lists the groups whose undo is kept, and those that were to keep it, in the order in which they began. This
+    /// drops nothing, also what has expired.
     ///
     /// # Errors
     /// [`Error::Poisoned`]; errors of the host file system. A damaged undo is no error: see [`KeptUndo::damage`].
@@ -178,6 +174,20 @@ impl Store {
     /// [asked for it](Group::keep_undo) to be kept.
     pub fn undo_fate(&self) -> Option<UndoFate> {
         self.used(|inner| Ok(inner.kept.last())).ok().flatten()
+    }
+
+    /// Drops the oldest undo that is kept, so that others have its space. Returns whether there was any.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`]; errors of the host file system.
+    pub fn drop_oldest_undo(&self) -> Result<bool> {
+        self.used(|inner| inner.drop_oldest())
+    }
+
+    /// Returns the undo that was dropped since the store was opened, because something needed its space. Each is
+    /// returned once.
+    pub fn take_dropped_undos(&self) -> Vec<KeptUndo> {
+        self.used(|inner| Ok(inner.kept.take_untold())).unwrap_or_default()
     }
 
     /// Takes a group back whose undo is kept, if everything that it has changed is as the group left it; whatever else
@@ -296,6 +306,15 @@ impl StoreInner {
         let parked = self.read_own_parked(id)?;
         let mut running = Running::new(self.clone(), Sharing::Own);
         let mismatches = running.apply(&parked, &mut Finder::new(self.clone()))?;
+        self.keeps_undo_of(&mut running, &parked.head)?;
         Ok((running, mismatches))
+    }
+
+    /// What applies a parked group asks for its undo to be kept, if the options say so.
+    pub(super) fn keeps_undo_of(&self, running: &mut Running, parked: &Head) -> Result<()> {
+        match &self.options.keep_undo_of_applied {
+            Some(keep) => running.keep_undo(&KeepUndo { note: parked.note.clone(), ..keep.clone() }),
+            None => Ok(()),
+        }
     }
 }

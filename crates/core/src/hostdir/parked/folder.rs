@@ -9,7 +9,7 @@ use wholly_media::Site;
 use super::super::StoreInner;
 use super::super::check::{Finding, FindingKind};
 use super::super::joint::folder::{prepared_id, prepared_path};
-use super::super::kept::{expiries, of_kept};
+use super::super::kept::of_kept;
 use super::super::names::{OWN_FOLDER, id_name, id_of, join, names_in};
 use super::super::recover::origin_of;
 use super::super::table::{host_error, is_there};
@@ -225,7 +225,7 @@ impl StoreInner {
         }
         self.settle_kept()?;
         for id in self.expired()? {
-            self.discard_one(id)?;
+            self.unlink_parked(&path_of(id))?;
         }
         // Also where nothing was removed: a process that died may have done so, or parked something.
         self.sync_parked(site::PARK_SETTLE)?;
@@ -368,7 +368,11 @@ impl StoreInner {
             return Err(gone());
         }
         if self.is_kept(id.0)? {
-            return self.drop_kept(id.0);
+            return self.drop_kept(id.0, "it was discarded");
+        }
+        if self.has_line(id.0)? {
+            self.unlink_line(id.0)?;
+            return self.finish_removal(&[]);
         }
         // What cannot be read can be discarded all the same.
         match self.host.stat(&path_of(id.0)) {
@@ -416,7 +420,7 @@ impl StoreInner {
         for id in expired {
             // Who applies it was in time.
             if let Ok(_mine) = self.work_on_parked(ParkedId(id)) {
-                match self.discard_one(id) {
+                match self.unlink_parked(&path_of(id)) {
                     Ok(()) => gone.push(id),
                     failed => discarded = discarded.and(failed),
                 }
@@ -436,16 +440,8 @@ impl StoreInner {
                 None => {}
             }
         }
-        for (id, ns) in expiries(&*self.host)? {
-            if ns <= now { expired.push(id) } else { next = next.min(ns as u64) }
-        }
         self.parked.next_expiry.store(next, Ordering::Release);
         Ok(expired)
-    }
-
-    /// Removes what has expired: a parked group, or the undo of one.
-    fn discard_one(&self, id: u64) -> Result<()> {
-        if self.is_kept(id)? { self.drop_kept(id) } else { self.unlink_parked(&path_of(id)) }
     }
 
     /// A group was parked that expires then.

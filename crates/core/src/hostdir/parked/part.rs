@@ -18,7 +18,6 @@ use std::sync::Arc;
 use wholly_host::{HostFs, Rename};
 
 use super::super::StoreInner;
-use super::super::kept::KeepUndo;
 use super::super::names::{Kind, Name, ROOT};
 use super::super::running::{Running, Sharing};
 use super::super::table::host_error;
@@ -161,7 +160,7 @@ impl StoreInner {
     /// See [`Store::apply_part`](crate::Store::apply_part).
     pub(in crate::hostdir) fn apply_part(self: &Arc<Self>, id: ParkedId, paths: &[&[u8]]) -> Result<bool> {
         let refuse = |_: &Summary, mismatches: Vec<Mismatch>| Err(Error::ChangedMeanwhile(id, mismatches.into()));
-        self.apply_some(id, paths, None, refuse)
+        self.apply_some(id, paths, refuse)
     }
 
     /// See [`Store::apply_over`](crate::Store::apply_over).
@@ -169,7 +168,6 @@ impl StoreInner {
         self: &Arc<Self>,
         id: ParkedId,
         paths: &[&[u8]],
-        keep: Option<&KeepUndo>,
     ) -> Result<(bool, Vec<Mismatch>)> {
         let mut replaced: Vec<Mismatch> = Vec::new();
         let mut tries = 0;
@@ -184,7 +182,7 @@ impl StoreInner {
                 false => Err(Error::ChangedMeanwhile(id, refused.into())),
             }
         };
-        let is_left = self.apply_some(id, paths, keep, amend)?;
+        let is_left = self.apply_some(id, paths, amend)?;
         replaced.sort();
         replaced.dedup();
         Ok((is_left, replaced))
@@ -196,7 +194,6 @@ impl StoreInner {
         self: &Arc<Self>,
         id: ParkedId,
         paths: &[&[u8]],
-        keep: Option<&KeepUndo>,
         mut amend: impl FnMut(&Summary, Vec<Mismatch>) -> Result<Summary>,
     ) -> Result<bool> {
         self.check_usable()?;
@@ -225,9 +222,7 @@ impl StoreInner {
             drop(running);
             parked.summary = amend(&parked.summary, mismatches)?;
         };
-        if let Some(keep) = keep {
-            running.keep_undo(keep)?;
-        }
+        self.keeps_undo_of(&mut running, &parked.head)?;
         running.commit()?;
         if is_all {
             let _ = self.remove_applied(u64::MAX);
@@ -287,6 +282,7 @@ impl StoreInner {
             let mut running = Running::new(self.clone(), Sharing::Own);
             let mismatches = running.apply(&parked, &mut Finder::new(self.clone()))?;
             if mismatches.is_empty() && !is_none {
+                self.keeps_undo_of(&mut running, &parked.head)?;
                 running.commit()?;
                 let _ = self.remove_applied(u64::MAX);
                 return Ok(left_out);

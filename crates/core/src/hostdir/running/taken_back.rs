@@ -234,7 +234,6 @@ impl Running {
     /// Notes which states are restored by this group, and by one that takes it back.
     fn restores(&mut self, applying: &Applying<'_>, kept: &ReadUndo) {
         let Some(keeping) = &mut self.keep else { return };
-        keeping.takes_back = true;
         for (id, known) in &kept.undo.summary.objects {
             if let (Known::Settled(before), Some(&now)) = (known, applying.ids.get(id)) {
                 let state = match before.base {
@@ -280,6 +279,7 @@ impl StoreInner {
         let kept = self.read_kept(id)?;
         let mut running = Running::new(self.clone(), Sharing::Own);
         running.keep_undo(keep)?;
+        running.keep.iter_mut().for_each(|keeping| keeping.takes_back = true);
         let mismatches = running.take_back_kept(&kept)?;
         match mismatches.is_empty() {
             true => Ok(running),

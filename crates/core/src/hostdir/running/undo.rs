@@ -44,7 +44,7 @@ use super::{Inner, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::joint::cannot_be_undone;
-use crate::hostdir::kept::{held_path, lost};
+use crate::hostdir::kept::{Leaves, SUMMED, held_path, lost, sum_of};
 use crate::hostdir::names::{Found, Ids, Kind, Last, ROOT, Set};
 use crate::hostdir::parked::{
     Base, Content, Known, ParkedFile, Provisional, Settled, Summary, UNFINISHED, Writing, is_readable, runs, undo_path,
@@ -54,6 +54,9 @@ use crate::hostdir::table::host_error;
 use crate::log::layout::EntryKind;
 use crate::site;
 use crate::sync::Ordering;
+
+/// The most bytes of a group that are read once more to know what it leaves. Of other files the times of the host tell.
+const MOST_LEFT: u64 = 64 << 20;
 
 /// Bytes that are looked at a time for holes.
 const STEP: u64 = 64 << 10;
@@ -66,13 +69,19 @@ impl Running {
     /// does that.
     pub(super) fn commit_at_once(&mut self) -> Result<()> {
         self.check_unused()?;
-        match self.write_undo_with_space()? {
+        let takes_back = self.takes_back();
+        let written = self.write_undo_with_space();
+        let done = written.and_then(|lost| match lost {
             Some(lost) => self.commit_provisionally(&lost, false),
             None => {
                 self.commit_to_log()?;
                 self.store.checkpoint().map(drop)
             }
+        });
+        if takes_back && done.is_err() {
+            _ = self.store.keep_reserve();
         }
+        done
     }
 
     /// The same for the part of a joint commit that is the prepared group `id`. When this returns it is in the
@@ -109,6 +118,9 @@ impl Running {
 
     /// The same once more where there is no space, as long as there is older undo to drop.
     fn write_undo_with_space(&mut self) -> Result<Option<Ids>> {
+        if self.takes_back() {
+            self.store.release_reserve();
+        }
         self.store.clone().with_space_of_undo(|| self.write_undo())
     }
 
@@ -133,12 +145,16 @@ impl Running {
         let private = self.names.iter();
         let adopted: Ids =
             private.flat_map(|names| names.adopted.iter().chain(names.given_whole.iter().copied())).collect();
+        let mut leaves = (HashMap::new(), MOST_LEFT);
         let write = || {
             let mut writing = Writing::new(&*store.host, &unfinished, head, times)?;
             writing.is_as_old_as_its_file()?;
             let mut buffer = Vec::new();
             for part in std::iter::once(Ok(first)).chain(&mut parts) {
                 let mut part = part?;
+                if keep.is_some() {
+                    self.note_what_it_leaves(&part, &mut leaves)?;
+                }
                 self.turn_back(&mut part, &adopted)?;
                 for (id, state) in keep.iter().flat_map(|keeping| &keeping.restored) {
                     if let Some(Known::Settled(settled)) = part.objects.get_mut(id) {
@@ -164,7 +180,38 @@ impl Running {
             store.sync_parked(site::UNDO_SYNC)
         };
         write().inspect_err(|_| _ = store.host.unlink(site::PARK_REMOVE, &unfinished))?;
+        drop(parts);
+        if let Some(keeping) = &mut self.keep {
+            keeping.leaves = leaves.0;
+        }
         Ok(Some(self.unnamed()))
+    }
+
+    /// Notes what the group is about to leave of regular files, as long as that is not too much to read.
+    fn note_what_it_leaves(&self, summary: &Summary, (leaves, room): &mut (HashMap<u64, Leaves>, u64)) -> Result<()> {
+        for (&id, content) in summary.contents.iter().filter(|(_, content)| content.file.is_none()) {
+            let bytes: u64 = content.pieces.iter().map(|piece| u64::from(piece.length)).sum();
+            let Some(rest) = room.checked_sub(bytes) else { continue };
+            *room = rest;
+            let file = self.store.file_of(b"", &found(id, Kind::Regular))?;
+            let (mut sum, mut buffer) = (0, vec![0; SUMMED as usize]);
+            for piece in &content.pieces {
+                for at in (piece.offset..piece.end()).step_by(SUMMED as usize) {
+                    let part = &mut buffer[..(piece.end() - at).min(SUMMED) as usize];
+                    self.read(&file, at, part)?;
+                    sum = sum_of(sum, part);
+                }
+            }
+            let ranges = content.pieces.iter().map(|piece| (piece.offset, piece.end())).collect();
+            leaves.insert(id, Leaves::Written { size: content.size, ranges, sum });
+        }
+        for id in self.names.iter().flat_map(|private| private.adopted.iter()) {
+            if summary.objects.contains_key(&id) && summary.kind(id) == Kind::Regular && !leaves.contains_key(&id) {
+                let stat = self.stat_of(id)?;
+                leaves.insert(id, Leaves::Adopted { size: stat.size, mtime_ns: stat.mtime_ns });
+            }
+        }
+        Ok(())
     }
 
     /// From what the group changes to what there was before. Names stay as they are. It has adopted these objects.

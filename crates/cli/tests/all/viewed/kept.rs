@@ -1,0 +1,262 @@
+//! What `wholly undo` takes when it is given no id; what lets kept undo go, and what does not; runs inside of runs.
+
+use super::common::run::{Rig, recover, run, shell, succeeds, traces};
+use super::common::views::VIEW;
+use super::common::{Run, umount, wholly, wholly_in};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+fn kept(dir: &Path, script: &str) {
+    let output = run(dir, &["--keep-undo", "1G"], script);
+    assert!(output.status.success() && output.stderr.is_empty(), "{script}: {output:?}");
+}
+
+fn on(dir: &Path, words: &[&str]) -> Run {
+    wholly(&[words, &[dir.to_str().unwrap()]].concat())
+}
+
+fn logged(dir: &Path) -> Vec<(String, Option<String>)> {
+    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+    let json = on(dir, &["log", "--json"]).json();
+    let all = json["undos"].as_array().unwrap().iter();
+    all.map(|undo| (text(&undo["id"]).unwrap(), text(&undo["gone"]))).collect()
+}
+
+fn is_there(dir: &Path, name: &str) -> bool {
+    dir.join(name).symlink_metadata().is_ok()
+}
+
+#[test]
+fn the_last_command_is_taken_back_and_no_other() {
+    let Some(rig) = Rig::new("last") else { return };
+    for (options, script, why) in [
+        (&["--keep-undo", "no"][..], "touch b", "none was to be kept"),
+        (&["--keep-undo", "8K"], "rm large; touch b", "it would take"),
+        (&["--keep-undo", "1G"], "chmod 600 one; rm one; touch b", "one of several of its names"),
+    ] {
+        let dir = rig.dir("dir", "head -c 100000 /dev/urandom > large; echo x > one; ln one two");
+        kept(&dir, "touch a");
+        assert!(run(&dir, options, script).status.success());
+        let log = logged(&dir);
+        assert!(log.len() == 2 && log[0].1.as_ref().is_some_and(|gone| gone.contains(why)), "{script}: {log:?}");
+        assert!(on(&dir, &["log"]).out.lines().next().unwrap().contains("cannot be undone: "), "{script}");
+        let refused = on(&dir, &["undo"]);
+        refused.exits(123);
+        assert!(refused.err.contains(why) && refused.err.contains(&log[1].0), "{script}: {}", refused.err);
+        assert!(refused.err.contains("touch a"), "{}", refused.err);
+        assert!(is_there(&dir, "a") && is_there(&dir, "b"), "{script}: nothing was changed");
+        // It names the next one, which is there still.
+        wholly(&["undo", dir.to_str().unwrap(), &log[1].0]).exits(0);
+        assert!(!is_there(&dir, "a") && is_there(&dir, "b"), "{script}");
+        on(&dir, &["check"]).exits(0);
+        recover(&dir);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    // A line alone keeps no folder.
+    let dir = rig.dir("dir", "");
+    assert!(run(&dir, &["--keep-undo", "no"], "touch b").status.success());
+    assert_eq!(traces(&dir), [] as [PathBuf; 0]);
+}
+
+/// However it is applied, what was parked can be taken back as what was committed at once.
+#[test]
+fn what_was_parked_is_taken_back_once_it_is_applied() {
+    let Some(rig) = Rig::new("apply-undo") else { return };
+    for (how, is_changed) in [
+        (&["apply"][..], false),
+        (&["apply", "--theirs"], true),
+        (&["apply", "--ours"], true),
+        (&["apply", ".", "ID", "--", "a"], false),
+        (&["apply", "--theirs", ".", "ID", "--", "a"], true),
+    ] {
+        let dir = rig.dir("dir", "echo a > a; echo b > b");
+        kept(&dir, "touch before");
+        assert_eq!(run(&dir, &["--park"], "echo c > a; echo n > n; rm b").status.code(), Some(121), "parked");
+        if is_changed {
+            succeeds(&mut shell(&dir, "echo other > a"));
+        }
+        let before = contents(&dir);
+        let list = on(&dir, &["list", "--json"]).json();
+        let id = list["groups"][0]["id"].as_str().unwrap();
+        let words: Vec<&str> = how.iter().map(|word| if *word == "ID" { id } else { word }).collect();
+        let mut command = super::common::views::command(env!("CARGO_BIN_EXE_wholly"));
+        let applied = command.args(&words).env_remove("WHOLLY_KEEP_UNDO").current_dir(&dir).output().unwrap();
+        assert!(applied.status.success(), "{how:?}: {applied:?}");
+        assert_ne!(contents(&dir), before, "{how:?}");
+        wholly_in(&dir, &["undo"]).exits(0);
+        assert_eq!(contents(&dir), before, "{how:?}");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}
+
+fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let all = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    let files = all.filter(|entry| entry.file_type().unwrap().is_file());
+    files.map(|file| (file.file_name().into_string().unwrap(), std::fs::read(file.path()).unwrap())).collect()
+}
+
+/// What is kept for an undo, byte by byte.
+fn kept_bytes(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let below = |name: &str| std::fs::read_dir(dir.join(".wholly").join(name)).into_iter().flatten();
+    let all = below("parked").chain(below("anchor")).map(|entry| entry.unwrap().path());
+    all.filter(|path| path.is_file()).map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
+}
+
+/// A small ext4 of its own.
+struct Host {
+    at: PathBuf,
+    _rig: Rig,
+}
+
+impl Host {
+    fn new(name: &str, mib: u32) -> Option<Host> {
+        let rig = Rig::new(name)?;
+        let script = format!("truncate -s {mib}M image; mkfs.ext4 -q -m 0 image; mkdir at; mount -o loop image at");
+        let at = rig.dir("host", &script).join("at");
+        Some(Host { at, _rig: rig })
+    }
+
+    fn dir(&self, script: &str) -> PathBuf {
+        let dir = self.at.join("dir");
+        std::fs::create_dir(&dir).unwrap();
+        succeeds(&mut shell(&dir, script));
+        dir
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        umount(&self.at);
+    }
+}
+
+/// Fills a file system but for so many bytes.
+fn fill(at: &Path, but: u64) {
+    let script = format!(
+        "rm -f filler; sync; free=$(($(stat -f -c '%a*%S' .))); fallocate -l $((free - {but})) filler; \
+         [ {but} != 0 ] || {{ head -c 4M /dev/zero >> filler; sync; true; }} 2> /dev/null"
+    );
+    succeeds(&mut shell(at, &script));
+}
+
+#[test]
+fn looking_drops_nothing_and_the_undo_needs_no_space() {
+    for but in [4 << 20, 1 << 20, 0] {
+        let Some(host) = Host::new("undo-full", 64) else { return };
+        let dir = host.dir("head -c 8M /dev/urandom > thesis; cp thesis ../../thesis");
+        kept(&dir, "rm thesis");
+        fill(&host.at, but);
+        let before = kept_bytes(&dir);
+        assert!(before.values().any(|bytes| bytes.len() == 8 << 20), "it is kept");
+        for words in [&["log"][..], &["list"], &["stat"], &["check"], &["undo", "--dry-run"], &["recover"]] {
+            let looked = on(&dir, words);
+            assert!(looked.code.is_some_and(|code| code <= 1), "{but} {words:?}: {}{}", looked.out, looked.err);
+            assert!(kept_bytes(&dir) == before, "{but} {words:?}");
+        }
+        on(&dir, &["undo"]).exits(0);
+        succeeds(&mut shell(&dir, "cmp thesis ../../thesis"));
+    }
+}
+
+/// Who needs the space gets it, the oldest undo first, and says so.
+#[test]
+fn kept_undo_gives_way() {
+    let Some(host) = Host::new("undo-way", 100) else { return };
+    let dir = host.dir("for i in 1 2; do head -c 20M /dev/zero | tr '\\0' $i > f$i; done");
+    kept(&dir, "rm f1");
+    kept(&dir, "rm f2");
+    // Forty are held, and some forty are free: eighty are written, as a program writes.
+    let script = "for i in $(seq 80); do head -c 1M /dev/zero >> big || exit 1; sleep 0.02; done";
+    let output = run(&dir, &["--keep-undo", "1G"], script);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("`sh -c rm f1` cannot be taken back any more"), "{said}");
+    let log = logged(&dir);
+    assert!(log.last().is_some_and(|(_, gone)| gone.as_ref().is_some_and(|gone| gone.contains("space"))), "{log:?}");
+    assert_eq!(dir.join("big").metadata().unwrap().len(), 80 << 20);
+    wholly_in(&dir, &["check"]).exits(0);
+}
+
+/// A run inside of a run is part of that: it keeps nothing by itself, and takes nothing from it.
+#[test]
+fn a_run_inside_of_a_run_is_part_of_it() {
+    let Some(rig) = Rig::new("nested") else { return };
+    // As its user would run it: an overlay cannot be another one's layer.
+    let inner = concat!("env -u WHOLLY_VIEW ", env!("CARGO_BIN_EXE_wholly"));
+    for keep in ["1G", "no"] {
+        let dir = rig.dir("dir", "echo 0 > a; mkdir sub");
+        let script = format!(
+            "echo hours > work; echo 1 >> a; {inner} run --keep-undo {keep} -- sh -c 'echo 2 > b; echo 2 >> a'; \
+             echo $? > inner; ls -A; {inner} run --park -- touch c; echo $? > parked"
+        );
+        let output = run(&dir, &["--keep-undo", "1G"], &script);
+        assert!(output.status.success(), "{output:?}");
+        let is_overlay = VIEW == "overlay";
+        let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap_or_default();
+        assert_eq!(read("work"), "hours\n");
+        assert_eq!(read("a"), if is_overlay { "0\n1\n2\n" } else { "0\n1\n" }, "{keep}");
+        // In a FUSE view each run is refused.
+        assert_eq!((&*read("inner"), &*read("parked")), if is_overlay { ("0\n", "125\n") } else { ("125\n", "125\n") });
+        assert_eq!(is_there(&dir, "b"), is_overlay);
+        assert!(!String::from_utf8_lossy(&output.stdout).contains(".wholly"), "it leaves no folder: {output:?}");
+        wholly_in(&dir, &["undo"]).exits(0);
+        assert_eq!(contents(&dir), BTreeMap::from([("a".into(), b"0\n".to_vec())]), "{keep}");
+        recover(&dir);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}
+
+/// The inner run is killed at some moment: the outer one commits all of it or nothing.
+#[test]
+fn a_run_that_is_killed_inside_of_a_run_leaves_all_or_nothing() {
+    if VIEW != "overlay" {
+        return;
+    }
+    let Some(rig) = Rig::new("nested-killed") else { return };
+    // As its user would run it: an overlay cannot be another one's layer.
+    let inner = concat!("env -u WHOLLY_VIEW ", env!("CARGO_BIN_EXE_wholly"));
+    let mut ended = [0, 0];
+    for i in 0..30 {
+        let dir = rig.dir("dir", "mkdir d; for i in $(seq 200); do echo old > d/$i; done");
+        let delay = 0.01 + 0.004 * f64::from(i);
+        let script = format!(
+            "{inner} run -- sh -c 'for i in $(seq 200); do echo new > d/$i; done' & sleep {delay}; kill -9 $! ; wait $! ; \
+             echo outer > work"
+        );
+        let output = run(&dir, &[], &script);
+        assert!(output.status.success(), "{output:?}");
+        let files: Vec<_> = (1..=200).map(|n| std::fs::read_to_string(dir.join(format!("d/{n}"))).unwrap()).collect();
+        let new = files.iter().filter(|file| *file == "new\n").count();
+        assert!(new == 0 || new == 200, "{delay}: {new} of 200 are new");
+        ended[usize::from(new > 0)] += 1;
+        assert_eq!(std::fs::read_to_string(dir.join("work")).unwrap(), "outer\n");
+        assert_eq!(traces(&dir), [] as [PathBuf; 0]);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    println!("{} had nothing, {} all", ended[0], ended[1]);
+}
+
+/// A tree that somebody restores has the folder of a store that it was copied from.
+#[test]
+fn a_restored_folder_is_nobodys() {
+    if VIEW != "overlay" {
+        return;
+    }
+    let Some(rig) = Rig::new("restored") else { return };
+    let dir = rig.dir("dir", "echo 1 > a");
+    kept(&dir, "echo 2 > a");
+    let backup = rig.copy("backup", &dir);
+    let new = rig.dir("new", "");
+    let script = format!("cp -a {0}/. .; mkdir below; cp -a {0}/. below", backup.display());
+    let output = run(&new, &[], &script);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains(".wholly is left out"), "{output:?}");
+    assert_eq!(traces(&new), [] as [PathBuf; 0]);
+    assert_eq!(std::fs::read(new.join("a")).unwrap(), b"2\n");
+    assert!(new.join("below/.wholly/log").exists(), "below it is data like any other");
+    // What moves things there is refused: they would be lost.
+    let output = run(&new, &[], "mkdir .wholly; mv a .wholly");
+    assert_eq!(output.status.code(), Some(123), "{output:?}");
+    assert_eq!(std::fs::read(new.join("a")).unwrap(), b"2\n");
+    recover(&dir);
+}
