@@ -332,7 +332,7 @@ fn stores(name: &str) -> Vec<(Dir, HostMedium)> {
 }
 
 fn open(dir: &Path, medium: HostMedium, at_once: bool) -> Store {
-    let options = Options { at_once, ..quiet() };
+    let options = Options { at_once, keep_undo_of_applied: Some(keep()), ..quiet() };
     Store::open_with(dir, options, HostOptions { medium, ..HostOptions::default() }).unwrap()
 }
 
@@ -419,7 +419,7 @@ fn a_part_is_applied_over_what_is_there() {
         assert_eq!(told(&store.apply(id).unwrap_err()).len(), 1);
         store.apply_over(id, &["f"]).unwrap();
         assert_eq!(fs::read(dir.join("f")).unwrap(), b"theirs");
-        assert!(store.undos().unwrap().is_empty(), "nobody has asked for it");
+        assert_eq!(store.undos().unwrap().len(), 2, "each part can be taken back");
     }
 }
 

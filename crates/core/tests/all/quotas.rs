@@ -524,9 +524,10 @@ fn undo_makes_room(rig: &mut Rig<'_>) {
         group.commit().unwrap();
         assert!(matches!(store.undo_fate(), Some(UndoFate::Kept(_))), "{number}: {:?}", store.undo_fate());
     }
-    let kept = store.undos().unwrap();
+    let all = store.undos().unwrap();
+    let kept: Vec<_> = all.iter().filter(|undo| undo.gone.is_none()).collect();
     assert!((1..GROUPS as usize).contains(&kept.len()), "{} are kept", kept.len());
-    // The newest are.
+    assert!(all.iter().rev().skip(kept.len()).all(|undo| undo.gone.is_some()), "the newest are kept: {all:?}");
     assert!(store.undo(kept.last().unwrap().id, &keep, |_| true).unwrap());
     assert!(read(&store, "large").chunks(PIECE as usize).zip(0..).all(|(bytes, number)| bytes == piece(number)));
     for undo in store.undos().unwrap() {

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 pub mod common;
 
+mod bystander;
 mod directories;
 mod groups;
 mod guests;

@@ -55,6 +55,12 @@ use crate::log::layout::EntryKind;
 use crate::site;
 use crate::sync::Ordering;
 
+/// What a group is about to leave, and how many bytes more may be read for it.
+struct Leaving {
+    of: HashMap<u64, Leaves>,
+    room: u64,
+}
+
 /// The most bytes of a group that are read once more to know what it leaves. Of other files the times of the host tell.
 const MOST_LEFT: u64 = 64 << 20;
 
@@ -145,7 +151,10 @@ impl Running {
         let private = self.names.iter();
         let adopted: Ids =
             private.flat_map(|names| names.adopted.iter().chain(names.given_whole.iter().copied())).collect();
-        let mut leaves = (HashMap::new(), MOST_LEFT);
+        let mut leaves = Leaving { of: HashMap::new(), room: MOST_LEFT };
+        if keep.is_some() {
+            self.note_new(&mut leaves)?;
+        }
         let write = || {
             let mut writing = Writing::new(&*store.host, &unfinished, head, times)?;
             writing.is_as_old_as_its_file()?;
@@ -153,7 +162,7 @@ impl Running {
             for part in std::iter::once(Ok(first)).chain(&mut parts) {
                 let mut part = part?;
                 if keep.is_some() {
-                    self.note_what_it_leaves(&part, &mut leaves)?;
+                    self.note_changed(&mut leaves, &part)?;
                 }
                 self.turn_back(&mut part, &adopted)?;
                 for (id, state) in keep.iter().flat_map(|keeping| &keeping.restored) {
@@ -182,35 +191,59 @@ impl Running {
         write().inspect_err(|_| _ = store.host.unlink(site::PARK_REMOVE, &unfinished))?;
         drop(parts);
         if let Some(keeping) = &mut self.keep {
-            keeping.leaves = leaves.0;
+            keeping.leaves = leaves.of;
         }
         Ok(Some(self.unnamed()))
     }
 
-    /// Notes what the group is about to leave of regular files, as long as that is not too much to read.
-    fn note_what_it_leaves(&self, summary: &Summary, (leaves, room): &mut (HashMap<u64, Leaves>, u64)) -> Result<()> {
-        for (&id, content) in summary.contents.iter().filter(|(_, content)| content.file.is_none()) {
-            let bytes: u64 = content.pieces.iter().map(|piece| u64::from(piece.length)).sum();
-            let Some(rest) = room.checked_sub(bytes) else { continue };
-            *room = rest;
+    /// Notes what the group is about to leave of files that it has made or adopted.
+    fn note_new(&self, leaves: &mut Leaving) -> Result<()> {
+        let Some(private) = &self.names else { return Ok(()) };
+        for file in self.seat().files.iter().filter(|file| private.is_born(file.inner.id)) {
+            self.note_written(leaves, file.inner.id, &file.inner, (file.size, vec![(0, file.size)]))?;
+        }
+        for id in private.adopted.iter() {
+            let stat = self.stat_of(id)?;
+            if Kind::of(stat.mode) == Kind::Regular {
+                leaves.of.insert(id, Leaves::Adopted { size: stat.size, mtime_ns: stat.mtime_ns });
+            }
+        }
+        Ok(())
+    }
+
+    /// The same of files that were there before, by what it changes.
+    fn note_changed(&self, leaves: &mut Leaving, summary: &Summary) -> Result<()> {
+        for (&id, content) in &summary.contents {
+            if leaves.of.contains_key(&id) || matches!(summary.objects.get(&id), Some(Known::Born(_))) {
+                continue;
+            }
             let file = self.store.file_of(b"", &found(id, Kind::Regular))?;
-            let (mut sum, mut buffer) = (0, vec![0; SUMMED as usize]);
-            for piece in &content.pieces {
-                for at in (piece.offset..piece.end()).step_by(SUMMED as usize) {
-                    let part = &mut buffer[..(piece.end() - at).min(SUMMED) as usize];
-                    self.read(&file, at, part)?;
-                    sum = sum_of(sum, part);
-                }
-            }
             let ranges = content.pieces.iter().map(|piece| (piece.offset, piece.end())).collect();
-            leaves.insert(id, Leaves::Written { size: content.size, ranges, sum });
+            self.note_written(leaves, id, &file, (content.size, ranges))?;
         }
-        for id in self.names.iter().flat_map(|private| private.adopted.iter()) {
-            if summary.objects.contains_key(&id) && summary.kind(id) == Kind::Regular && !leaves.contains_key(&id) {
-                let stat = self.stat_of(id)?;
-                leaves.insert(id, Leaves::Adopted { size: stat.size, mtime_ns: stat.mtime_ns });
+        Ok(())
+    }
+
+    /// Sums what the group has in these ranges of a file, unless that is too much to read.
+    fn note_written(
+        &self,
+        leaves: &mut Leaving,
+        id: u64,
+        file: &Arc<Inner>,
+        (size, ranges): (u64, Vec<(u64, u64)>),
+    ) -> Result<()> {
+        let bytes: u64 = ranges.iter().map(|(from, to)| to - from).sum();
+        let Some(room) = leaves.room.checked_sub(bytes) else { return Ok(()) };
+        leaves.room = room;
+        let (mut sum, mut buffer) = (0, vec![0; SUMMED as usize]);
+        for &(from, to) in &ranges {
+            for at in (from..to).step_by(SUMMED as usize) {
+                let part = &mut buffer[..(to - at).min(SUMMED) as usize];
+                self.read(file, at, part)?;
+                sum = sum_of(sum, part);
             }
         }
+        leaves.of.insert(id, Leaves::Written { size, ranges, sum });
         Ok(())
     }
 
