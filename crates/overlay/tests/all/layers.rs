@@ -133,7 +133,7 @@ fn the_name_of_the_store_is_not_the_commands() {
         ("mkdir .wholly", true),
         ("echo x > .wholly", true),
         ("ln -s x .wholly", true),
-        ("cp -a d .wholly; mkdir -p .wholly/a/b; echo x > .wholly/a/b/c", true),
+        ("cp -a d .wholly; mkdir -p .wholly/b/c; echo x > .wholly/b/c/d", true),
         ("mv d .wholly", false),
         ("mkdir -p .wholly/a; mv d .wholly/a", false),
         ("mkdir .wholly; mv d/* .wholly", false),
