@@ -18,6 +18,8 @@ pub(crate) const OWN: &str = ".wholly";
 const PARKED: &str = ".wholly/parked/";
 /// In it, what is kept of objects without a name.
 const ANCHORS: &str = ".wholly/anchor/";
+/// Where space is set aside to take groups back.
+const RESERVE: &str = ".wholly/reserve";
 /// The file that says that the store is a guest.
 const GUEST: &str = ".wholly/guest";
 
@@ -342,7 +344,8 @@ pub(crate) fn at_home(image: &Image) -> Result<State, String> {
     for it in &names {
         let path = String::from_utf8_lossy(&it.path).into_owned();
         // An undo that is kept, and what it holds.
-        if has_kept && (of_kept(&it.path) || path.ends_with(".made") || path.starts_with(ANCHORS)) {
+        let tells = || [".kept", ".made", ".line"].iter().any(|end| path.starts_with(PARKED) && path.ends_with(end));
+        if has_kept && (tells() || path == RESERVE || path.starts_with(ANCHORS)) {
             continue;
         }
         if path == GUEST {
