@@ -119,6 +119,10 @@ impl Views {
     pub fn settle_inner(&self) -> Result<(), Failure> {
         for (dir, view) in &self.views {
             let View::Overlay(_) = view else { continue };
+            // Where the command has taken it away, the store there is the outer run's, and `sync` says so.
+            if !view.unmounter().is_there().map_err(|error| failed(dir, error))? {
+                continue;
+            }
             let at = place(dir, self.is_root);
             let is_store = HostDir::open(&at, HostOptions::default()).and_then(|host| StoreHome::exists(&host));
             if !is_store.unwrap_or(false) {

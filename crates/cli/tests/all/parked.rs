@@ -153,7 +153,7 @@ fn one_side_wins_where_others_have_changed_something() {
         let applied = on(&place, &["apply", "--theirs", "--keep-undo", "1G"], id);
         applied.exits(0);
         assert!(applied.out.contains(&format!("{id}: applied over what was changed since it was parked:\n  text: ")));
-        assert!(applied.out.ends_with("`wholly undo` brings back what was replaced\n"), "{}", applied.out);
+        assert!(applied.out.ends_with("`wholly undo` takes it back\n"), "{}", applied.out);
         assert_eq!(std::fs::read_to_string(&text).expect("read"), "one\nzwei\ndrei\n");
         place.run(&["undo"]).exits(0);
         assert_eq!(std::fs::read_to_string(&text).expect("read"), "one\ntwo\nthree\nfour, by another program\n");
