@@ -131,6 +131,18 @@ pub fn tell_what_is_held(dir: &Path, id: ParkedId) {
     }
 }
 
+/// A command has failed. Says what could be freed, where that is more than what is free.
+pub fn tell_what_could_be_freed(dir: &Path) {
+    let Ok(space) = rustix::fs::statvfs(dir) else { return };
+    let held: u64 = wholly::undos(dir).unwrap_or_default().iter().map(|kept| kept.bytes).sum();
+    if held > space.f_bavail.saturating_mul(space.f_frsize) {
+        let (dir, held) = (shown(dir), size(held));
+        eprintln!(
+            "wholly: {dir}: if the command lacked space: `wholly undo` keeps {held}, and `wholly discard` frees it"
+        );
+    }
+}
+
 /// Takes a command back.
 pub fn run(args: &UndoArgs, ui: &Ui) -> Result<Exit, Failure> {
     let (dir, id) = list::operands("undo", &args.dir, args.id);

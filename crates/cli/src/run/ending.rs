@@ -129,6 +129,9 @@ pub fn end(
         Verdict::Discard => {
             for Running { view, group, place, .. } in running {
                 view.abort(*group).map_err(|error| place.failed(error))?;
+                if status != 0 {
+                    undo::tell_what_could_be_freed(place.dir());
+                }
             }
             match interrupts.first() {
                 None if is_success() => ("discarded", Exit::DISCARDED),

@@ -1,5 +1,5 @@
-//! Space for a command that writes past the store: in an overlay the kernel answers its calls, and knows nothing of undo
-//! that is kept. So this process looks how much is free, and kept undo gives way before the command meets the end.
+//! Space for a command that writes past the store: in an overlay the kernel answers its calls, and knows nothing of
+//! undo that is kept. So this process looks how much is free, and kept undo gives way before the command meets the end.
 
 use super::place::Place;
 use std::sync::mpsc::{RecvTimeoutError, channel};

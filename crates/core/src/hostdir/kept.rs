@@ -172,18 +172,31 @@ pub(crate) struct Keeping {
     pub parts: Vec<Neighbour>,
     /// Whether it takes back another group.
     pub takes_back: bool,
-    /// What the group is about to leave of regular files, by their ids in the store.
-    pub leaves: HashMap<u64, Leaves>,
+    /// What the group is about to leave of regular files.
+    pub leaves: Leaves,
 }
 
-/// What a group leaves of a regular file, as the group itself knows it: what another program makes of the file in the
-/// moment of the commit is not taken for the group's.
+/// What a group leaves of regular files, by their ids in the store, as the group itself knows it: what another program
+/// makes of a file in the moment of the commit is not taken for the group's.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Leaves {
+    pub written: HashMap<u64, Written>,
+    /// Files that it has adopted, which get another name and nothing else, in the order of the ids: a checksum of size
+    /// and time of modification. There may be very many.
+    pub adopted: Vec<(u64, u64)>,
+}
+
+/// A group has written these ranges of a file, and the bytes in them have this checksum.
 #[derive(Clone, Debug)]
-pub(crate) enum Leaves {
-    /// It has written these ranges, and the bytes in them have this checksum.
-    Written { size: u64, ranges: Vec<(u64, u64)>, sum: u64 },
-    /// It has adopted the file, which gets another name and nothing else.
-    Adopted { size: u64, mtime_ns: i64 },
+pub(crate) struct Written {
+    pub size: u64,
+    pub ranges: Vec<(u64, u64)>,
+    pub sum: u64,
+}
+
+/// What is known of an adopted file.
+pub(super) fn looks_of(stat: &Stat) -> u64 {
+    sum_of(stat.size, &stat.mtime_ns.to_le_bytes())
 }
 
 /// The checksum of bytes that come after others with this one.
@@ -715,9 +728,15 @@ impl StoreInner {
                 todo.push(place.0);
             }
             // After the look: what is changed later has a later time of change.
-            if let Some(leaves) = keeping.leaves.get(&id)
-                && !self.is_left(&path, &stat, leaves)?
-            {
+            let Leaves { written, adopted } = &keeping.leaves;
+            let is_left = match written.get(&id) {
+                Some(written) => self.is_written(&path, &stat, written)?,
+                None => match adopted.binary_search_by_key(&id, |(id, _)| *id) {
+                    Ok(at) => adopted[at].1 == looks_of(&stat),
+                    Err(_) => true,
+                },
+            };
+            if !is_left {
                 stat.ctime_ns = NEVER_LEFT;
             }
             if let Some(xattrs) = undo.xattrs.get(&id).filter(|_| Kind::of(stat.mode) == Kind::Directory) {
@@ -734,17 +753,21 @@ impl StoreInner {
         Ok(true)
     }
 
-    /// Whether a file is what a group leaves of it.
-    fn is_left(&self, path: &[u8], stat: &Stat, leaves: &Leaves) -> Result<bool> {
-        let (size, ranges, sum) = match leaves {
-            Leaves::Adopted { size, mtime_ns } => return Ok((stat.size, stat.mtime_ns) == (*size, *mtime_ns)),
-            Leaves::Written { size, ranges, sum } => (*size, ranges, *sum),
-        };
-        if stat.size != size {
+    /// Whether a file has what a group has written to it.
+    fn is_written(&self, path: &[u8], stat: &Stat, written: &Written) -> Result<bool> {
+        let Written { size, ranges, sum } = written;
+        if stat.size != *size {
             return Ok(false);
         }
         let failed = |error| host_error(error, path);
-        let file = self.host.open(path, false).map_err(failed)?;
+        let file = match self.host.open(path, false) {
+            // Who may not read it is told by its times alone.
+            Err(error) if matches!(error.errno, Errno::ACCESS | Errno::PERM) => return Ok(true),
+            file => file.map_err(failed)?,
+        };
+        if file.stat().map_err(failed)?.inode() != stat.inode() {
+            return Ok(false);
+        }
         let (mut found, mut buffer) = (0, vec![0; SUMMED as usize]);
         for &(from, to) in ranges {
             for at in (from..to).step_by(SUMMED as usize) {
@@ -753,7 +776,7 @@ impl StoreInner {
                 found = sum_of(found, piece);
             }
         }
-        Ok(found == sum)
+        Ok(found == *sum)
     }
 
     /// Bytes of all that is in a directory, and of itself.

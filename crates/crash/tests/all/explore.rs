@@ -50,8 +50,8 @@ fn nothing_is_torn_lost_or_invented() {
     let words = if long {
         quick(300, 120, 11)
     } else {
-        let few = quick(20, 10, 5);
-        Limits { states: ExploreLimits { focus_bits: 4, ..few.states }, ..few }
+        let few = quick(8, 6, 4);
+        Limits { states: ExploreLimits { focus_bits: 3, ..few.states }, ..few }
     };
     let (seen, mut all) = (Seen::default(), Outcome::default());
     let hand_written = catalogue::all();

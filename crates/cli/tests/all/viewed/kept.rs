@@ -177,6 +177,23 @@ fn kept_undo_gives_way() {
     wholly_in(&dir, &["check"]).exits(0);
 }
 
+/// One call for more than is free gets it in a FUSE view; in an overlay it is the kernel that refuses it.
+#[test]
+fn what_one_call_lacks_is_said() {
+    let Some(host) = Host::new("undo-one", 100) else { return };
+    let dir = host.dir("head -c 50M /dev/zero > f");
+    kept(&dir, "rm f");
+    let output = run(&dir, &[], "fallocate -l 60M big");
+    let said = String::from_utf8_lossy(&output.stderr);
+    match VIEW {
+        "overlay" => {
+            assert!(!output.status.success() && said.contains("`wholly undo` keeps 50.0 MiB"), "{said}");
+            wholly_in(&dir, &["undo"]).exits(0);
+        }
+        _ => assert!(output.status.success() && said.contains("cannot be taken back any more"), "{said}"),
+    }
+}
+
 /// A run inside of a run is part of that: it keeps nothing by itself, and takes nothing from it.
 #[test]
 fn a_run_inside_of_a_run_is_part_of_it() {

@@ -44,7 +44,7 @@ use super::{Inner, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::joint::cannot_be_undone;
-use crate::hostdir::kept::{Leaves, SUMMED, held_path, lost, sum_of};
+use crate::hostdir::kept::{Leaves, SUMMED, Written, held_path, looks_of, lost, sum_of};
 use crate::hostdir::names::{Found, Ids, Kind, Last, ROOT, Set};
 use crate::hostdir::parked::{
     Base, Content, Known, ParkedFile, Provisional, Settled, Summary, UNFINISHED, Writing, is_readable, runs, undo_path,
@@ -57,7 +57,7 @@ use crate::sync::Ordering;
 
 /// What a group is about to leave, and how many bytes more may be read for it.
 struct Leaving {
-    of: HashMap<u64, Leaves>,
+    of: Leaves,
     room: u64,
 }
 
@@ -151,7 +151,7 @@ impl Running {
         let private = self.names.iter();
         let adopted: Ids =
             private.flat_map(|names| names.adopted.iter().chain(names.given_whole.iter().copied())).collect();
-        let mut leaves = Leaving { of: HashMap::new(), room: MOST_LEFT };
+        let mut leaves = Leaving { of: Leaves::default(), room: MOST_LEFT };
         if keep.is_some() {
             self.note_new(&mut leaves)?;
         }
@@ -202,19 +202,21 @@ impl Running {
         for file in self.seat().files.iter().filter(|file| private.is_born(file.inner.id)) {
             self.note_written(leaves, file.inner.id, &file.inner, (file.size, vec![(0, file.size)]))?;
         }
+        leaves.of.adopted.reserve_exact(private.adopted.iter().count());
         for id in private.adopted.iter() {
             let stat = self.stat_of(id)?;
             if Kind::of(stat.mode) == Kind::Regular {
-                leaves.of.insert(id, Leaves::Adopted { size: stat.size, mtime_ns: stat.mtime_ns });
+                leaves.of.adopted.push((id, looks_of(&stat)));
             }
         }
+        leaves.of.adopted.sort_unstable();
         Ok(())
     }
 
     /// The same of files that were there before, by what it changes.
     fn note_changed(&self, leaves: &mut Leaving, summary: &Summary) -> Result<()> {
         for (&id, content) in &summary.contents {
-            if leaves.of.contains_key(&id) || matches!(summary.objects.get(&id), Some(Known::Born(_))) {
+            if leaves.of.written.contains_key(&id) || matches!(summary.objects.get(&id), Some(Known::Born(_))) {
                 continue;
             }
             let file = self.store.file_of(b"", &found(id, Kind::Regular))?;
@@ -243,7 +245,7 @@ impl Running {
                 sum = sum_of(sum, part);
             }
         }
-        leaves.of.insert(id, Leaves::Written { size, ranges, sum });
+        leaves.of.written.insert(id, Written { size, ranges, sum });
         Ok(())
     }
 
@@ -449,6 +451,7 @@ impl StoreInner {
             let part = self.part_among(&group.applied)?;
             let mut why = None;
             if !part.map_or(Ok(false), |part| self.is_decided(part))? {
+                self.unlink_line(group.id)?;
                 match self.undo(group.id) {
                     Ok(()) => continue,
                     Err(error @ Error::Poisoned(_)) => return Err(error),
