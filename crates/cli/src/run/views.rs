@@ -129,19 +129,18 @@ impl Views {
                 continue;
             }
             let options = Options { at_once: true, ..Options::default() };
-            match Store::open_with(&at, options, HostOptions::default()).and_then(opening::close) {
-                Err(
-                    error @ (Error::Busy(..)
-                    | Error::Media(_)
-                    | Error::NoSpace(_)
-                    | Error::Poisoned(_)
-                    | Error::Refused(..)),
-                ) => {
-                    let what = format!("recover the run in the view of {}", shown(dir));
-                    return Err(Failure::new(what, error).advice("nothing has changed").exit(Exit::REFUSED));
-                }
-                // Or it is no store that a run has left.
-                _ => {}
+            let settled = Store::open_with(&at, options, HostOptions::default()).and_then(opening::close);
+            // Any other error says that it is no store that a run has left.
+            if let Err(
+                error @ (Error::Busy(..)
+                | Error::Media(_)
+                | Error::NoSpace(_)
+                | Error::Poisoned(_)
+                | Error::Refused(..)),
+            ) = settled
+            {
+                let what = format!("recover the run in the view of {}", shown(dir));
+                return Err(Failure::new(what, error).advice("nothing has changed").exit(Exit::REFUSED));
             }
         }
         Ok(())
