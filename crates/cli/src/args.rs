@@ -71,7 +71,7 @@ pub enum Verb {
     /// Remove a parked group
     #[command(after_help = DISCARD_EXAMPLES)]
     Discard(ParkedArgs),
-    /// List the commands that can be taken back; changes nothing, works while the store is in use
+    /// List the last commands, and until when each can be taken back; changes nothing, works while the store is in use
     #[command(after_help = LOG_EXAMPLES)]
     Log(ListArgs),
     /// Take back a command that `run` has committed, wholly or not at all

@@ -61,7 +61,7 @@ pub fn parked(dir: &std::path::Path, verb: &str) -> Result<Vec<Parked>, Failure>
     Ok(all.into_iter().map(one).collect())
 }
 
-/// The directory and the id in a command line. An id alone is that of a group in the current directory.
+/// The directory and the id in a command line. An id alone is that of a group in the nearest store.
 pub fn operands(verb: &str, dir: &Path, id: Option<ParkedId>) -> (PathBuf, Option<ParkedId>) {
     let alone = || dir.to_str()?.parse().ok().filter(|_| dir.symlink_metadata().is_err());
     match id.is_none().then(alone).flatten() {

@@ -46,8 +46,8 @@
 //!    comparison needs. To look at a store, or to open it, drops nothing.
 //! 10. To take a group back takes no space that nobody has set aside, unless the group has written over bytes in place:
 //!     the reserve goes before the commit. Where the host had no space for a reserve, there is none.
-//! 11. A group that has asked for its undo and has none is in no way of its end: a line that the host refuses is left
-//!     out. Lines alone keep no folder.
+//! 11. A line is no part of a group: where the host refuses it, there is none, and the group ends all the same. Lines
+//!     alone keep no folder.
 //!
 //! ```text
 //!  running ──commit──► provisional ──written back──► final, undo kept ──taken back──► gone, in its place that of the
@@ -235,7 +235,7 @@ pub(crate) struct KeptUndos {
     home_below: u64,
     /// What is dropped, and the host has not removed so far.
     left: Mutex<Vec<u64>>,
-    /// What was dropped for want of space since the open, and nobody has been told of.
+    /// Undo that was dropped for want of space since the open, and that no caller has asked for yet.
     untold: Mutex<Vec<KeptUndo>>,
     /// 1 while a pass writes back what undoes a group.
     restores: AtomicU8,
@@ -427,7 +427,7 @@ impl StoreInner {
             self.end_undo(id)?;
         }
         *self.kept.last.lock().unwrap() = Some(fate);
-        self.drop_what_is_due(id)?;
+        self.drop_what_is_due()?;
         self.keep_reserve()
     }
 
@@ -459,7 +459,7 @@ impl StoreInner {
         Ok(())
     }
 
-    /// Gives the host the reserve back. It need not survive: whoever finds one that is not needed removes it.
+    /// Removes the reserve. The removal need not be durable: an open removes a reserve where no undo is kept.
     pub(super) fn release_reserve(&self) {
         _ = self.host.unlink(site::ROOM_RELEASE, RESERVE);
     }
@@ -761,7 +761,7 @@ impl StoreInner {
         }
         let failed = |error| host_error(error, path);
         let file = match self.host.open(path, false) {
-            // Who may not read it is told by its times alone.
+            // A file that this user may not read is known by its times alone.
             Err(error) if matches!(error.errno, Errno::ACCESS | Errno::PERM) => return Ok(true),
             file => file.map_err(failed)?,
         };
@@ -903,8 +903,8 @@ impl StoreInner {
         self.unlink_parked(&line_path(id))
     }
 
-    /// Removes a kept undo, because of `why`, of which a line stays. It does not come back after a crash when this has
-    /// returned.
+    /// Removes a kept undo, and writes a line that says why. When this returns, the undo does not come back after a
+    /// crash.
     pub(super) fn drop_kept(&self, id: u64, why: &str) -> Result<()> {
         let head = ParkedFile::head_of(&*self.host, &kept_path(id)).ok().map(|(head, _)| head);
         let write = || head.as_ref().map_or(Ok(()), |head| self.write_line(head, why));
@@ -992,23 +992,22 @@ impl StoreInner {
         self.unlink_parked(&dropped)
     }
 
-    /// Invariant 9: the group `newest` is final. What the host does not let go stays.
-    fn drop_what_is_due(&self, newest: u64) -> Result<()> {
+    /// Invariant 9: a group is final. What the host does not remove stays.
+    fn drop_what_is_due(&self) -> Result<()> {
         let host = &*self.host;
         let now = host.now_ns();
+        // A damaged file is named where they are listed, and does not go by itself.
+        let is_expired = |path: &[u8]| ParkedFile::head_of(host, path).is_ok_and(|(head, _)| head.expires_ns <= now);
         let drop = || {
-            for id in ids(host, LINE)? {
-                if ParkedFile::head_of(host, &line_path(id)).is_ok_and(|(head, _)| head.expires_ns <= now) {
-                    self.unlink_line(id)?;
-                }
-            }
-            for id in self.droppable()?.into_iter().filter(|id| *id != newest) {
-                // What is damaged is named where they are listed, and does not go by itself.
-                let expired = ParkedFile::head_of(host, &kept_path(id)).is_ok_and(|(head, _)| head.expires_ns <= now);
+            // The oldest expire first.
+            let lines = ids(host, LINE)?.into_iter().take_while(|id| is_expired(&line_path(*id)));
+            lines.map(|id| self.unlink_line(id)).collect::<Result<()>>()?;
+            let newest = ids(host, KEPT)?.last().copied();
+            for id in self.droppable()? {
                 let space = host.space()?;
-                if expired {
+                if is_expired(&kept_path(id)) {
                     self.drop_kept(id, "it has expired")?;
-                } else if space.usable_blocks < space.blocks / LEFT_FREE {
+                } else if space.usable_blocks < space.blocks / LEFT_FREE && newest != Some(id) {
                     self.drop_for_space(id)?;
                 }
             }

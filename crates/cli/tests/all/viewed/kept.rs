@@ -58,6 +58,30 @@ fn the_last_command_is_taken_back_and_no_other() {
     assert_eq!(traces(&dir), [] as [PathBuf; 0]);
 }
 
+/// Below the directory a verb finds the store, unless that is another user's; above it `undo` says where it is.
+#[test]
+fn verbs_find_the_nearest_store() {
+    let Some(rig) = Rig::new("nearest") else { return };
+    let dir = rig.dir("dir", "mkdir -p sub/deeper");
+    kept(&dir, "touch a");
+    let below = dir.join("sub/deeper");
+    let place = dir.canonicalize().unwrap();
+    let place = place.to_str().unwrap();
+    let owned = |owner: u32| std::os::unix::fs::chown(dir.join(".wholly"), Some(owner), None).unwrap();
+    owned(12345);
+    let log = wholly_in(&below, &["log"]);
+    assert!(log.out.contains("nothing can be taken back") && log.err.is_empty(), "{}{}", log.out, log.err);
+    owned(0);
+    let log = wholly_in(&below, &["log"]);
+    assert!(log.out.contains("touch a") && log.err.contains(&format!("log: in {place}\n")), "{}{}", log.out, log.err);
+    let above = wholly_in(rig.path("").as_path(), &["undo"]);
+    above.exits(8);
+    assert!(above.err.contains("a command ran in ./dir: `wholly undo ./dir`"), "{}", above.err);
+    wholly_in(&below, &["undo"]).exits(0);
+    assert!(!is_there(&dir, "a"));
+    recover(&dir);
+}
+
 /// However it is applied, what was parked can be taken back as what was committed at once.
 #[test]
 fn what_was_parked_is_taken_back_once_it_is_applied() {
@@ -158,7 +182,7 @@ fn looking_drops_nothing_and_the_undo_needs_no_space() {
     }
 }
 
-/// Who needs the space gets it, the oldest undo first, and says so.
+/// A command that needs the space gets it: the oldest undo is dropped, and the run says so.
 #[test]
 fn kept_undo_gives_way() {
     let Some(host) = Host::new("undo-way", 100) else { return };

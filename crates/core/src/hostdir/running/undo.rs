@@ -75,28 +75,34 @@ impl Running {
     /// does that.
     pub(super) fn commit_at_once(&mut self) -> Result<()> {
         self.check_unused()?;
-        let takes_back = self.takes_back();
-        let written = self.write_undo_with_space();
-        let done = written.and_then(|lost| match lost {
-            Some(lost) => self.commit_provisionally(&lost, false),
+        self.by_the_reserve(|running| match running.write_undo_with_space()? {
+            Some(lost) => running.commit_provisionally(&lost, false),
             None => {
-                self.commit_to_log()?;
-                self.store.checkpoint().map(drop)
+                running.commit_to_log()?;
+                running.store.checkpoint().map(drop)
             }
-        });
-        if takes_back && done.is_err() {
-            _ = self.store.keep_reserve();
+        })
+    }
+
+    /// A group that takes another back has the reserve's space. Where it is refused, that is set aside again.
+    fn by_the_reserve(&mut self, commit: impl FnOnce(&mut Running) -> Result<()>) -> Result<()> {
+        if !self.takes_back() {
+            return commit(self);
         }
-        done
+        let store = self.store.clone();
+        store.release_reserve();
+        commit(self).inspect_err(|_| _ = store.keep_reserve())
     }
 
     /// The same for the part of a joint commit that is the prepared group `id`. When this returns it is in the
     /// directory, and waits for the decision: for [`StoreInner::finish_joint`] or [`StoreInner::take_back`].
     pub(in crate::hostdir) fn commit_prepared_at_once(&mut self, id: u64) -> Result<()> {
-        let lost = self.write_undo_with_space()?.expect("what was prepared changes something");
-        let (store, own) = (self.store.clone(), self.id);
-        self.is_applied(id).or_else(|error| store.remove_undo(own).and(Err(error)))?;
-        self.commit_provisionally(&lost, true)
+        self.by_the_reserve(|running| {
+            let lost = running.write_undo_with_space()?.expect("what was prepared changes something");
+            let (store, own) = (running.store.clone(), running.id);
+            running.is_applied(id).or_else(|error| store.remove_undo(own).and(Err(error)))?;
+            running.commit_provisionally(&lost, true)
+        })
     }
 
     /// `lost` is what the group takes all names from.
@@ -124,9 +130,6 @@ impl Running {
 
     /// The same once more where there is no space, as long as there is older undo to drop.
     fn write_undo_with_space(&mut self) -> Result<Option<Ids>> {
-        if self.takes_back() {
-            self.store.release_reserve();
-        }
         self.store.clone().with_space_of_undo(|| self.write_undo())
     }
 
