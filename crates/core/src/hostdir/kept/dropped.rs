@@ -1,0 +1,239 @@
+//! How kept undo goes, and what stays of it: see invariants 6 and 9 to 11 of [`kept`](super).
+
+use rustix::io::Errno;
+use wholly_host::Rename;
+
+use super::{DROPPED, KEPT, KeptUndo, LINE, described, held_path, ids, kept_path, line_path, made_path};
+use crate::error::{Error, Result};
+use crate::hostdir::StoreInner;
+use crate::hostdir::guest::is_temporary;
+use crate::hostdir::names::{Kind, id_name, names_in};
+use crate::hostdir::parked::{FOLDER, Head, LONGEST_NOTE, Outline, ParkedFile, path_of_kind, undo_path};
+use crate::hostdir::table::{host_error, is_there};
+use crate::site;
+
+/// Bytes of a reserve: for records and folders, and the most for what tells of changes.
+const RESERVED: u64 = 256 << 10;
+
+const MOST_RESERVED: u64 = 16 << 20;
+
+/// See [`StoreInner::keep_reserve`].
+const RESERVE: &[u8] = b".wholly/reserve";
+
+/// The most lines that a store has.
+const MOST_LINES: usize = 100;
+
+/// Why undo went that something else needed the space of.
+const FOR_SPACE: &str = "its space was needed";
+
+/// Undo is dropped for others while less than one part in so many of a file system is free.
+const LEFT_FREE: u64 = 20;
+
+impl StoreInner {
+    /// Makes a group final whose undo is not kept.
+    pub(super) fn end_undo(&self, id: u64) -> Result<()> {
+        match self.takes_whole(id)? {
+            true => self.drop_undo(id),
+            false => self.remove_undo(id),
+        }
+    }
+
+    /// Makes a group final whose undo is not kept. What hangs on an anchor for it goes now, or later.
+    pub(in crate::hostdir) fn drop_undo(&self, id: u64) -> Result<()> {
+        self.drop_file(&undo_path(id), id)?;
+        self.drop_what_can_go(id)
+    }
+
+    /// Whether there is a line of a group.
+    pub(in crate::hostdir) fn has_line(&self, id: u64) -> Result<bool> {
+        is_there(&*self.host, &line_path(id))
+    }
+
+    /// Removes the line of a group.
+    pub(in crate::hostdir) fn unlink_line(&self, id: u64) -> Result<()> {
+        self.unlink_parked(&line_path(id))
+    }
+
+    /// Writes a line of a group, by the head of its undo, unless the folder has nothing else and goes, or the host does
+    /// not let it be written.
+    pub(super) fn write_line(&self, head: &Head, why: &str) -> Result<()> {
+        let write = || {
+            let names = names_in(&*self.host, FOLDER)?;
+            let own = id_name(head.id);
+            let is_other = |name: &Vec<u8>| !name.starts_with(&own) && !name.ends_with(LINE);
+            if is_temporary(&*self.host)? && !names.iter().any(is_other) {
+                return Ok(());
+            }
+            let room = LONGEST_NOTE.saturating_sub(why.len() + 1);
+            let cut = (0..=head.note.len().min(room)).rev().find(|&at| head.note.is_char_boundary(at)).unwrap_or(0);
+            let note = format!("{}\0{why}", &head.note[..cut]);
+            self.write_beside(&line_path(head.id), head, &note, head.parked_ns, |_| Ok(true)).map(drop)?;
+            let lines = ids(&*self.host, LINE)?;
+            lines[..lines.len().saturating_sub(MOST_LINES)]
+                .iter()
+                .try_for_each(|id| self.unlink_parked(&line_path(*id)))
+        };
+        match write() {
+            Err(error @ Error::Poisoned(_)) => Err(error),
+            // Invariant 11.
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes a kept undo, and writes a line that says why. When this returns, the undo does not come back after a
+    /// crash.
+    pub(in crate::hostdir) fn drop_kept(&self, id: u64, why: &str) -> Result<()> {
+        let head = ParkedFile::head_of(&*self.host, &kept_path(id)).ok().map(|(head, _)| head);
+        let write = || head.as_ref().map_or(Ok(()), |head| self.write_line(head, why));
+        write()?;
+        self.drop_file(&kept_path(id), id)?;
+        self.drop_what_can_go(id)?;
+        // There may have been no space before.
+        if self.has_line(id)? { Ok(()) } else { write() }
+    }
+
+    /// Invariant 6.
+    fn drop_file(&self, path: &[u8], id: u64) -> Result<()> {
+        let dropped = path_of_kind(id, DROPPED);
+        self.host
+            .rename(site::UNDO_RENAME, path, &dropped, Rename::Replace)
+            .map_err(|error| host_error(error, path))?;
+        self.sync_parked(site::UNDO_END)
+    }
+
+    /// Removes what is dropped. What the host does not remove stays held.
+    pub(super) fn drop_what_can_go(&self, id: u64) -> Result<()> {
+        match self.drop_rest(id) {
+            Err(error @ Error::Poisoned(_)) => Err(error),
+            Err(_) => {
+                if let Ok((_, undo)) = Outline::read(&*self.host, &path_of_kind(id, DROPPED)) {
+                    self.names.with(|state| state.held.extend(undo.lost()));
+                }
+                self.kept.left.lock().unwrap().push(id);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Tries again to remove what is dropped, and was left.
+    pub(in crate::hostdir) fn drop_what_was_left(&self) -> Result<()> {
+        let left = std::mem::take(&mut *self.kept.left.lock().unwrap());
+        left.into_iter().try_for_each(|id| self.drop_what_can_go(id))
+    }
+
+    fn drop_rest(&self, id: u64) -> Result<()> {
+        let dropped = path_of_kind(id, DROPPED);
+        let undo = match Outline::read(&*self.host, &dropped) {
+            Ok((_, undo)) => Some(undo),
+            // What is damaged holds nothing that could be told; the anchors go at the next open.
+            Err(Error::Corrupt { .. } | Error::NotFound(_)) => None,
+            Err(error) => return Err(error),
+        };
+        if let Some(undo) = undo {
+            for id in undo.lost() {
+                self.names.with(|state| state.held.remove(id));
+                let path = held_path(id);
+                match self.host.stat(&path) {
+                    Ok(stat) if Kind::of(stat.mode) == Kind::Directory => {
+                        self.remove_tree(site::NAMES_CLEAN, &path)?;
+                    }
+                    Ok(_) => self.host.unlink(site::NAMES_CLEAN, &path).map_err(|error| host_error(error, &path))?,
+                    Err(error) if error.errno == Errno::NOENT => {}
+                    Err(error) => return Err(host_error(error, &path)),
+                }
+                self.names.with(|state| {
+                    state.whole.remove(&id);
+                    state.fall(id);
+                });
+            }
+        }
+        self.unlink_parked(&made_path(id))?;
+        self.unlink_parked(&dropped)
+    }
+
+    /// Invariant 9: a group is final. What the host does not remove stays.
+    pub(super) fn drop_what_is_due(&self) -> Result<()> {
+        let host = &*self.host;
+        let now = host.now_ns();
+        // A damaged file is named where they are listed, and does not go by itself.
+        let is_expired = |path: &[u8]| ParkedFile::head_of(host, path).is_ok_and(|(head, _)| head.expires_ns <= now);
+        let drop = || {
+            // The oldest expire first.
+            let lines = ids(host, LINE)?.into_iter().take_while(|id| is_expired(&line_path(*id)));
+            lines.map(|id| self.unlink_line(id)).collect::<Result<()>>()?;
+            let newest = ids(host, KEPT)?.last().copied();
+            for id in self.droppable()? {
+                let space = host.space()?;
+                if is_expired(&kept_path(id)) {
+                    self.drop_kept(id, "it has expired")?;
+                } else if space.usable_blocks < space.blocks / LEFT_FREE && newest != Some(id) {
+                    self.drop_for_space(id)?;
+                }
+            }
+            Ok(())
+        };
+        match drop() {
+            Err(error @ Error::Poisoned(_)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The kept undo that may go, the oldest first.
+    fn droppable(&self) -> Result<Vec<u64>> {
+        let applied = self.parked.applied_ids();
+        let mut all = ids(&*self.host, KEPT)?;
+        let at_work = all.iter().position(|id| self.parked.is_at_work(*id)).unwrap_or(all.len());
+        all.truncate(at_work);
+        all.retain(|id| !applied.contains(id));
+        Ok(all)
+    }
+
+    fn drop_for_space(&self, id: u64) -> Result<()> {
+        let read = Outline::read(&*self.host, &kept_path(id)).ok();
+        let bytes = ParkedFile::head_of(&*self.host, &made_path(id)).map_or(0, |(head, _)| head.bytes);
+        self.drop_kept(id, FOR_SPACE)?;
+        if let Some((head, undo)) = read {
+            let gone = KeptUndo { changes: undo.changes(), bytes, gone: Some(FOR_SPACE.into()), ..described(&head) };
+            self.kept.untold.lock().unwrap().push(gone);
+        }
+        Ok(())
+    }
+
+    /// Drops the oldest undo that is kept, for want of space. Whether it did.
+    pub(in crate::hostdir) fn drop_oldest(&self) -> Result<bool> {
+        match self.droppable()?.first() {
+            Some(&id) => match self.drop_for_space(id) {
+                Err(error @ Error::Poisoned(_)) => Err(error),
+                // At a quota a host may refuse that, too.
+                dropped => Ok(dropped.is_ok()),
+            },
+            None => Ok(false),
+        }
+    }
+
+    /// Invariant 10: sets space aside for what takes any of the groups back; what is left of others goes.
+    pub(in crate::hostdir) fn keep_reserve(&self) -> Result<()> {
+        let host = &*self.host;
+        let size = |path: &[u8]| host.stat(path).map_or(0, |stat| stat.allocated);
+        let of_one = |id: u64| size(&kept_path(id)).saturating_add(size(&made_path(id))).min(MOST_RESERVED);
+        let Some(most) = ids(host, KEPT)?.into_iter().map(of_one).max() else {
+            self.release_reserve();
+            return Ok(());
+        };
+        let bytes = RESERVED + 2 * most;
+        if size(RESERVE) < bytes {
+            self.release_reserve();
+            let made = host.create(site::ROOM_SPARE, RESERVE, 0o600);
+            if made.and_then(|file| file.allocate(site::ROOM_SPARE, 0, bytes)).is_err() {
+                self.release_reserve();
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the reserve. The removal need not be durable: an open removes a reserve where no undo is kept.
+    pub(in crate::hostdir) fn release_reserve(&self) {
+        _ = self.host.unlink(site::ROOM_RELEASE, RESERVE);
+    }
+}
