@@ -63,7 +63,11 @@ impl One {
             );
             Failure::new(format!("undo in {}", dir.display()), "there is nothing to take back").advice(below)
         };
-        if wholly::undos(&dir).is_ok_and(|all| all.is_empty()) {
+        let has_nothing = match wholly::undos(&dir) {
+            Err(Error::NotAStore(_)) => below(&dir).is_some(),
+            all => all.is_ok_and(|all| all.is_empty()),
+        };
+        if has_nothing {
             return Err(nothing());
         }
         let store = recover::open_at_once("undo", &dir, ui)?;

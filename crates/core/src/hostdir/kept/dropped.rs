@@ -12,13 +12,14 @@ use crate::hostdir::parked::{FOLDER, Head, LONGEST_NOTE, Outline, ParkedFile, pa
 use crate::hostdir::table::{host_error, is_there};
 use crate::site;
 
-/// Bytes of a reserve: for records and folders, and the most for what tells of changes.
+/// The reserve.
+const RESERVE: &[u8] = b".wholly/reserve";
+
+/// Bytes of a reserve for records and folders.
 const RESERVED: u64 = 256 << 10;
 
+/// The most bytes of a kept undo that a reserve is made for.
 const MOST_RESERVED: u64 = 16 << 20;
-
-/// See [`StoreInner::keep_reserve`].
-const RESERVE: &[u8] = b".wholly/reserve";
 
 /// The most lines that a store has.
 const MOST_LINES: usize = 100;
@@ -28,6 +29,12 @@ const FOR_SPACE: &str = "its space was needed";
 
 /// Undo is dropped for others while less than one part in so many of a file system is free.
 const LEFT_FREE: u64 = 20;
+
+/// What fits into so many bytes.
+fn cut(text: &str, most: usize) -> &str {
+    let end = (0..=text.len().min(most)).rev().find(|&at| text.is_char_boundary(at));
+    &text[..end.unwrap_or(0)]
+}
 
 impl StoreInner {
     /// Makes a group final whose undo is not kept.
@@ -64,9 +71,9 @@ impl StoreInner {
             if is_temporary(&*self.host)? && !names.iter().any(is_other) {
                 return Ok(());
             }
-            let room = LONGEST_NOTE.saturating_sub(why.len() + 1);
-            let cut = (0..=head.note.len().min(room)).rev().find(|&at| head.note.is_char_boundary(at)).unwrap_or(0);
-            let note = format!("{}\0{why}", &head.note[..cut]);
+            // An error may name a long path.
+            let why = cut(why, LONGEST_NOTE / 2);
+            let note = format!("{}\0{why}", cut(&head.note, LONGEST_NOTE - why.len() - 1));
             self.write_beside(&line_path(head.id), head, &note, head.parked_ns, |_| Ok(true)).map(drop)?;
             let lines = ids(&*self.host, LINE)?;
             lines[..lines.len().saturating_sub(MOST_LINES)]
@@ -235,5 +242,15 @@ impl StoreInner {
     /// Removes the reserve. The removal need not be durable: an open removes a reserve where no undo is kept.
     pub(in crate::hostdir) fn release_reserve(&self) {
         _ = self.host.unlink(site::ROOM_RELEASE, RESERVE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cut;
+
+    #[test]
+    fn a_text_is_cut_between_letters() {
+        assert_eq!([cut("aß", 5), cut("aß", 2), cut("aß", 1), cut("", 0)], ["aß", "a", "a", ""]);
     }
 }
