@@ -167,8 +167,8 @@ impl StoreInner {
         let is_expired = |path: &[u8]| ParkedFile::head_of(host, path).is_ok_and(|(head, _)| head.expires_ns <= now);
         let drop = || {
             // The oldest expire first.
-            let lines = ids(host, LINE)?.into_iter().take_while(|id| is_expired(&line_path(*id)));
-            lines.map(|id| self.unlink_line(id)).collect::<Result<()>>()?;
+            let mut lines = ids(host, LINE)?.into_iter().take_while(|id| is_expired(&line_path(*id)));
+            lines.try_for_each(|id| self.unlink_line(id))?;
             let newest = ids(host, KEPT)?.last().copied();
             for id in self.droppable()? {
                 let space = host.space()?;
