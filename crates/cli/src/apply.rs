@@ -164,7 +164,7 @@ fn tell_undo(store: &Store, dir: &Path, keep_undo: u64) -> Option<String> {
 }
 
 /// Paths as they are in a directory, however they were typed.
-fn within(dir: &Path, paths: &[PathBuf]) -> Vec<PathBuf> {
+pub fn within(dir: &Path, paths: &[PathBuf]) -> Vec<PathBuf> {
     let dir = dir.canonicalize().unwrap_or_default();
     let one = |path: &PathBuf| {
         let parts = path.strip_prefix(&dir).unwrap_or(path).components().filter(|part| *part != Component::CurDir);

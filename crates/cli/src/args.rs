@@ -410,6 +410,8 @@ command left it: otherwise all differences are listed, and nothing is changed. W
 besides that stays. Without ID the newest is taken back; if that took back a command itself, the command's changes are \
 made again.
 
+With PATH or --skip-changed a part is taken back. The rest stays undoable, under the same ID.
+
 Exit code: 0: taken back, and all files are current; 4: damaged; 8: in use, no store, nothing to take back; 120: the \
 write of the commit failed, run `wholly recover` for the outcome; 123: something has been changed since; nothing has \
 changed.
@@ -417,7 +419,10 @@ changed.
 Examples:
   wholly undo
   wholly undo --dry-run /srv/data
-  wholly undo /srv/data 5-18";
+  wholly undo /srv/data 5-18
+  wholly undo /srv/data 5-18 -- src/main.c doc
+  wholly undo --skip-changed
+  wholly undo --over-changes";
 
 /// `wholly undo`.
 #[derive(Args, Debug)]
@@ -434,6 +439,15 @@ pub struct UndoArgs {
     /// Undo only in this directory, even if the command has changed several
     #[arg(long)]
     pub only: bool,
+    /// Leave as it is what has been changed since the command; undo the rest
+    #[arg(long)]
+    pub skip_changed: bool,
+    /// Undo also what has been changed since the command; `wholly undo` again brings that back
+    #[arg(long, conflicts_with = "skip_changed")]
+    pub over_changes: bool,
+    /// Undo only the changes at these paths in the store, and of what is in them
+    #[arg(last = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
 }
 
 const DIFF_EXAMPLES: &str = "\

@@ -1,5 +1,6 @@
 //! `wholly undo`: a command that was committed is taken back, or done again.
 
+use crate::apply::within;
 use crate::args::UndoArgs;
 use crate::diff::{self, Told};
 use crate::error::{Exit, Failure};
@@ -11,7 +12,7 @@ use crate::recover;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use wholly::{Error, KeepUndo, KeptUndo, ParkedId, Store, UndoFate};
+use wholly::{Error, IfChanged, KeepUndo, KeptUndo, ParkedId, Store, UndoFate, Undoing, Undone};
 
 /// A file system is nearly full if less than one part in so many is free.
 const NEARLY_FULL: u64 = 20;
@@ -20,7 +21,7 @@ const NEARLY_FULL: u64 = 20;
 pub const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 #[derive(Serialize)]
-struct Undone {
+struct Outcome {
     /// What it was that is taken back.
     command: String,
     /// Whether it is.
@@ -37,8 +38,14 @@ struct Part {
     id: String,
     /// What changes, or would.
     changes: Vec<Told>,
-    /// What is not as the command has left it: then nothing has changed.
+    /// What is not as the command has left it, or cannot be replaced: then nothing has changed.
     mismatches: Vec<Mismatch>,
+    /// What stays because it was changed since.
+    left: Vec<Mismatch>,
+    /// Files that were written again since, with the same content.
+    notes: Vec<Mismatch>,
+    /// Whether something stays undoable under this id.
+    is_part: bool,
 }
 
 #[derive(Serialize)]
@@ -47,15 +54,22 @@ struct Mismatch {
     what: String,
 }
 
+impl From<wholly::Mismatch> for Mismatch {
+    fn from(it: wholly::Mismatch) -> Mismatch {
+        Mismatch { path: Name::from(&*it.path), what: it.what }
+    }
+}
+
 /// An undo that is to be done, in its store.
 struct One {
     dir: PathBuf,
     store: Store,
     kept: KeptUndo,
+    how: Undoing,
 }
 
 impl One {
-    fn open(dir: PathBuf, id: Option<ParkedId>, ui: &Ui) -> Result<One, Failure> {
+    fn open(dir: PathBuf, id: Option<ParkedId>, args: &UndoArgs, ui: &Ui) -> Result<One, Failure> {
         let nothing = || {
             let below = below(&dir).map_or_else(
                 || "`wholly log` lists what can be taken back".into(),
@@ -75,7 +89,13 @@ impl One {
         // Without an id the last one: that an older one is kept still does not make it the last.
         let at = id.map_or(all.len().checked_sub(1), |id| all.iter().position(|kept| kept.id == id));
         let kept = all.remove(at.ok_or_else(nothing)?);
-        let Some(why) = &kept.gone else { return Ok(One { dir, store, kept }) };
+        let changed = match (args.skip_changed, args.over_changes) {
+            (true, _) => IfChanged::Skip,
+            (_, true) => IfChanged::Replace,
+            _ => IfChanged::Refuse,
+        };
+        let how = Undoing { paths: within(&dir, &args.paths), changed };
+        let Some(why) = &kept.gone else { return Ok(One { dir, store, kept, how }) };
         let what = format!("undo of `{}` in {}", name(kept.note.as_bytes()), shown(&dir));
         let older = all.iter().rev().find(|older| older.id < kept.id && older.gone.is_none());
         let advice = older.map_or_else(
@@ -96,21 +116,24 @@ impl One {
     fn undo(&self, is_real: bool) -> Result<Part, Failure> {
         let keep = KeepUndo { note: contrary(&self.kept.note), expires: KEPT_FOR, most_bytes: u64::MAX };
         let mut changes = Ok(Vec::new());
-        let done = self.store.undo(self.kept.id, &keep, |review| {
+        let done = self.store.undo_some(self.kept.id, &keep, &self.how, |review| {
             changes = diff::all(review);
             changes.is_ok() && is_real
         });
-        let mismatches = match done {
-            Ok(_) => Vec::new(),
-            Err(Error::ChangedMeanwhile(_, mismatches)) => mismatches.to_vec(),
+        let (mismatches, undone) = match done {
+            Ok(undone) => (Vec::new(), undone),
+            Err(Error::ChangedMeanwhile(_, mismatches)) => (mismatches.to_vec(), Undone::default()),
             Err(error) => return Err(self.failed(error)),
         };
-        let told = |it: wholly::Mismatch| Mismatch { path: Name::from(&*it.path), what: it.what };
+        let told = |all: Vec<wholly::Mismatch>| all.into_iter().map(Mismatch::from).collect();
         Ok(Part {
             dir: Name::of_dir(&self.dir),
             id: self.kept.id.to_string(),
             changes: changes.map_err(|error| self.failed(error))?,
-            mismatches: mismatches.into_iter().map(told).collect(),
+            mismatches: told(mismatches),
+            left: told(undone.left),
+            notes: told(undone.notes),
+            is_part: undone.is_part,
         })
     }
 }
@@ -150,15 +173,31 @@ pub fn tell_what_could_be_freed(dir: &Path) {
 /// Takes a command back.
 pub fn run(args: &UndoArgs, ui: &Ui) -> Result<Exit, Failure> {
     let (dir, id) = list::operands("undo", &args.dir, args.id);
-    let mut all = vec![One::open(dir.clone(), id, ui)?];
+    let mut all = vec![One::open(dir.clone(), id, args, ui)?];
     let first = all[0].kept.id;
     if args.only {
         parts::warn("undo", &dir, first);
     } else {
-        for (dir, id) in parts::all("undo", vec![(dir, first)], false)?.into_iter().skip(1) {
-            all.push(One::open(dir, Some(id), ui)?);
+        for (dir, id) in parts::all("undo", vec![(dir.clone(), first)], false)?.into_iter().skip(1) {
+            all.push(One::open(dir, Some(id), args, ui)?);
+        }
+        if !args.paths.is_empty() && all.len() > 1 {
+            // A relative path is one in the directory that is named, an absolute one in that in which it lies.
+            let first = all[0].dir.clone();
+            all.retain_mut(|one| {
+                one.how.paths.retain(|path| path.is_relative());
+                let is_here = |path: &&PathBuf| path.is_absolute() || one.dir == first;
+                one.how.paths = within(&one.dir, &args.paths.iter().filter(is_here).cloned().collect::<Vec<_>>());
+                one.how.paths.retain(|path| path.is_relative());
+                !one.how.paths.is_empty()
+            });
         }
     }
+    let Some(one) = all.first() else {
+        let failed = Failure::new(format!("undo in {}", shown(&dir)), "the paths are in none of its directories");
+        return Err(failed.advice("`wholly undo --dry-run` lists what it has changed"));
+    };
+    let command = one.kept.note.clone();
     // Nothing changes where anything is in the way in any of them.
     let looks = args.dry_run || all.len() > 1;
     let mut dirs = all.iter().map(|one| one.undo(!looks)).collect::<Result<Vec<_>, _>>()?;
@@ -175,14 +214,14 @@ pub fn run(args: &UndoArgs, ui: &Ui) -> Result<Exit, Failure> {
         _ => None,
     };
     let not_kept = all.iter().filter(|_| undone).filter_map(not_kept).collect();
-    let undone = Undone { command: all[0].kept.note.clone(), undone, not_kept, dirs };
+    let undone = Outcome { command, undone, not_kept, dirs };
     let mut closed = Ok(());
     for One { dir, store, .. } in all {
         let exit = if undone.undone { Exit::NOT_HOME } else { Exit::REFUSED };
         let one = opening::close(store).map_err(|error| Failure::of_store("undo", &dir, error).exit(exit));
         closed = closed.and(one.map(drop));
     }
-    ui.emit("undo", &undone, |undone| text(undone, args.dry_run, ui.paint()))?;
+    ui.emit("undo", &undone, |undone| text(undone, args, ui.paint()))?;
     closed?;
     Ok(if undone.undone || (args.dry_run && is_free(&undone.dirs)) { Exit::DONE } else { Exit::REFUSED })
 }
@@ -190,8 +229,8 @@ pub fn run(args: &UndoArgs, ui: &Ui) -> Result<Exit, Failure> {
 /// In all directories, or in none.
 fn undo_all(all: &[One]) -> Result<bool, Failure> {
     let keep = KeepUndo { note: contrary(&all[0].kept.note), expires: KEPT_FOR, most_bytes: u64::MAX };
-    match Store::undo_together(all.iter().map(|one| (&one.store, one.kept.id)), &keep) {
-        Ok(()) => Ok(true),
+    match Store::undo_together(all.iter().map(|one| (&one.store, one.kept.id, one.how.clone())), &keep) {
+        Ok(_) => Ok(true),
         Err(Error::ChangedMeanwhile(..)) => Ok(false),
         Err(error) => Err(all[0].failed(error)),
     }
@@ -206,37 +245,61 @@ fn contrary(note: &str) -> String {
     }
 }
 
-fn text(undone: &Undone, is_dry: bool, paint: Paint) -> String {
+fn text(undone: &Outcome, args: &UndoArgs, paint: Paint) -> String {
     let command = name(undone.command.as_bytes());
     let ids: Vec<_> = undone.dirs.iter().map(|part| part.id.as_str()).collect();
     let ids = ids.join(", ");
-    let is_possible = is_dry && undone.dirs.iter().all(|part| part.mismatches.is_empty());
+    let listed = |of: fn(&Part) -> &[Mismatch]| {
+        let line = |part: &Part, Mismatch { path, what }: &Mismatch| {
+            let path = if undone.dirs.len() > 1 { &part.dir.join(path) } else { path };
+            format!("  {path}: {}\n", name(what.as_bytes()))
+        };
+        let lines = |part| of(part).iter().map(move |it| line(part, it));
+        undone.dirs.iter().flat_map(lines).collect::<String>()
+    };
+    let is_possible = args.dry_run && undone.dirs.iter().all(|part| part.mismatches.is_empty());
     if !undone.undone && !is_possible {
-        let mut text = format!("{ids}: not taken back, nothing was changed. Changed since `{command}`:\n");
-        for part in &undone.dirs {
-            for Mismatch { path, what } in &part.mismatches {
-                let path = if undone.dirs.len() > 1 { &part.dir.join(path) } else { path };
-                text += &format!("  {path}: {}\n", name(what.as_bytes()));
-            }
-        }
-        return text;
+        let lines = listed(|part| &part.mismatches);
+        return match args.over_changes {
+            true => format!(
+                "{ids}: not taken back, nothing was changed. What cannot be replaced:\n{lines}Restore the listed files, \
+                 or undo the rest (`wholly undo --skip-changed`).\n"
+            ),
+            false => format!(
+                "{ids}: not taken back, nothing was changed. Changed since `{command}`:\n{lines}Leave them as they are \
+                 and undo the rest (`wholly undo --skip-changed`); undo them, too (`--over-changes`; `wholly undo` \
+                 again brings them back); or undo only some paths (`-- PATH`).\n"
+            ),
+        };
     }
     let one = |part: &Part| match &undone.dirs[..] {
         [_] => diff::names(&part.changes, paint),
         _ => format!("{}:\n{}", part.dir, diff::names(&part.changes, paint)),
     };
+    let mut text: String = undone.dirs.iter().map(one).collect();
+    for (what, lines) in [
+        ("Written again since, with the same content", listed(|part| &part.notes)),
+        ("Left as it is, because it was changed since", listed(|part| &part.left)),
+    ] {
+        if !lines.is_empty() {
+            text += &format!("{what}:\n{lines}");
+        }
+    }
     let changes = count(undone.dirs.iter().map(|part| part.changes.len() as u64).sum(), "change");
-    let end = match is_dry {
-        true => format!("{ids}: would take back `{command}`: {changes}\n"),
+    let is_part = undone.dirs.iter().any(|part| part.is_part);
+    let part = if is_part { "a part of " } else { "" };
+    let rest = if is_part { "; the rest stays undoable under the same id" } else { "" };
+    text += &match args.dry_run {
+        true => format!("{ids}: would take back {part}`{command}`: {changes}{rest}\n"),
         false if undone.not_kept.is_empty() => {
-            format!("{ids}: took back `{command}`: {changes}; `wholly undo` again does it again\n")
+            format!("{ids}: took back {part}`{command}`: {changes}{rest}; `wholly undo` again does it again\n")
         }
         false => {
             let why = name(undone.not_kept.join("; ").as_bytes());
-            format!("{ids}: took back `{command}`: {changes}; it cannot be done again: {why}\n")
+            format!("{ids}: took back {part}`{command}`: {changes}{rest}; it cannot be done again: {why}\n")
         }
     };
-    undone.dirs.iter().map(one).collect::<String>() + &end
+    text
 }
 
 #[cfg(test)]

@@ -55,9 +55,9 @@ pub use check::{check, clear_unfinished, parked, parts, tidy, undos};
 #[doc(hidden)]
 pub use hostdir::{Baseline, Identity, Neighbours};
 pub use hostdir::{
-    Change, CheckpointReport, Decided, Fate, File, Finding, FindingKind, Group, KeepUndo, KeptUndo, LAYER,
+    Change, CheckpointReport, Decided, Fate, File, Finding, FindingKind, Group, IfChanged, KeepUndo, KeptUndo, LAYER,
     LONGEST_NOTE, Options, Parked, Part, PartState, Policy, RecoveryReport, Released, Report, Review, Salvaged,
-    SalvagedGroup, Side, Store, StoreStat, StoreVfs, UndoFate, What, Writer, XattrChange,
+    SalvagedGroup, Side, Store, StoreStat, StoreVfs, UndoFate, Undoing, Undone, What, Writer, XattrChange,
 };
 pub use mount::{Holder, MountGroup};
 pub use salvage::salvage;

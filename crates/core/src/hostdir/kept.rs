@@ -60,24 +60,29 @@
 //! than [`MOST_NAMES`] names no undo is kept.
 
 mod dropped;
+mod part;
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use wholly_host::{HostFs, Inode, Rename, Stat};
 
+pub(super) use part::{ReadUndo, Taken};
+use part::{TAKEN, outline_of, part_named};
+
 use super::StoreInner;
 use super::joint::Neighbour;
-use super::names::{ANCHOR_FOLDER, ANCHORS, Ids, Kind, Object, ROOT, Set, id_name, id_of, join, names_in};
+use super::names::{ANCHOR_FOLDER, ANCHORS, Ids, Kind, Object, ROOT, id_name, id_of, join, names_in};
 use super::parked::{
-    Base, FOLDER, Head, Known, LONGEST_NOTE, Outline, ParkedFile, ParkedId, Settled, Summary, UNFINISHED, Writing,
+    Base, FOLDER, Head, Known, LONGEST_NOTE, Mismatch, Outline, ParkedFile, ParkedId, Settled, Summary, UNFINISHED,
+    Writing,
 };
 use super::parked::{path_of_kind, undo_path};
 use super::records::Baseline;
 use super::table::{host_error, is_there};
 use crate::error::{Error, Result};
-use crate::log::checksum::checksum;
 use crate::site;
 use crate::sync::{AtomicU8, Mutex, Ordering};
 
@@ -96,9 +101,6 @@ const MOST_NAMES: u32 = 1 << 17;
 
 /// The objects that a group left that are in memory at a time, besides the directories that they are in.
 const AT_A_TIME: usize = 1024;
-
-/// As the time of change of what another program has made of a file in the moment of the commit: no file has it.
-const NEVER_LEFT: i64 = i64::MIN;
 
 /// How many states of one object are taken for the same, one after the other.
 const LONGEST_CHAIN: usize = 1024;
@@ -145,6 +147,42 @@ pub enum UndoFate {
     NotKept(String),
 }
 
+/// What of a group is taken back, and what becomes of what others have changed since.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Undoing {
+    /// Takes back what is at these paths, or below, and what that needs: the directories that it is in, the other names
+    /// of the same objects. All of the group where none are given.
+    pub paths: Vec<PathBuf>,
+    /// What becomes of what has been changed since.
+    pub changed: IfChanged,
+}
+
+/// What becomes of what was changed since the group that is taken back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IfChanged {
+    /// Nothing is taken back.
+    #[default]
+    Refuse,
+    /// It stays, with all its names, and so does what would need these names, and each directory that has something of
+    /// others in it. The rest is taken back.
+    Skip,
+    /// It is replaced, and the undo of this undo has it: where that cannot be kept, nothing is taken back.
+    Replace,
+}
+
+/// What was taken back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Undone {
+    /// Whether anything was: `false` where the caller has decided against it.
+    pub is_done: bool,
+    /// Whether only a part is: the rest stays kept under the group's id.
+    pub is_part: bool,
+    /// What stays because it was changed since.
+    pub left: Vec<Mismatch>,
+    /// Files that were written again since, with the same content.
+    pub notes: Vec<Mismatch>,
+}
+
 /// A group that asks for its undo to be kept.
 #[derive(Clone, Debug)]
 pub(crate) struct Keeping {
@@ -157,40 +195,9 @@ pub(crate) struct Keeping {
     pub parts: Vec<Neighbour>,
     /// Whether it takes back another group.
     pub takes_back: bool,
-    /// What the group is about to leave of regular files.
-    pub leaves: Leaves,
+    /// Whether it is refused where its undo cannot be kept: it replaces what others have made.
+    pub must_keep: bool,
 }
-
-/// What a group leaves of regular files, by their ids in the store, as the group itself knows it: what another program
-/// makes of a file in the moment of the commit is not taken for the group's.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Leaves {
-    pub written: HashMap<u64, Written>,
-    /// Files that it has adopted, which get another name and nothing else, in the order of the ids: a checksum of size
-    /// and time of modification. There may be very many.
-    pub adopted: Vec<(u64, u64)>,
-}
-
-/// A group has written these ranges of a file, and the bytes in them have this checksum.
-#[derive(Clone, Debug)]
-pub(crate) struct Written {
-    pub size: u64,
-    pub ranges: Vec<(u64, u64)>,
-    pub sum: u64,
-}
-
-/// What is known of an adopted file.
-pub(super) fn looks_of(stat: &Stat) -> u64 {
-    sum_of(stat.size, &stat.mtime_ns.to_le_bytes())
-}
-
-/// The checksum of bytes that come after others with this one.
-pub(super) fn sum_of(before: u64, bytes: &[u8]) -> u64 {
-    checksum(before, bytes)
-}
-
-/// Bytes that are read at a time for it: both sides read the same pieces.
-pub(super) const SUMMED: u64 = 64 << 10;
 
 impl Keeping {
     /// # Errors
@@ -199,8 +206,8 @@ impl Keeping {
         if keep.note.len() > LONGEST_NOTE || keep.note.contains('\0') {
             return Err(Error::invalid(format!("a note has at most {LONGEST_NOTE} bytes, none of them zero")));
         }
-        let (restores, restored, leaves) = Default::default();
-        Ok(Keeping { keep, restores, restored, parts: Vec::new(), takes_back: false, leaves })
+        let (restores, restored) = Default::default();
+        Ok(Keeping { keep, restores, restored, parts: Vec::new(), takes_back: false, must_keep: false })
     }
 
     /// When it is dropped, if it is kept from now on.
@@ -261,12 +268,6 @@ impl KeptUndos {
     }
 }
 
-/// A kept undo, read.
-pub(super) struct ReadUndo {
-    pub undo: ParkedFile,
-    pub made: ParkedFile,
-}
-
 pub(super) fn kept_path(id: u64) -> Vec<u8> {
     path_of_kind(id, KEPT)
 }
@@ -291,12 +292,13 @@ fn named(name: &[u8], end: &[u8]) -> Option<u64> {
 
 /// Whether a file in that folder belongs to a kept undo.
 pub(super) fn of_kept(name: &[u8]) -> Option<u64> {
-    [KEPT, MADE, DROPPED, LINE].into_iter().find_map(|end| named(name, end))
+    let of_part = || part_named(name).map(|(id, _)| id);
+    [KEPT, MADE, DROPPED, LINE, TAKEN].into_iter().find_map(|end| named(name, end)).or_else(of_part)
 }
 
 /// Whether a file in that folder only tells of a group, and is of no use where no undo is kept.
 pub(super) fn only_tells(name: &[u8]) -> bool {
-    named(name, MADE).or_else(|| named(name, LINE)).is_some()
+    [MADE, LINE, TAKEN].into_iter().any(|end| named(name, end).is_some()) || part_named(name).is_some()
 }
 
 fn ids(host: &dyn HostFs, end: &[u8]) -> Result<Vec<u64>> {
@@ -316,8 +318,7 @@ pub fn list(host: &dyn HostFs) -> Result<Vec<KeptUndo>> {
     let (kept, lines) = (ids(host, KEPT)?, ids(host, LINE)?);
     let mut all = Vec::new();
     for id in kept.iter().copied() {
-        let read = Outline::read(host, &kept_path(id))
-            .and_then(|undo| Ok((undo, ParkedFile::head_of(host, &made_path(id))?.0)));
+        let read = outline_of(host, id).and_then(|undo| Ok((undo, ParkedFile::head_of(host, &made_path(id))?.0)));
         match read {
             Ok(((head, undo), made)) => {
                 all.push(KeptUndo { changes: undo.changes(), bytes: made.bytes, ..described(&head) });
@@ -401,6 +402,11 @@ impl StoreInner {
         let fate = match kept {
             Ok(Ok(())) => UndoFate::Kept(ParkedId(id)),
             Err(error @ Error::Poisoned(_)) => return Err(error),
+            // The group is undone.
+            Err(error) if keeping.must_keep => return Err(error),
+            Ok(Err(why)) if keeping.must_keep => {
+                return Err(Error::NoSpace(format!("what it replaces, which cannot be kept: {why}")));
+            }
             Ok(Err(why)) => UndoFate::NotKept(why),
             Err(error) => UndoFate::NotKept(error.to_string()),
         };
@@ -450,10 +456,11 @@ impl StoreInner {
                     let known = self.names.with(|state| state.whole.get(&id)?.bytes);
                     bytes += known.map_or_else(|| self.bytes_below(&path), Ok)?;
                 }
-                // By its other names, which the store does not know, another program may change it, and then what is
-                // put back would overwrite that.
-                _ if stat.nlink > 1 && undo.is_changed(id) => {
-                    return Ok(Err("it has changed a file and removed one of several of its names".into()));
+                // By its other names, which the store does not know, another program may change it, and nobody could tell.
+                _ if stat.nlink > 1 && undo.is_changed(id) && !undo.is_summed(id) => {
+                    return Ok(Err(
+                        "it has written very much to a file of which it has removed one of several names".into()
+                    ));
                 }
                 _ => bytes += stat.allocated,
             }
@@ -619,7 +626,7 @@ impl StoreInner {
         let (mut part, mut room) = (Summary::default(), AT_A_TIME);
         part.parts.clone_from(&keeping.parts);
         for id in undo.objects().iter().filter(|id| !held.contains(*id)) {
-            if !self.find_made_by(&mut part, undo, id, keeping)? {
+            if !self.find_made_by(&mut part, id, keeping)? {
                 return Ok(false);
             }
             room -= 1;
@@ -632,7 +639,7 @@ impl StoreInner {
     }
 
     /// Adds one object, with the directories that it is in.
-    fn find_made_by(&self, made: &mut Summary, undo: &Outline, id: u64, keeping: &Keeping) -> Result<bool> {
+    fn find_made_by(&self, made: &mut Summary, id: u64, keeping: &Keeping) -> Result<bool> {
         let mut todo = vec![id];
         while let Some(id) = todo.pop() {
             if made.objects.contains_key(&id) {
@@ -643,7 +650,7 @@ impl StoreInner {
                 _ => Some((state.host_path(id)?, state.objects.get(&id)?.place()?.clone(), state.inode_of(id))),
             });
             let Some((path, place, inode)) = known else { return Ok(false) };
-            let mut stat = match self.host.stat(&path) {
+            let stat = match self.host.stat(&path) {
                 Ok(stat) if inode.is_none_or(|inode| inode == stat.inode()) => stat,
                 Err(error) if !matches!(error.errno, Errno::NOENT | Errno::NOTDIR) => {
                     return Err(host_error(error, &path));
@@ -653,56 +660,10 @@ impl StoreInner {
             if place.0 != 0 {
                 todo.push(place.0);
             }
-            // After the look: what is changed later has a later time of change.
-            let Leaves { written, adopted } = &keeping.leaves;
-            let is_left = match written.get(&id) {
-                Some(written) => self.is_written(&path, &stat, written)?,
-                None => match adopted.binary_search_by_key(&id, |(id, _)| *id) {
-                    Ok(at) => adopted[at].1 == looks_of(&stat),
-                    Err(_) => true,
-                },
-            };
-            if !is_left {
-                stat.ctime_ns = NEVER_LEFT;
-            }
-            if let Some(xattrs) = undo.xattrs.get(&id).filter(|_| Kind::of(stat.mode) == Kind::Directory) {
-                let mut now = Set::default();
-                for name in xattrs {
-                    let value = self.host.get_xattr(&path, name).map_err(|error| host_error(error, &path))?;
-                    now.xattrs.insert(name.clone(), value.map(Into::into));
-                }
-                made.sets.insert(id, (now, None));
-            }
             let base = keeping.restores.get(&id).map(|before| Base::Stat(*before));
             made.objects.insert(id, Known::Settled(Box::new(Settled { stat, place, base })));
         }
         Ok(true)
-    }
-
-    /// Whether a file has what a group has written to it.
-    fn is_written(&self, path: &[u8], stat: &Stat, written: &Written) -> Result<bool> {
-        let Written { size, ranges, sum } = written;
-        if stat.size != *size {
-            return Ok(false);
-        }
-        let failed = |error| host_error(error, path);
-        let file = match self.host.open(path, false) {
-            // A file that this user may not read is known by its times alone.
-            Err(error) if matches!(error.errno, Errno::ACCESS | Errno::PERM) => return Ok(true),
-            file => file.map_err(failed)?,
-        };
-        if file.stat().map_err(failed)?.inode() != stat.inode() {
-            return Ok(false);
-        }
-        let (mut found, mut buffer) = (0, vec![0; SUMMED as usize]);
-        for &(from, to) in ranges {
-            for at in (from..to).step_by(SUMMED as usize) {
-                let piece = &mut buffer[..(to - at).min(SUMMED) as usize];
-                file.read_at(at, piece).map_err(failed)?;
-                found = sum_of(found, piece);
-            }
-        }
-        Ok(found == *sum)
     }
 
     /// Bytes of all that is in a directory, and of itself.
@@ -764,7 +725,7 @@ impl StoreInner {
                 false => Err(Error::corrupt(String::from_utf8_lossy(path), "it is of another group")),
             }
         };
-        Ok(ReadUndo { undo: read(&kept_path(id.0))?, made: read(&made_path(id.0))? })
+        self.read_left(read(&kept_path(id.0))?, read(&made_path(id.0))?)
     }
 
     /// Of each object that was restored, the states that are the same: the later one, and the one before.
@@ -791,6 +752,7 @@ impl StoreInner {
         for id in ids(host, DROPPED)? {
             self.drop_what_can_go(id)?;
         }
+        self.settle_parts()?;
         let kept = ids(host, KEPT)?;
         if kept.is_empty() {
             self.release_reserve();
@@ -804,7 +766,7 @@ impl StoreInner {
         }
         let mut held = Ids::default();
         for id in kept {
-            match Outline::read(host, &kept_path(id)) {
+            match self.outline(id, &kept_path(id)) {
                 Ok((_, undo)) => held.extend(undo.lost()),
                 // Nobody knows what it holds.
                 Err(_) => held.extend(hanging.iter().map(|name| id_of(name))),
@@ -826,6 +788,7 @@ impl StoreInner {
             self.unlink_parked(&kept_path(id))?;
             self.unlink_parked(&made_path(id))?;
             self.unlink_line(id)?;
+            self.unlink_taken(id)?;
         }
         Ok(())
     }

@@ -87,7 +87,7 @@ pub use joint::{ByPath, Neighbours, parts_on};
 pub use joint::{Decided, Part, PartState, Released};
 #[doc(hidden)]
 pub use kept::list as undos_on;
-pub use kept::{KeepUndo, KeptUndo, UndoFate};
+pub use kept::{IfChanged, KeepUndo, KeptUndo, UndoFate, Undoing, Undone};
 pub use layer::LAYER;
 pub use memory::MEMORY;
 #[doc(hidden)]

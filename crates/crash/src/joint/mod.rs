@@ -268,9 +268,9 @@ impl<'j> Joint<'j> {
             for (which, store) in stores.iter().enumerate() {
                 self.sides[which][0] = served(&worlds[which], store, &self.workloads[which])?;
                 let kept = store.undos().map_err(failed("what is kept"))?.pop().ok_or("nothing is kept")?;
-                newest.push((store, kept.id));
+                newest.push((store, kept.id, wholly::Undoing::default()));
             }
-            (worlds.now(), Store::undo_together(newest, &keep()))
+            (worlds.now(), Store::undo_together(newest, &keep()).map(drop))
         } else {
             (worlds.now(), Store::commit_together(groups))
         };

@@ -15,4 +15,5 @@ mod packages;
 mod programs;
 mod root;
 mod run;
+mod since;
 mod undo;

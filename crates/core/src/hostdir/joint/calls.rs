@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::commit::{check_apart, commit};
 use crate::error::{Error, Result};
-use crate::hostdir::kept::KeepUndo;
+use crate::hostdir::kept::{KeepUndo, Undoing, Undone};
 use crate::hostdir::parked::ParkedId;
 use crate::hostdir::running::Running;
 use crate::hostdir::{Group, Store, StoreInner, StoreVfs};
@@ -69,22 +69,47 @@ impl Store {
         })
     }
 
-    /// Takes back groups of several stores together, as [`undo`](Store::undo) does with one: one group of each store.
-    /// After a crash all of them are taken back, or none. For a command that was run over several directories.
+    /// Takes back groups of several stores together, as [`undo_some`](Store::undo_some) does with one: one group of each
+    /// store. After a crash all of it is taken back, or nothing. For a command that was run over several directories.
     ///
     /// # Errors
     /// - [`Error::ChangedMeanwhile`] for the first group whose changes were changed since: nothing is taken back.
     /// - [`Error::Invalid`] for no groups, and if two are of one store.
-    /// - Those of [`Store::undo`] and [`commit_together`](Self::commit_together).
-    pub fn undo_together<'s>(kept: impl IntoIterator<Item = (&'s Store, ParkedId)>, keep: &KeepUndo) -> Result<()> {
-        together(kept, |store, id| store.contrary_of(id, keep))
+    /// - Those of [`Store::undo_some`] and [`commit_together`](Self::commit_together).
+    pub fn undo_together<'s>(
+        kept: impl IntoIterator<Item = (&'s Store, ParkedId, Undoing)>,
+        keep: &KeepUndo,
+    ) -> Result<Vec<Undone>> {
+        let (mut groups, mut hows) = (Vec::new(), Vec::new());
+        for (store, id, how) in kept {
+            groups.push((store, id));
+            hows.push(how);
+        }
+        let (mut hows, mut undone, mut parts) = (hows.into_iter(), Vec::new(), Vec::new());
+        let done = together(groups, |store, id| {
+            let how = hows.next().expect("one for each");
+            let (running, one, part) = store.contrary_of(id, keep, &how)?.prepare()?;
+            parts.extend(part.map(|part| (store.clone(), id, part)));
+            undone.push(one);
+            Ok(running)
+        });
+        match done {
+            Ok(()) => Ok(undone),
+            Err(error) => {
+                // Where nobody knows, the next opens find out.
+                if !matches!(error, Error::Poisoned(_)) {
+                    parts.iter().for_each(|(store, id, part)| store.withdraw_part(id.0, *part));
+                }
+                Err(error)
+            }
+        }
     }
 }
 
 /// Commits together what `make` makes of groups that are set aside, one of each store.
 fn together<'s>(
     groups: impl IntoIterator<Item = (&'s Store, ParkedId)>,
-    make: impl Fn(&Arc<StoreInner>, ParkedId) -> Result<Running>,
+    mut make: impl FnMut(&Arc<StoreInner>, ParkedId) -> Result<Running>,
 ) -> Result<()> {
     let (mut stores, mut ids) = (Vec::new(), Vec::new());
     for (store, id) in groups {

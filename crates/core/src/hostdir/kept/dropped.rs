@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::guest::is_temporary;
 use crate::hostdir::names::{Kind, id_name, names_in};
-use crate::hostdir::parked::{FOLDER, Head, LONGEST_NOTE, Outline, ParkedFile, path_of_kind, undo_path};
+use crate::hostdir::parked::{FOLDER, Head, LONGEST_NOTE, ParkedFile, path_of_kind, undo_path};
 use crate::hostdir::table::{host_error, is_there};
 use crate::site;
 
@@ -113,7 +113,7 @@ impl StoreInner {
         match self.drop_rest(id) {
             Err(error @ Error::Poisoned(_)) => Err(error),
             Err(_) => {
-                if let Ok((_, undo)) = Outline::read(&*self.host, &path_of_kind(id, DROPPED)) {
+                if let Ok((_, undo)) = self.outline(id, &path_of_kind(id, DROPPED)) {
                     self.names.with(|state| state.held.extend(undo.lost()));
                 }
                 self.kept.left.lock().unwrap().push(id);
@@ -131,7 +131,7 @@ impl StoreInner {
 
     fn drop_rest(&self, id: u64) -> Result<()> {
         let dropped = path_of_kind(id, DROPPED);
-        let undo = match Outline::read(&*self.host, &dropped) {
+        let undo = match self.outline(id, &dropped) {
             Ok((_, undo)) => Some(undo),
             // What is damaged holds nothing that could be told; the anchors go at the next open.
             Err(Error::Corrupt { .. } | Error::NotFound(_)) => None,
@@ -156,7 +156,8 @@ impl StoreInner {
             }
         }
         self.unlink_parked(&made_path(id))?;
-        self.unlink_parked(&dropped)
+        self.unlink_parked(&dropped)?;
+        self.unlink_taken(id)
     }
 
     /// Invariant 9: a group is final. What the host does not remove stays.
@@ -197,7 +198,7 @@ impl StoreInner {
     }
 
     fn drop_for_space(&self, id: u64) -> Result<()> {
-        let read = Outline::read(&*self.host, &kept_path(id)).ok();
+        let read = self.outline(id, &kept_path(id)).ok();
         let bytes = ParkedFile::head_of(&*self.host, &made_path(id)).map_or(0, |(head, _)| head.bytes);
         self.drop_kept(id, FOR_SPACE)?;
         if let Some((head, undo)) = read {

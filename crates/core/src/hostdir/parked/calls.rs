@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::joint::Neighbour;
-use super::super::kept::{KeepUndo, KeptUndo, UndoFate};
+use super::super::kept::{KeepUndo, KeptUndo, UndoFate, Undoing, Undone};
 use super::super::running::{Running, Sharing};
 use super::super::{Group, Store, StoreInner, StoreVfs};
 use super::{Finder, Head, Mismatch, Parked, ParkedId, Review};
@@ -201,7 +201,26 @@ impl Store {
     /// - [`Error::Invalid`] if the store is not opened with [`Options::at_once`](crate::Options::at_once).
     /// - [`Error::NotFound`] if no undo of this id is kept; [`Error::Corrupt`]; those of [`Group::commit`].
     pub fn undo(&self, id: ParkedId, keep: &KeepUndo, decide: impl FnOnce(&Review<'_>) -> bool) -> Result<bool> {
-        self.used(|inner| inner.undo_kept(id, keep, decide))
+        Ok(self.undo_some(id, keep, &Undoing::default(), decide)?.is_done)
+    }
+
+    /// Does as [`undo`](Store::undo) does, with a part of a group, or although something was changed since. What is not
+    /// taken back stays kept under the id of the group, also after a crash.
+    ///
+    /// # Errors
+    /// - [`Error::ChangedMeanwhile`] as by [`undo`](Store::undo). With [`IfChanged::Skip`] only where nothing is left
+    ///   to be taken back; with [`IfChanged::Replace`] for what cannot be replaced.
+    /// - [`Error::NotFound`] if the group has changed nothing at these paths.
+    /// - [`Error::NoSpace`] if what is replaced cannot be kept.
+    /// - Those of [`undo`](Store::undo).
+    pub fn undo_some(
+        &self,
+        id: ParkedId,
+        keep: &KeepUndo,
+        how: &Undoing,
+        decide: impl FnOnce(&Review<'_>) -> bool,
+    ) -> Result<Undone> {
+        self.used(|inner| inner.undo_kept(id, keep, how, decide))
     }
 
     /// Removes a parked group, or the undo of a group. When this returns, it does not come back after a power failure.

@@ -454,6 +454,7 @@ impl StoreInner {
     fn unlink_applied(&self, (target, id): (u64, u64)) -> Result<()> {
         self.unlink_parked(&path_of(id))?;
         self.unlink_parked(&prepared_path(id))?;
+        self.take_part(id)?;
         self.unlink_kept(id)?;
         self.note_restored(id, target)?;
         self.unlink_parked(&undo_path(id))

@@ -1,5 +1,6 @@
 //! A parked group on media: see `docs/format.md`.
 
+mod left;
 mod outline;
 mod read;
 
@@ -29,15 +30,17 @@ pub(crate) use read::{ParkedFile, Written};
 const HEAD: usize = 4096;
 const NOTE: usize = 128;
 const MAGIC: [u8; 8] = *b"WHOLLYPG";
-/// The first version has no entries of the kinds that the others add: [`PART`], and [`CONTENT`]. A group is written in
-/// the first version that has all its kinds.
+/// The first version has no entries of the kinds that the others add: [`PART`], [`CONTENT`] and [`LEFT`]. A group is
+/// written in the first version that has all its kinds.
 const OLDEST: u32 = 2;
 const WITH_PARTS: u32 = 3;
 const WITH_CONTENT: u32 = 4;
+/// It has [`LEFT`], and no content files.
+const WITH_LEFT: u32 = 5;
 /// What is added to the version where the head tells which folder the group was parked in.
 const IN_FOLDER: u32 = 3;
 const IN_OLDEST: u32 = OLDEST + IN_FOLDER;
-const IN_LATEST: u32 = WITH_CONTENT + IN_FOLDER;
+const IN_LATEST: u32 = WITH_LEFT + IN_FOLDER;
 /// Bytes at the end of the head that tell it.
 const FOLDER_AT: usize = HEAD - size_of::<RawFolder>();
 /// The most bytes of disk space of the content files of a group.
@@ -120,6 +123,7 @@ const COORDINATOR: u8 = 33;
 const APPLIES: u8 = 34;
 const PART: u8 = 35;
 const CONTENT: u8 = 36;
+const LEFT: u8 = 37;
 
 const IDENTIFY: u8 = EntryKind::Identify as u8;
 const CREATE: u8 = EntryKind::Create as u8;
@@ -431,6 +435,7 @@ impl Writing {
 /// The first version that has all kinds of entries of a group.
 fn version_of(summary: &Summary) -> u32 {
     match (content_files(summary).next(), summary.parts.is_empty()) {
+        _ if !summary.left.is_empty() => WITH_LEFT,
         (Some(_), _) => WITH_CONTENT,
         (None, false) => WITH_PARTS,
         (None, true) => OLDEST,
@@ -552,6 +557,10 @@ impl Catalogue {
                 let value = value.as_ref().map(|value| value.to_vec());
                 self.add(XATTR, *id, &Xattr { name: name.clone(), value, before }.to_bytes());
             }
+            self.pass_on(write)?;
+        }
+        for ((id, path), left) in &summary.left {
+            self.add(LEFT, *id, &left::to_bytes(path, left));
             self.pass_on(write)?;
         }
         Ok(())

@@ -48,7 +48,10 @@ pub(super) use folder::{mark_parked, path_of_kind, undo_path};
 pub(super) use format::{
     Head, Outline, ParkedFile, Writing, Written, content_files, content_path, is_readable, named_content, path_of,
 };
-pub(super) use summary::{Base, Content, ContentFile, Known, LARGEST_SUM, Piece, Settled, Summary, runs};
+pub(super) use part::{Choice, ChoiceFor, is_in_the_way, lies_in};
+pub(super) use summary::{
+    Base, Content, ContentFile, Known, LARGEST_SUM, Left, LeftContent, Piece, Settled, Summary, runs,
+};
 
 pub use wholly_error::{Mismatch, ParkedId};
 

@@ -32,23 +32,23 @@ const TRIES: usize = 3;
 
 /// Changes of a group.
 #[derive(Default)]
-struct Chosen<'s> {
-    names: HashSet<&'s Name>,
-    objects: HashSet<u64>,
+pub(crate) struct Choice<'s> {
+    pub names: HashSet<&'s Name>,
+    pub objects: HashSet<u64>,
 }
 
 /// What the choice is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum For {
+pub(crate) enum ChoiceFor {
     /// The part is applied, so it has what it needs (invariant 1).
     Applying,
     /// The part is left out, so it has what needs it (invariant 3).
     LeavingOut,
 }
 
-impl<'s> Chosen<'s> {
+impl<'s> Choice<'s> {
     /// The changes at paths for which `is_wanted`, with what belongs to them.
-    fn of(summary: &'s Summary, what_for: For, is_wanted: impl Fn(&[u8]) -> bool) -> Chosen<'s> {
+    pub fn of(summary: &'s Summary, what_for: ChoiceFor, is_wanted: impl Fn(&[u8]) -> bool) -> Choice<'s> {
         let is_at = |paths: [Option<Vec<u8>>; 2]| paths.into_iter().flatten().any(|path| is_wanted(&path));
         let is_name = |name: &&Name| is_at([summary.name_before(name), summary.name_after(name)]);
         let is_object = |id: &u64| is_at([summary.path_before(*id), summary.path_after(*id)]);
@@ -59,9 +59,11 @@ impl<'s> Chosen<'s> {
             let from: Name = (dir, [].into());
             summary.names().range(from..).map(|(name, _)| name).take_while(move |name| name.0 == dir)
         };
-        let is_made = |id: u64| matches!(summary.objects.get(&id), Some(Known::Born(_)));
+        // Of a directory: what takes a group back makes nothing new, and gives names to what has none.
+        let is_made =
+            |id: u64| summary.moved().get(&id).is_some_and(|moves| moves.lost.is_empty() && !moves.gained.is_empty());
         let is_removed = |id: u64| summary.moved().get(&id).is_some_and(|moves| moves.gained.is_empty());
-        let mut chosen = Chosen::default();
+        let mut chosen = Choice::default();
         loop {
             if let Some(id) = objects.pop() {
                 if id == 0 || !chosen.objects.insert(id) {
@@ -71,8 +73,8 @@ impl<'s> Chosen<'s> {
                     summary.moved().get(&id).into_iter().flat_map(|moves| moves.lost.iter().chain(&moves.gained)),
                 );
                 let has_all = match what_for {
-                    For::Applying => is_removed(id),
-                    For::LeavingOut => is_made(id),
+                    ChoiceFor::Applying => is_removed(id),
+                    ChoiceFor::LeavingOut => is_made(id),
                 };
                 if has_all && summary.kind(id) == Kind::Directory {
                     names.extend(inside(id));
@@ -84,8 +86,8 @@ impl<'s> Chosen<'s> {
                 let (before, after) = summary.names()[name];
                 objects.extend([before, after]);
                 let needs_directory = match what_for {
-                    For::Applying => is_made(name.0),
-                    For::LeavingOut => is_removed(name.0),
+                    ChoiceFor::Applying => is_made(name.0),
+                    ChoiceFor::LeavingOut => is_removed(name.0),
                 };
                 if needs_directory {
                     objects.push(name.0);
@@ -96,12 +98,19 @@ impl<'s> Chosen<'s> {
         }
     }
 
-    fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.names.is_empty() && self.objects.is_empty()
     }
 
+    /// The same but for what `others` has.
+    pub fn without(mut self, others: &Choice<'_>) -> Choice<'s> {
+        self.names.retain(|name| !others.names.contains(*name));
+        self.objects.retain(|id| !others.objects.contains(id));
+        self
+    }
+
     /// The changes that are chosen, and the others.
-    fn split(&self, summary: &Summary) -> (Summary, Summary) {
+    pub fn split(&self, summary: &Summary) -> (Summary, Summary) {
         let one = |is_chosen: bool| {
             let mut part = Summary::default();
             part.parts.clone_from(&summary.parts);
@@ -134,7 +143,7 @@ impl<'s> Chosen<'s> {
 }
 
 /// The part is in the directory now: what the rest has of its objects is as they lie there.
-fn settle(host: &dyn HostFs, whole: &Summary, chosen: &Chosen<'_>, rest: &mut Summary) -> Result<()> {
+fn settle(host: &dyn HostFs, whole: &Summary, chosen: &Choice<'_>, rest: &mut Summary) -> Result<()> {
     let mut todo: Vec<u64> = rest.objects.keys().copied().filter(|id| chosen.objects.contains(id)).collect();
     while let Some(id) = todo.pop() {
         let moves = whole.moved().get(&id).filter(|moves| !moves.gained.is_empty());
@@ -152,7 +161,7 @@ fn settle(host: &dyn HostFs, whole: &Summary, chosen: &Chosen<'_>, rest: &mut Su
 }
 
 /// Whether a path is another one or lies in that.
-fn lies_in(path: &[u8], above: &[u8]) -> bool {
+pub(crate) fn lies_in(path: &[u8], above: &[u8]) -> bool {
     above == b"." || path.strip_prefix(above).is_some_and(|rest| rest.first().is_none_or(|byte| *byte == b'/'))
 }
 
@@ -203,7 +212,7 @@ impl StoreInner {
         let mut parked = self.read_own_parked(id)?;
         let whole = std::mem::take(&mut parked.summary);
         let is_wanted = |path: &[u8]| paths.is_empty() || paths.iter().any(|above| lies_in(path, above));
-        let chosen = Chosen::of(&whole, For::Applying, is_wanted);
+        let chosen = Choice::of(&whole, ChoiceFor::Applying, is_wanted);
         if chosen.is_empty() {
             return Err(Error::NotFound(format!("a change of parked group {id} at these paths")));
         }
@@ -276,7 +285,7 @@ impl StoreInner {
         let mut left_out: Vec<Mismatch> = Vec::new();
         loop {
             let is_left_out = |path: &[u8]| left_out.iter().any(|it| is_in_the_way(it, &whole, path));
-            let (_, free) = Chosen::of(&whole, For::LeavingOut, is_left_out).split(&whole);
+            let (_, free) = Choice::of(&whole, ChoiceFor::LeavingOut, is_left_out).split(&whole);
             let is_none = free.is_empty();
             parked.summary = free;
             let mut running = Running::new(self.clone(), Sharing::Own);
@@ -300,7 +309,7 @@ impl StoreInner {
 
 /// Whether a change at a path is what something is in the way of: that is told of this path, or of something in a
 /// directory that the group removes.
-fn is_in_the_way(it: &Mismatch, summary: &Summary, path: &[u8]) -> bool {
+pub(crate) fn is_in_the_way(it: &Mismatch, summary: &Summary, path: &[u8]) -> bool {
     let own = it.path.as_os_str().as_encoded_bytes();
     let is_removed = || {
         let mut removed = summary.moved().iter().filter(|(_, moves)| moves.gained.is_empty());

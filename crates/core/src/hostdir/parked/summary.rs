@@ -33,6 +33,36 @@ pub(crate) struct Summary {
     pub applies: Option<u64>,
     /// The other parts of what was parked together, in other stores.
     pub parts: Vec<Neighbour>,
+    /// In an undo, what the group leaves of objects, and of what is in directories that it has adopted: by the object,
+    /// and the path in it.
+    pub left: BTreeMap<(u64, Vec<u8>), Left>,
+}
+
+/// What a group leaves of something, as the group itself knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Left {
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev: u64,
+    pub size: u64,
+    /// The bytes that it has written, in order: all of them of a file that it has made.
+    pub ranges: Vec<(u64, u64)>,
+    pub content: LeftContent,
+    /// The checksum of the extended attributes that it has set: all of them of what it has made.
+    pub xattrs: u64,
+}
+
+/// What a group leaves of the bytes that it has written to a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LeftContent {
+    /// It has written nothing.
+    #[default]
+    Untouched,
+    /// This is their checksum, or that of the target of a symbolic link that it has made.
+    Sum(u128),
+    /// They were too much to read.
+    Unread,
 }
 
 /// The names that an object loses, and those that it gets, in order.
@@ -163,6 +193,7 @@ impl Summary {
             coordinator: self.coordinator.clone(),
             applies: self.applies,
             parts: self.parts.clone(),
+            left: self.left.clone(),
         }
     }
 

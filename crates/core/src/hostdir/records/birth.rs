@@ -5,6 +5,7 @@ use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{LONGEST_TARGET, is_mode};
+use crate::hostdir::names::Kind;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
@@ -45,6 +46,12 @@ pub struct Birth {
 }
 
 impl Birth {
+    /// Stands in an undo for an object that the group has made or adopted.
+    pub fn placeholder(mode: u32, is_adopted: bool) -> Birth {
+        let target = if Kind::of(mode) == Kind::Symlink { b".".to_vec() } else { Vec::new() };
+        Birth { mode, uid: 0, gid: 0, rdev: 0, btime_ns: i64::from(is_adopted), atime_ns: 0, mtime_ns: 0, target }
+    }
+
     /// The payload.
     pub fn to_bytes(&self) -> Vec<u8> {
         let raw = RawBirth {

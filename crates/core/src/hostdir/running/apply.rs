@@ -34,7 +34,11 @@ pub(super) struct Applying<'p> {
 
 impl Applying<'_> {
     pub fn wrong(&mut self, path: Vec<u8>, what: impl Into<String>) {
-        self.wrong.push(Mismatch { path: OsString::from_vec(path).into(), what: what.into() });
+        self.wrong.push(Self::mismatch(path, what));
+    }
+
+    pub fn mismatch(path: Vec<u8>, what: impl Into<String>) -> Mismatch {
+        Mismatch { path: OsString::from_vec(path).into(), what: what.into() }
     }
 
     pub fn path(&self, id: u64) -> Vec<u8> {

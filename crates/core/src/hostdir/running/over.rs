@@ -30,7 +30,7 @@ use crate::rules::PERMISSIONS;
 use crate::sync::Ordering;
 
 /// Whether a group holds every byte of a file that it would leave.
-fn is_whole(content: &Content) -> bool {
+pub(super) fn is_whole(content: &Content) -> bool {
     let zeroed = content.space.iter().filter(|(_, how)| how.zeroes()).map(|(range, _)| (range.start, range.end));
     let mut held: Vec<_> = content.pieces.iter().map(|piece| (piece.offset, piece.end())).chain(zeroed).collect();
     held.sort_unstable();

@@ -1,7 +1,7 @@
 //! How a group is taken back whose undo was kept: a group that claims all that the first one has changed, compares what
 //! that left with what is there, and does the contrary. See [`kept`](crate::hostdir::kept).
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use wholly_host::Stat;
@@ -13,13 +13,44 @@ use super::undo::adopted;
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::joint::Neighbour;
-use crate::hostdir::kept::{KeepUndo, Keeping, ReadUndo, held_path, is_as_left, lost};
-use crate::hostdir::names::{Kind, ROOT};
-use crate::hostdir::parked::{Base, Known, Mismatch, ParkedId, Review, Summary};
+use crate::hostdir::kept::{
+    IfChanged, KeepUndo, Keeping, ReadUndo, Taken, Undoing, Undone, held_path, is_as_left, lost,
+};
+use crate::hostdir::names::{Kind, Set};
+use crate::hostdir::parked::{
+    Base, Choice, ChoiceFor, Known, LeftContent, Mismatch, ParkedId, Review, Summary, is_in_the_way, lies_in,
+};
 use crate::hostdir::records::Baseline;
 use crate::hostdir::table::host_error;
 
 const CHANGED: &str = "it has been changed since";
+
+/// What was changed by then, and not later than so many ns before a group's undo was made, is the group's: the host's
+/// clock has ticks.
+const TICK_NS: i64 = 20_000_000;
+
+/// A group that takes back another one, or a part of it, but for the commit.
+pub(in crate::hostdir) struct TakingBack {
+    pub running: Running,
+    id: ParkedId,
+    kept: ReadUndo,
+    /// What is taken then, where something is left.
+    taken: Option<Taken>,
+    /// What is left because it was changed.
+    left: Vec<Mismatch>,
+    looked: Looked,
+}
+
+/// What a comparison has found.
+#[derive(Default)]
+struct Looked {
+    /// Objects whose times are others by now: those stay.
+    times: HashSet<u64>,
+    /// How compared files were, by their ids in the store.
+    stats: HashMap<u64, Stat>,
+    /// What has the same content, and was written again.
+    notes: Vec<Mismatch>,
+}
 
 impl Running {
     /// Asks for the undo of the group to be kept.
@@ -42,33 +73,52 @@ impl Running {
     }
 
     /// Does the contrary of a group, but for the commit. Gives what is not as that has left it: then this one is only
-    /// fit to be aborted.
-    fn take_back_kept(&mut self, kept: &ReadUndo) -> Result<Vec<Mismatch>> {
+    /// fit to be aborted. With `replaces` only what cannot be replaced.
+    fn take_back_kept(&mut self, kept: &ReadUndo, replaces: bool) -> Result<(Vec<Mismatch>, Looked)> {
         self.check_open()?;
         let (undo, made) = (&kept.undo.summary, &kept.made.summary);
-        let summary = contrary(undo, made);
+        let summary = kept.contrary();
         // Of each directory that goes with everything in it, when something in it was last changed.
         let mut whole: BTreeMap<u64, i64> = adopted(&kept.undo).map(|id| (id, i64::MIN)).collect();
         let mut applying = Applying::new(&summary);
         for &id in made.objects.keys() {
-            self.find_made(&mut applying, made, id)?;
+            self.find_made(&mut applying, kept, id)?;
         }
-        self.find_held(&mut applying, undo, made)?;
-        let times = self.compare_made(&mut applying, kept, &mut whole)?;
+        self.find_held(&mut applying, kept)?;
+        let mut looked = self.compare_made(&mut applying, kept, &mut whole)?;
+        let amended;
+        if replaces {
+            let ids = std::mem::take(&mut applying.ids);
+            (amended, applying) = (self.replace_others(&summary, ids, kept, &whole)?, Applying::new(&summary));
+            applying.ids = amended.ids;
+            applying.wrong = amended.wrong;
+            looked.stats.clear();
+            if !applying.wrong.is_empty() {
+                return Ok((applying.mismatches(), looked));
+            }
+            applying.summary = &amended.summary;
+        }
+        let summary = applying.summary;
         self.claim_all(&applying)?;
         for &id in summary.moved().keys() {
             if let Some(found) = applying.found(id) {
                 self.join_named(&applying.path(id), &found)?;
             }
         }
+        for id in summary.contents.keys().chain(summary.sets.keys()) {
+            if let Some(found) = applying.found(*id) {
+                self.join_named(&applying.path(*id), &found)?;
+            }
+        }
+        self.compare_again(&mut applying, &looked)?;
         self.compare_names(&mut applying)?;
         if !applying.wrong.is_empty() {
-            return Ok(applying.mismatches());
+            return Ok((applying.mismatches(), looked));
         }
         self.set_names(&mut applying)?;
         self.compare_ended(&mut applying, &whole)?;
         if !applying.wrong.is_empty() {
-            return Ok(applying.mismatches());
+            return Ok((applying.mismatches(), looked));
         }
         for (id, content) in &summary.contents {
             let file = self.open_object(applying.ids[id], true)?;
@@ -76,24 +126,24 @@ impl Running {
             self.set_content(&kept.undo.written(&*self.store.host, *id)?, &file, content)?;
         }
         for (id, (set, mtime_ns)) in &summary.sets {
-            let mtime_ns = mtime_ns.filter(|_| !times.contains(id));
+            let mtime_ns = mtime_ns.filter(|_| !looked.times.contains(id));
             self.set_all(applying.ids[id], &applying.path(*id), (set, mtime_ns), true)?;
         }
-        self.is_applied(kept.undo.head.id)?;
-        self.restores(&applying, kept);
+        self.restores(&applying.ids, kept);
         let ended = whole.iter().filter_map(|(id, changed_ns)| Some((*applying.ids.get(id)?, changed_ns + 1)));
         self.names_mut().taken_whole.extend(ended.map(|(id, since_ns)| (id, since_ns.into())));
-        Ok(Vec::new())
+        debug_assert!(undo.names().len() >= summary.names().len() || replaces, "it does no more than the contrary");
+        Ok((Vec::new(), looked))
     }
 
     /// Looks for an object where the group has left it.
-    fn find_made(&self, applying: &mut Applying<'_>, made: &Summary, id: u64) -> Result<Option<u64>> {
+    fn find_made(&self, applying: &mut Applying<'_>, kept: &ReadUndo, id: u64) -> Result<Option<u64>> {
         if let Some(&now) = applying.ids.get(&id) {
             return Ok(Some(now));
         }
-        let Some(settled) = made.settled(id) else { return Ok(None) };
+        let Some(settled) = kept.made.summary.settled(id) else { return Ok(None) };
         let (dir, name) = &settled.place;
-        let Some(dir) = self.find_made(applying, made, *dir)? else { return Ok(None) };
+        let Some(dir) = self.find_made(applying, kept, *dir)? else { return Ok(None) };
         let found = match self.walk().lookup(dir, name) {
             Err(Error::NotFound(_)) => None,
             found => found?,
@@ -102,7 +152,12 @@ impl Running {
             applying.wrong(applying.path(id), "it is gone");
             return Ok(None);
         };
-        let is_it = self.store.names.with(|state| state.inode_of(found.id)) == Some(settled.stat.inode());
+        let kind = Kind::of(settled.stat.mode);
+        // What was noted tells whether it is as it was left. An earlier version has noted nothing.
+        let is_it = match kind == Kind::Directory || kept.left(id).is_some() {
+            true => found.kind == kind,
+            false => self.store.names.with(|state| state.inode_of(found.id)) == Some(settled.stat.inode()),
+        };
         if !is_it {
             applying.wrong(applying.path(id), "something else has its name");
             return Ok(None);
@@ -112,7 +167,8 @@ impl Running {
     }
 
     /// Takes up what is held: what has lost all names that the store knows.
-    fn find_held(&mut self, applying: &mut Applying<'_>, undo: &Summary, made: &Summary) -> Result<()> {
+    fn find_held(&mut self, applying: &mut Applying<'_>, kept: &ReadUndo) -> Result<()> {
+        let (undo, made) = (&kept.undo.summary, &kept.made.summary);
         for id in lost(undo).filter(|id| !made.objects.contains_key(id)) {
             let path = held_path(id);
             let stat = match self.store.host.stat(&path) {
@@ -124,6 +180,12 @@ impl Running {
                 applying.wrong(applying.path(id), "it is no longer kept");
                 continue;
             };
+            // It may have other names, by which it can be changed.
+            if let Some(left) = kept.left(id)
+                && let Some(what) = self.store.difference((&path, &stat), left, Some(set_by(undo, id)), || true)?
+            {
+                applying.wrong(applying.path(id), what);
+            }
             let now = self.store.names.with(|state| state.bring_held(id, &stat));
             if Kind::of(stat.mode) == Kind::Directory {
                 let inside = self.store.host.read_dir(&path).map_err(|error| host_error(error, &path))?;
@@ -136,85 +198,152 @@ impl Running {
         Ok(())
     }
 
-    fn host_stat(&self, id: u64) -> Result<(Vec<u8>, Stat)> {
+    pub(super) fn host_stat(&self, id: u64) -> Result<(Vec<u8>, Stat)> {
         let path = self.store.names.with(|state| state.host_path(id)).unwrap_or_default();
         let stat = self.store.host.stat(&path).map_err(|error| host_error(error, &path))?;
         Ok((path, stat))
     }
 
-    /// Compares what the group has left with what is there. Gives the directories whose times are others by now: those
-    /// stay.
+    /// Compares what the group has left with what is there.
     fn compare_made(
         &self,
         applying: &mut Applying<'_>,
         kept: &ReadUndo,
         whole: &mut BTreeMap<u64, i64>,
-    ) -> Result<HashSet<u64>> {
+    ) -> Result<Looked> {
         let (undo, made) = (&kept.undo.summary, &kept.made.summary);
         let restored = self.store.restored()?;
-        let mut times = HashSet::new();
+        let mut looked = Looked::default();
         for (&id, known) in &made.objects {
             let (Known::Settled(then), Some(&now)) = (known, applying.ids.get(&id)) else { continue };
             let (path, stat) = self.host_stat(now)?;
-            let is_left =
-                |then: Baseline| is_as_left(Baseline::of(&stat), restored.get(&stat.inode()), |state| *state == then);
-            let is_dir = Kind::of(stat.mode) == Kind::Directory;
-            if (!is_dir || whole.contains_key(&id)) && !is_left(Baseline::of(&then.stat)) {
-                let what = match is_dir {
-                    false if stat.size != then.stat.size => content_changed(then.stat.size, stat.size),
-                    _ => CHANGED.into(),
+            let is_left = |then: &Stat| {
+                let is_then = |state: &Baseline| match then.ino {
+                    // It was adopted in a directory.
+                    0 => state.ctime_ns <= kept.undo.head.parked_ns,
+                    _ => *state == Baseline::of(then),
                 };
-                applying.wrong(applying.path(id), what);
+                is_as_left(Baseline::of(&stat), restored.get(&stat.inode()), is_then)
+            };
+            let is_dir = Kind::of(stat.mode) == Kind::Directory;
+            if stat.mtime_ns != then.stat.mtime_ns && !undo.contents.contains_key(&id) {
+                looked.times.insert(id);
+            }
+            match kept.left(id) {
+                Some(left) => {
+                    let set = undo.settled(id).map(|_| set_by(undo, id));
+                    match self.store.difference((&path, &stat), left, set, || is_left(&then.stat))? {
+                        Some(what) => applying.wrong(applying.path(id), what),
+                        None if !is_dir => {
+                            let is_again = matches!(left.content, LeftContent::Sum(_)) && then.stat.ino != 0;
+                            if is_again && stat.mtime_ns != then.stat.mtime_ns {
+                                let (path, what) = (applying.path(id), "it was written again, with the same content");
+                                looked.notes.push(Applying::mismatch(path, what));
+                            }
+                            looked.stats.insert(now, stat);
+                        }
+                        None => {}
+                    }
+                }
+                None => {
+                    self.compare_old(applying, kept, (id, &path, &stat), is_left(&then.stat), whole.contains_key(&id))?;
+                }
             }
             if let Some(changed_ns) = whole.get_mut(&id) {
-                *changed_ns = self.compare_whole(applying, (id, &path), kept.undo.head.parked_ns)?;
-                continue;
-            }
-            if !is_dir {
-                continue;
-            }
-            if stat.mtime_ns != then.stat.mtime_ns {
-                times.insert(id);
-            }
-            let Some((set, _)) = undo.sets.get(&id) else { continue };
-            for (now, then, is_set, what) in [
-                (stat.mode, then.stat.mode, set.mode.is_some(), "its mode"),
-                (stat.uid, then.stat.uid, set.uid.is_some(), "its owner"),
-                (stat.gid, then.stat.gid, set.gid.is_some(), "its group"),
-            ] {
-                if is_set && now != then {
-                    applying.wrong(applying.path(id), format!("{what} has been changed"));
-                }
-            }
-            for (name, then) in made.sets.get(&id).iter().flat_map(|(set, _)| &set.xattrs) {
-                let now = self.store.host.get_xattr(&path, name).map_err(|error| host_error(error, &path))?;
-                if now.as_deref() != then.as_deref() {
-                    let name = String::from_utf8_lossy(name);
-                    applying.wrong(applying.path(id), format!("its attribute {name} has been changed"));
-                }
+                *changed_ns = self.compare_whole(applying, (id, &path), kept)?;
             }
         }
-        Ok(times)
+        Ok(looked)
     }
 
-    /// Of a directory that the group has made with all that is in it, everything is as old as the group. Gives when the
-    /// last of it was changed.
-    fn compare_whole(&self, applying: &mut Applying<'_>, (id, root): (u64, &[u8]), since_ns: i64) -> Result<i64> {
+    /// The same of one object of which nothing is noted: by an earlier version, or a directory.
+    fn compare_old(
+        &self,
+        applying: &mut Applying<'_>,
+        kept: &ReadUndo,
+        (id, path, stat): (u64, &[u8], &Stat),
+        is_left: bool,
+        is_whole: bool,
+    ) -> Result<()> {
+        let (undo, made) = (&kept.undo.summary, &kept.made.summary);
+        let then = made.before(id).expect("it is compared");
+        let is_dir = Kind::of(stat.mode) == Kind::Directory;
+        if (!is_dir || is_whole) && !is_left {
+            let what = match is_dir {
+                false if stat.size != then.size => content_changed(then.size, stat.size),
+                _ => CHANGED.into(),
+            };
+            applying.wrong(applying.path(id), what);
+        }
+        let Some((set, _)) = undo.sets.get(&id).filter(|_| is_dir && !is_whole) else { return Ok(()) };
+        for (now, then, is_set, what) in [
+            (stat.mode, then.mode, set.mode.is_some(), "its mode"),
+            (stat.uid, then.uid, set.uid.is_some(), "its owner"),
+            (stat.gid, then.gid, set.gid.is_some(), "its group"),
+        ] {
+            if is_set && now != then {
+                applying.wrong(applying.path(id), format!("{what} has been changed"));
+            }
+        }
+        for (name, then) in made.sets.get(&id).iter().flat_map(|(set, _)| &set.xattrs) {
+            let now = self.store.host.get_xattr(path, name).map_err(|error| host_error(error, path))?;
+            if now.as_deref() != then.as_deref() {
+                let name = String::from_utf8_lossy(name);
+                applying.wrong(applying.path(id), format!("its attribute {name} has been changed"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares what is in a directory that the group has adopted. Gives when the last of it was changed.
+    fn compare_whole(&self, applying: &mut Applying<'_>, (id, root): (u64, &[u8]), kept: &ReadUndo) -> Result<i64> {
         let restored = self.store.restored()?;
+        let since_ns = kept.undo.head.parked_ns;
         let mut changed_ns = i64::MIN;
+        let mut missing: HashSet<&[u8]> = HashSet::new();
+        let notes = kept.undo.summary.left.range((id, vec![0])..).take_while(|((of, _), _)| *of == id);
+        missing.extend(notes.map(|((_, path), _)| &path[..]));
         self.store.look_below(root, &mut |path, stat| {
-            let is_old = |state: &Baseline| state.ctime_ns <= since_ns;
             if path == root {
                 return Ok(());
             }
+            let inside = &path[root.len() + 1..];
             changed_ns = changed_ns.max(stat.ctime_ns);
-            if !is_as_left(Baseline::of(stat), restored.get(&stat.inode()), is_old) {
-                let path = [&applying.path(id)[..], &path[root.len()..]].concat();
-                applying.wrong(path, CHANGED);
+            missing.remove(inside);
+            let is_old = |by: i64| {
+                let is_then = |state: &Baseline| state.ctime_ns <= by;
+                is_as_left(Baseline::of(stat), restored.get(&stat.inode()), is_then)
+            };
+            let what = match kept.undo.summary.left.get(&(id, inside.to_vec())) {
+                _ if is_old(since_ns - TICK_NS) => None,
+                Some(left) => self.store.difference((path, stat), left, None, || is_old(since_ns))?,
+                None => (!is_old(since_ns)).then(|| CHANGED.into()),
+            };
+            if let Some(what) = what {
+                applying.wrong([&applying.path(id)[..], b"/", inside].concat(), what);
             }
             Ok(())
         })?;
+        for path in missing {
+            applying.wrong([&applying.path(id)[..], b"/", path].concat(), "it is gone");
+        }
         Ok(changed_ns)
+    }
+
+    /// What was compared belongs to the group by now, and is as it was then.
+    fn compare_again(&self, applying: &mut Applying<'_>, looked: &Looked) -> Result<()> {
+        for (id, &now) in &applying.ids.clone() {
+            let Some(then) = looked.stats.get(&now) else { continue };
+            let is_it = match self.host_stat(now) {
+                Ok((_, stat)) => stat.inode() == then.inode() && Baseline::of(&stat) == Baseline::of(then),
+                Err(Error::NotFound(_)) => false,
+                Err(error) => return Err(error),
+            };
+            if !is_it {
+                applying.wrong(applying.path(*id), CHANGED);
+            }
+        }
+        Ok(())
     }
 
     /// A directory that the group has made, and that is to have no name, holds nothing else.
@@ -232,10 +361,10 @@ impl Running {
     }
 
     /// Notes which states are restored by this group, and by one that takes it back.
-    fn restores(&mut self, applying: &Applying<'_>, kept: &ReadUndo) {
+    fn restores(&mut self, ids: &HashMap<u64, u64>, kept: &ReadUndo) {
         let Some(keeping) = &mut self.keep else { return };
         for (id, known) in &kept.undo.summary.objects {
-            if let (Known::Settled(before), Some(&now)) = (known, applying.ids.get(id)) {
+            if let (Known::Settled(before), Some(&now)) = (known, ids.get(id)) {
                 let state = match before.base {
                     Some(Base::Stat(state)) => state,
                     _ => Baseline::of(&before.stat),
@@ -244,7 +373,7 @@ impl Running {
             }
         }
         for (id, known) in &kept.made.summary.objects {
-            if let (Known::Settled(made), Some(&now)) = (known, applying.ids.get(id))
+            if let (Known::Settled(made), Some(&now)) = (known, ids.get(id))
                 && let Some(Base::Stat(state)) = made.base
             {
                 keeping.restored.insert(now, state);
@@ -253,60 +382,129 @@ impl Running {
     }
 }
 
-/// What the contrary of a group would change.
-fn contrary(undo: &Summary, made: &Summary) -> Summary {
-    let mut summary = Summary::default();
-    for id in lost(undo) {
-        summary.objects.extend(undo.objects.get(&id).map(|known| (id, known.clone())));
+/// The attributes that a group has set of an object that was there.
+fn set_by(undo: &Summary, id: u64) -> &Set {
+    static NONE: std::sync::LazyLock<Set> = std::sync::LazyLock::new(Set::default);
+    undo.sets.get(&id).map_or_else(|| &*NONE, |(set, _)| set)
+}
+
+/// Whether something is changed besides times.
+fn has_more_than_times(summary: &Summary) -> bool {
+    let is_set = |(set, _): &(Set, Option<i64>)| *set != Set::default();
+    !summary.names().is_empty() || !summary.contents.is_empty() || summary.sets.values().any(is_set)
+}
+
+impl TakingBack {
+    /// Says in the group what it takes. Nothing of that counts before it commits.
+    fn is_applied(&mut self) -> Result<Option<u64>> {
+        let store = self.running.store.clone();
+        let part = self.taken.as_ref().map(|taken| store.write_part(&self.kept, taken)).transpose()?;
+        let applied = self.running.is_applied(part.unwrap_or(self.id.0));
+        applied.inspect_err(|_| part.iter().for_each(|part| store.withdraw_part(self.id.0, *part)))?;
+        Ok(part)
     }
-    for (id, known) in made.objects.iter().filter(|(id, _)| **id != ROOT) {
-        summary.objects.insert(*id, known.clone());
+
+    /// For a joint commit. Gives the part that is withdrawn where that fails.
+    pub fn prepare(mut self) -> Result<(Running, Undone, Option<u64>)> {
+        let part = self.is_applied()?;
+        let (running, undone) = self.done(true);
+        Ok((running, undone, part))
     }
-    for (name, (before, after)) in undo.names() {
-        summary.add_name(name.clone(), *after, *before);
+
+    fn done(self, is_done: bool) -> (Running, Undone) {
+        let TakingBack { running, left, looked, taken, .. } = self;
+        (running, Undone { is_done, left, notes: looked.notes, is_part: taken.is_some() })
     }
-    (summary.contents, summary.sets) = (undo.contents.clone(), undo.sets.clone());
-    summary
 }
 
 impl StoreInner {
-    /// A group that takes back another one. This thread works on that, and is a caller of the store.
-    pub(in crate::hostdir) fn contrary_of(self: &Arc<Self>, id: ParkedId, keep: &KeepUndo) -> Result<Running> {
+    /// A group that takes back another one, or a part of it. This thread works on that, and is a caller of the store.
+    pub(in crate::hostdir) fn contrary_of(
+        self: &Arc<Self>,
+        id: ParkedId,
+        keep: &KeepUndo,
+        how: &Undoing,
+    ) -> Result<TakingBack> {
         self.check_usable()?;
         if !self.options.at_once {
             return Err(Error::invalid("a group is taken back in a store that writes groups back at once"));
         }
-        let kept = self.read_kept(id)?;
-        let mut running = Running::new(self.clone(), Sharing::Own);
-        running.keep_undo(keep)?;
-        running.keep.iter_mut().for_each(|keeping| keeping.takes_back = true);
-        let mismatches = running.take_back_kept(&kept)?;
-        match mismatches.is_empty() {
-            true => Ok(running),
-            false => Err(Error::ChangedMeanwhile(id, mismatches.into())),
+        let mut kept = self.read_kept(id)?;
+        let lies_inside = |path: &[u8], dir: &[u8]| path != dir && lies_in(path, dir);
+        let paths: Vec<&[u8]> = how.paths.iter().map(|path| path.as_os_str().as_encoded_bytes()).collect();
+        kept.spread_out(&kept.adopted_at(|dir| paths.iter().any(|path| lies_inside(path, dir))));
+        // What is in a directory that was removed whole comes back with all of it.
+        let whole = kept.removed_whole();
+        let is_in = |path: &[u8], above: &[u8]| lies_in(path, above) || (whole.contains(path) && lies_in(above, path));
+        let is_wanted = |path: &[u8]| paths.is_empty() || paths.iter().any(|above| is_in(path, above));
+        let mut left: Vec<Mismatch> = Vec::new();
+        loop {
+            let (part, taken) = {
+                let contrary = kept.contrary();
+                let chosen = Choice::of(&contrary, ChoiceFor::Applying, is_wanted);
+                if chosen.is_empty() {
+                    return Err(Error::NotFound(format!("a change of {id} at these paths")));
+                }
+                let (part, _) = chosen.split(&contrary);
+                let is_left = |path: &[u8]| left.iter().any(|it| is_in_the_way(it, &part, path));
+                let chosen = chosen.without(&Choice::of(&part, ChoiceFor::LeavingOut, is_left));
+                let (part, rest) = chosen.split(&contrary);
+                if !has_more_than_times(&part) {
+                    return Err(Error::ChangedMeanwhile(id, left.into()));
+                }
+                match has_more_than_times(&rest) {
+                    true => (Some(kept.only(&chosen)), Some(kept.taken.and(&chosen))),
+                    false => (None, None),
+                }
+            };
+            let replaces = how.changed == IfChanged::Replace;
+            let mut running = Running::new(self.clone(), Sharing::Own);
+            running.keep_undo(keep)?;
+            running.keep.iter_mut().for_each(|keeping| (keeping.takes_back, keeping.must_keep) = (true, replaces));
+            let (mismatches, looked) = running.take_back_kept(part.as_ref().unwrap_or(&kept), replaces)?;
+            if mismatches.is_empty() {
+                return Ok(TakingBack { running, id, kept, taken, left, looked });
+            }
+            let before = left.len();
+            left.extend(mismatches);
+            left.sort();
+            left.dedup();
+            if how.changed != IfChanged::Skip || left.len() == before {
+                return Err(Error::ChangedMeanwhile(id, left.into()));
+            }
+            drop(running);
+            let is_at = |it: &Mismatch, dir: &[u8]| lies_inside(it.path.as_os_str().as_encoded_bytes(), dir);
+            kept.spread_out(&kept.adopted_at(|dir| left.iter().any(|it| is_at(it, dir))));
         }
     }
 
-    /// See [`Store::undo`](crate::Store::undo).
+    /// See [`Store::undo_some`](crate::Store::undo_some).
     pub(in crate::hostdir) fn undo_kept(
         self: &Arc<Self>,
         id: ParkedId,
         keep: &KeepUndo,
+        how: &Undoing,
         decide: impl FnOnce(&Review<'_>) -> bool,
-    ) -> Result<bool> {
+    ) -> Result<Undone> {
         // A group that is claimed before it expires does not expire.
         self.discard_expired()?;
         let _mine = self.work_on_parked(id)?;
         let caller = self.names.caller();
-        let mut running = self.contrary_of(id, keep)?;
-        let summary = running.review()?;
-        if !decide(&Review::of_group(&running, summary)) {
-            return Ok(false);
+        let mut taking = self.contrary_of(id, keep, how)?;
+        let summary = taking.running.review()?;
+        if !decide(&Review::of_group(&taking.running, summary)) {
+            return Ok(taking.done(false).1);
         }
-        running.commit()?;
+        let part = taking.is_applied()?;
+        let (mut running, undone) = taking.done(true);
+        running.commit().inspect_err(|error| {
+            if let (Some(part), false) = (part, matches!(error, Error::Poisoned(_))) {
+                self.withdraw_part(id.0, part);
+            }
+        })?;
         drop(caller);
         // It is committed, whatever becomes of the files: the log goes on telling, and the next pass tries again.
         let _ = self.remove_applied(u64::MAX);
-        Ok(true)
+        Ok(undone)
     }
 }

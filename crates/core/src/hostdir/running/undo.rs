@@ -38,13 +38,14 @@ use std::sync::Arc;
 use wholly_host::Rename;
 
 use super::apply::Applying;
+use super::left::Noting;
 use super::park::For;
 use super::whole::ANY_TIME;
 use super::{Inner, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::joint::cannot_be_undone;
-use crate::hostdir::kept::{Leaves, SUMMED, Written, held_path, looks_of, lost, sum_of};
+use crate::hostdir::kept::{held_path, lost};
 use crate::hostdir::names::{Found, Ids, Kind, Last, ROOT, Set};
 use crate::hostdir::parked::{
     Base, Content, Known, ParkedFile, Provisional, Settled, Summary, UNFINISHED, Writing, is_readable, runs, undo_path,
@@ -54,15 +55,6 @@ use crate::hostdir::table::host_error;
 use crate::log::layout::EntryKind;
 use crate::site;
 use crate::sync::Ordering;
-
-/// What a group is about to leave, and how many bytes more may be read for it.
-struct Leaving {
-    of: Leaves,
-    room: u64,
-}
-
-/// The most bytes of a group that are read once more to know what it leaves. Of other files the times of the host tell.
-const MOST_LEFT: u64 = 64 << 20;
 
 /// Bytes that are looked at a time for holes.
 const STEP: u64 = 64 << 10;
@@ -154,18 +146,15 @@ impl Running {
         let private = self.names.iter();
         let adopted: Ids =
             private.flat_map(|names| names.adopted.iter().chain(names.given_whole.iter().copied())).collect();
-        let mut leaves = Leaving { of: Leaves::default(), room: MOST_LEFT };
-        if keep.is_some() {
-            self.note_new(&mut leaves)?;
-        }
+        let (mut noting, lost) = (keep.map(|keeping| Noting::new(keeping.takes_back)), self.unnamed());
         let write = || {
             let mut writing = Writing::new(&*store.host, &unfinished, head, times)?;
             writing.is_as_old_as_its_file()?;
             let mut buffer = Vec::new();
             for part in std::iter::once(Ok(first)).chain(&mut parts) {
                 let mut part = part?;
-                if keep.is_some() {
-                    self.note_changed(&mut leaves, &part)?;
+                if let Some(noting) = &mut noting {
+                    part.left = self.note_left(noting, &part, &lost)?;
                 }
                 self.turn_back(&mut part, &adopted)?;
                 for (id, state) in keep.iter().flat_map(|keeping| &keeping.restored) {
@@ -183,6 +172,10 @@ impl Running {
                     }
                 }
                 writing.add(&part)?;
+                let is_directory = |id: &u64| adopted.contains(*id) && part.kind(*id) == Kind::Directory;
+                for id in part.left.keys().map(|(id, _)| *id).filter(is_directory) {
+                    self.note_inside(noting.as_mut().expect("it has noted that"), id, &mut writing)?;
+                }
             }
             writing.finish()?;
             store
@@ -193,63 +186,7 @@ impl Running {
         };
         write().inspect_err(|_| _ = store.host.unlink(site::PARK_REMOVE, &unfinished))?;
         drop(parts);
-        if let Some(keeping) = &mut self.keep {
-            keeping.leaves = leaves.of;
-        }
-        Ok(Some(self.unnamed()))
-    }
-
-    /// Notes what the group is about to leave of files that it has made or adopted.
-    fn note_new(&self, leaves: &mut Leaving) -> Result<()> {
-        let Some(private) = &self.names else { return Ok(()) };
-        for file in self.seat().files.iter().filter(|file| private.is_born(file.inner.id)) {
-            self.note_written(leaves, file.inner.id, &file.inner, (file.size, vec![(0, file.size)]))?;
-        }
-        leaves.of.adopted.reserve_exact(private.adopted.iter().count());
-        for id in private.adopted.iter() {
-            let stat = self.stat_of(id)?;
-            if Kind::of(stat.mode) == Kind::Regular {
-                leaves.of.adopted.push((id, looks_of(&stat)));
-            }
-        }
-        leaves.of.adopted.sort_unstable();
-        Ok(())
-    }
-
-    /// The same of files that were there before, by what it changes.
-    fn note_changed(&self, leaves: &mut Leaving, summary: &Summary) -> Result<()> {
-        for (&id, content) in &summary.contents {
-            if leaves.of.written.contains_key(&id) || matches!(summary.objects.get(&id), Some(Known::Born(_))) {
-                continue;
-            }
-            let file = self.store.file_of(b"", &found(id, Kind::Regular))?;
-            let ranges = content.pieces.iter().map(|piece| (piece.offset, piece.end())).collect();
-            self.note_written(leaves, id, &file, (content.size, ranges))?;
-        }
-        Ok(())
-    }
-
-    /// Sums what the group has in these ranges of a file, unless that is too much to read.
-    fn note_written(
-        &self,
-        leaves: &mut Leaving,
-        id: u64,
-        file: &Arc<Inner>,
-        (size, ranges): (u64, Vec<(u64, u64)>),
-    ) -> Result<()> {
-        let bytes: u64 = ranges.iter().map(|(from, to)| to - from).sum();
-        let Some(room) = leaves.room.checked_sub(bytes) else { return Ok(()) };
-        leaves.room = room;
-        let (mut sum, mut buffer) = (0, vec![0; SUMMED as usize]);
-        for &(from, to) in &ranges {
-            for at in (from..to).step_by(SUMMED as usize) {
-                let part = &mut buffer[..(to - at).min(SUMMED) as usize];
-                self.read(file, at, part)?;
-                sum = sum_of(sum, part);
-            }
-        }
-        leaves.of.written.insert(id, Written { size, ranges, sum });
-        Ok(())
+        Ok(Some(lost))
     }
 
     /// From what the group changes to what there was before. Names stay as they are. It has adopted these objects.
@@ -311,7 +248,7 @@ impl Running {
             if id != 0 && !summary.objects.contains_key(&id) {
                 let kind = self.store.names.with(|state| state.objects.get(&id).map_or(0, |object| object.mode()));
                 let looks = (kind, adopted.contains(id));
-                let birth = placeholders.entry(looks).or_insert_with(|| Arc::new(placeholder(looks.0, looks.1)));
+                let birth = placeholders.entry(looks).or_insert_with(|| Arc::new(Birth::placeholder(looks.0, looks.1)));
                 summary.objects.insert(id, Known::Born(birth.clone()));
             }
         }
@@ -373,12 +310,6 @@ impl Running {
 
 fn found(id: u64, kind: Kind) -> Found {
     Found { id, kind, stat: None }
-}
-
-/// Stands in an undo for an object that the group has made or adopted.
-fn placeholder(mode: u32, is_adopted: bool) -> Birth {
-    let target = if Kind::of(mode) == Kind::Symlink { b".".to_vec() } else { Vec::new() };
-    Birth { mode, uid: 0, gid: 0, rdev: 0, btime_ns: i64::from(is_adopted), atime_ns: 0, mtime_ns: 0, target }
 }
 
 /// The directories that the group had adopted.

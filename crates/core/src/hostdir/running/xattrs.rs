@@ -77,7 +77,7 @@ impl Running {
         self.look_at(at, |found| self.xattr_names_of(at, found))
     }
 
-    fn xattr_names_of(&self, at: At<'_>, found: &Found) -> Result<Vec<Vec<u8>>> {
+    pub(super) fn xattr_names_of(&self, at: At<'_>, found: &Found) -> Result<Vec<Vec<u8>>> {
         let _still = self.store.names.keep_homes();
         // First: what a pass takes home while the host is asked is in one of the two, or in both.
         let sets = self.sets_of(found);

@@ -6,9 +6,10 @@ use wholly_host::HostFs;
 use zerocopy::FromBytes;
 
 use super::read::read_all;
-use super::{AT_A_TIME, ATTRIBUTES, Head, NAME, ParkedFile, RawEntry, TRUNCATE, WRITE, XATTR};
+use super::{AT_A_TIME, ATTRIBUTES, Head, LEFT, NAME, ParkedFile, RawEntry, TRUNCATE, WRITE, XATTR, left};
 use crate::error::{Error, Result};
 use crate::hostdir::names::{Ids, Set};
+use crate::hostdir::parked::LeftContent;
 use crate::hostdir::records::{Attributes, Value, Xattr};
 use crate::log::checksum::checksum;
 
@@ -28,6 +29,8 @@ pub(crate) struct Outline {
     sets: Ids,
     /// Objects whose attributes are.
     attributes: Ids,
+    /// Objects of which it is known what the group has left.
+    summed: Ids,
     /// Of objects, the names of the extended attributes that are.
     pub xattrs: BTreeMap<u64, Vec<Vec<u8>>>,
 }
@@ -94,6 +97,10 @@ impl Outline {
                 self.xattrs.entry(id).or_default().push(Xattr::checked(payload)?.name);
                 self.attributes.insert(id);
             }
+            LEFT => {
+                let (path, left) = left::checked(payload)?;
+                self.summed.extend((path.is_empty() && left.content != LeftContent::Unread).then_some(id));
+            }
             _ => {}
         }
         Some(())
@@ -107,6 +114,21 @@ impl Outline {
     /// Whether the group gives an object other bytes or attributes.
     pub fn is_changed(&self, id: u64) -> bool {
         self.contents.contains(id) || self.attributes.contains(id)
+    }
+
+    /// Whether it is known what the group has left of an object.
+    pub fn is_summed(&self, id: u64) -> bool {
+        self.summed.contains(id)
+    }
+
+    /// Speaks no more of so many names and of these objects.
+    pub fn forget(&mut self, names: u64, objects: impl Iterator<Item = u64>) {
+        self.names = self.names.saturating_sub(names);
+        for id in objects {
+            for ids in [&mut self.before, &mut self.after, &mut self.contents, &mut self.sets, &mut self.attributes] {
+                ids.remove(id);
+            }
+        }
     }
 
     /// How many changes people would count.

@@ -9,8 +9,8 @@ use zerocopy::FromBytes;
 use super::super::summary::LONGEST_PIECE;
 use super::super::{Content, ContentFile, Known, Piece, Settled, Summary};
 use super::{
-    APPLIES, ATTRIBUTES, BASE, CONTENT, COORDINATOR, CREATE, HEAD, Head, IDENTIFY, NAME, PART, RawContent, RawEntry,
-    SPACE, TRUNCATE, WRITE, XATTR, base_of, content_path, version_of,
+    APPLIES, ATTRIBUTES, BASE, CONTENT, COORDINATOR, CREATE, HEAD, Head, IDENTIFY, LEFT, NAME, PART, RawContent,
+    RawEntry, SPACE, TRUNCATE, WRITE, XATTR, base_of, content_path, left, version_of,
 };
 use crate::error::{Error, Result};
 use crate::hostdir::joint::Neighbour;
@@ -42,6 +42,11 @@ impl ParkedFile {
         bytes.truncate(read);
         let head = Head::checked(&bytes, len).map_err(|what| Error::corrupt(String::from_utf8_lossy(path), what))?;
         Ok((head, file, len))
+    }
+
+    /// The same file, of which only so much counts.
+    pub fn with(&self, summary: Summary) -> ParkedFile {
+        ParkedFile { head: self.head.clone(), summary, file: self.file.clone(), path: self.path.clone() }
     }
 
     /// Reads what has this name.
@@ -267,6 +272,10 @@ impl<'b> Reading<'b> {
                 let attributes = Attributes::checked(payload)?;
                 let set = (Set::of_attributes(&attributes), attributes.mtime_ns);
                 Some(summary.sets.insert(id, set).is_none())
+            }
+            LEFT => {
+                let (path, left) = left::checked(payload)?;
+                Some(id != 0 && summary.left.insert((id, path), left).is_none())
             }
             XATTR => {
                 let (set, _) = summary.sets.get_mut(&id)?;

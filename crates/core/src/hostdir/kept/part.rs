@@ -1,0 +1,363 @@
+//! A part of a group is taken back: some of its changes, with those that they need. The rest stays kept under the id of
+//! the group.
+//!
+//! # Terms
+//!
+//! - *taken*: the names and objects of a group that were taken back already: `<id>.taken`. It has no bytes, so that what
+//!   is kept need not be written once more.
+//! - *part*: what is taken once another group has committed: `<id>.<part>.part`, under an id of its own. It has what was
+//!   taken before, too.
+//! - *spread out*: a directory that the group has adopted, as if the group had made everything in it one by one.
+//!
+//! # Invariants
+//!
+//! 1. A part survives before the group commits that takes it. That one has an Applied entry of the part's id.
+//! 2. Once that group is final, a part becomes what is taken, by one rename. Until that is durable the log tells of it,
+//!    and a part that the log tells of counts as taken. An open removes all other parts.
+//! 3. What is taken goes after the undo that it is of, durably: nobody takes for held what has its name again.
+//! 4. The objects of a directory that is spread out have the same ids each time: they go by the order of the notes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use wholly_host::{HostFs, Rename, Stat};
+
+use super::{DROPPED, KEPT, ids, kept_path, lost};
+use crate::error::Result;
+use crate::hostdir::StoreInner;
+use crate::hostdir::names::{Ids, Kind, Name, ROOT, Set, id_name, id_of, join, names_in};
+use crate::hostdir::parked::{Choice, FOLDER, Head, Known, Left, Outline, ParkedFile, Settled, Summary, path_of_kind};
+use crate::hostdir::records::Birth;
+use crate::hostdir::table::{host_error, is_there};
+use crate::site;
+
+/// After the id in the name of what is taken.
+pub(super) const TAKEN: &[u8] = b".taken";
+/// After both ids in the name of a part.
+pub(super) const PART: &[u8] = b".part";
+
+/// Names and objects of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub names: BTreeSet<Name>,
+    pub objects: BTreeSet<u64>,
+}
+
+impl Taken {
+    fn of(summary: &Summary) -> Taken {
+        Taken { names: summary.names().keys().cloned().collect(), objects: summary.sets.keys().copied().collect() }
+    }
+
+    fn is_not_in(&self, outline: &mut Outline) {
+        outline.forget(self.names.len() as u64, self.objects.iter().copied());
+    }
+
+    /// What `chosen` has besides.
+    pub fn and(&self, chosen: &Choice<'_>) -> Taken {
+        let mut all = self.clone();
+        all.names.extend(chosen.names.iter().map(|name| (*name).clone()));
+        all.objects.extend(&chosen.objects);
+        all
+    }
+
+    /// As it is written: the names as the group has changed them, and for each object that nothing is set of it.
+    fn summary(&self, of: &Summary) -> Summary {
+        let mut summary = Summary::default();
+        for (name, (before, after)) in of.names().iter().filter(|(name, _)| self.names.contains(*name)) {
+            summary.add_name(name.clone(), *before, *after);
+        }
+        summary.sets = self.objects.iter().map(|id| (*id, (Set::default(), None))).collect();
+        let mut todo: Vec<u64> = summary.names().iter().flat_map(|((dir, _), (from, to))| [*dir, *from, *to]).collect();
+        todo.extend(&self.objects);
+        while let Some(id) = todo.pop() {
+            if let Some(known) = of.objects.get(&id).filter(|_| !summary.objects.contains_key(&id)) {
+                todo.extend(of.settled(id).map(|settled| settled.place.0));
+                summary.objects.insert(id, known.clone());
+            }
+        }
+        summary.sets.retain(|id, _| summary.objects.contains_key(id));
+        summary
+    }
+}
+
+/// A kept undo, read.
+pub(in crate::hostdir) struct ReadUndo {
+    pub undo: ParkedFile,
+    pub made: ParkedFile,
+    /// What of it is taken, and not in the others.
+    pub taken: Taken,
+    /// All that the undo speaks of, but for bytes.
+    whole: Summary,
+    /// What is in adopted directories, each with the id that it has when it is spread out.
+    inside: BTreeMap<(u64, Vec<u8>), u64>,
+}
+
+impl ReadUndo {
+    fn new(undo: ParkedFile, made: ParkedFile, taken: Taken) -> ReadUndo {
+        let last = [&undo.summary, &made.summary].map(|summary| summary.objects.keys().next_back().copied());
+        let first = last.into_iter().flatten().max().unwrap_or(ROOT) + 1;
+        let notes = undo.summary.left.keys().filter(|(_, path)| !path.is_empty());
+        let inside: BTreeMap<_, _> = notes.cloned().zip(first..).collect();
+        let is_taken = |(_, id): &(_, &u64)| taken.objects.contains(*id);
+        let dirs: BTreeSet<u64> = inside.iter().filter(is_taken).map(|(at, _)| at.0).collect();
+        let whole = all_but_bytes(&undo.summary);
+        let mut read = ReadUndo { undo, made, taken, whole, inside };
+        read.spread_out(&dirs);
+        read.forget_taken();
+        read
+    }
+
+    /// The adopted directories with something in them at whose paths this holds.
+    pub fn adopted_at(&self, is_wanted: impl Fn(&[u8]) -> bool) -> BTreeSet<u64> {
+        let dirs: BTreeSet<u64> = self.inside.keys().map(|at| at.0).collect();
+        let undo = &self.undo.summary;
+        let is_at = |id: &u64| is_adopted(undo, *id) && undo.path_after(*id).is_some_and(|path| is_wanted(&path));
+        dirs.into_iter().filter(is_at).collect()
+    }
+
+    /// Speaks of everything in these directories.
+    pub fn spread_out(&mut self, dirs: &BTreeSet<u64>) {
+        let (undo, made, whole) = (&mut self.undo.summary, &mut self.made.summary, &mut self.whole);
+        let born = |mode: u32| Known::Born(Arc::new(Birth::placeholder(mode, false)));
+        for &dir in dirs {
+            undo.objects.insert(dir, born(DIRECTORY_MODE));
+            whole.objects.insert(dir, born(DIRECTORY_MODE));
+        }
+        for ((dir, path), id) in self.inside.iter().filter(|((dir, _), _)| dirs.contains(dir)) {
+            let cut = path.iter().rposition(|byte| *byte == b'/');
+            let (above, name) = cut.map_or((&[][..], &path[..]), |at| (&path[..at], &path[at + 1..]));
+            let parent = if above.is_empty() { Some(dir) } else { self.inside.get(&(*dir, above.to_vec())) };
+            let (Some(parent), Some(left)) = (parent, undo.left.remove(&(*dir, path.clone()))) else { continue };
+            let Left { mode, uid, gid, rdev, size, .. } = left;
+            let stat = Stat { mode, uid, gid, rdev, size, ..Stat::default() };
+            let place: Name = (*parent, name.into());
+            for summary in [&mut *undo, &mut *whole] {
+                summary.objects.insert(*id, born(mode));
+                summary.add_name(place.clone(), 0, *id);
+            }
+            undo.left.insert((*id, Vec::new()), left);
+            made.objects.insert(*id, Known::Settled(Box::new(Settled { stat, place, base: None })));
+        }
+    }
+
+    /// Speaks of what is not taken only. What is taken is where it was before the group, if it was there.
+    fn forget_taken(&mut self) {
+        if self.taken == Taken::default() {
+            return;
+        }
+        let (undo, made) = (&mut self.undo.summary, &mut self.made.summary);
+        let mut rest = undo.without_names();
+        for (name, (before, after)) in self.whole.names().iter().filter(|(name, _)| !self.taken.names.contains(*name)) {
+            rest.add_name(name.clone(), *before, *after);
+        }
+        rest.contents.retain(|id, _| !self.taken.objects.contains(id));
+        rest.sets.retain(|id, _| !self.taken.objects.contains(id));
+        for id in &self.taken.objects {
+            match self.whole.settled(*id) {
+                Some(settled) => {
+                    let mut now = settled.clone();
+                    if let Some(Known::Settled(made)) = made.objects.get(id) {
+                        now.stat = made.stat;
+                    }
+                    made.objects.insert(*id, Known::Settled(Box::new(now)));
+                }
+                None => _ = made.objects.remove(id),
+            }
+        }
+        *undo = rest;
+        self.keep_needed();
+    }
+
+    /// Only the chosen changes.
+    pub fn only(&self, chosen: &Choice<'_>) -> ReadUndo {
+        let undo = &self.undo.summary;
+        let mut part = undo.without_names();
+        for (name, (before, after)) in undo.names().iter().filter(|(name, _)| chosen.names.contains(*name)) {
+            part.add_name(name.clone(), *before, *after);
+        }
+        part.contents.retain(|id, _| chosen.objects.contains(id));
+        part.sets.retain(|id, _| chosen.objects.contains(id));
+        let mut only = ReadUndo {
+            undo: self.undo.with(part),
+            made: self.made.with(self.made.summary.without_names()),
+            taken: self.taken.clone(),
+            whole: Summary::default(),
+            inside: BTreeMap::new(),
+        };
+        only.keep_needed();
+        only
+    }
+
+    /// Of what the group has left, keeps only what the changes are about, and the directories above that.
+    fn keep_needed(&mut self) {
+        let (undo, made) = (&self.undo.summary, &mut self.made.summary);
+        let names = undo.names().iter().flat_map(|((dir, _), (before, after))| [*dir, *before, *after]);
+        let mut todo: Vec<u64> = names.chain(undo.contents.keys().copied()).chain(undo.sets.keys().copied()).collect();
+        let mut needed = Ids::default();
+        while let Some(id) = todo.pop() {
+            if id != 0 && needed.insert(id) {
+                todo.extend(made.settled(id).map(|settled| settled.place.0));
+            }
+        }
+        made.objects.retain(|id, _| needed.contains(*id));
+    }
+
+    /// The contrary of the group, or of what is left of it.
+    pub fn contrary(&self) -> Summary {
+        let (undo, made) = (&self.undo.summary, &self.made.summary);
+        let mut summary = Summary::default();
+        for id in lost(undo) {
+            summary.objects.extend(undo.objects.get(&id).map(|known| (id, known.clone())));
+        }
+        for (id, known) in made.objects.iter().filter(|(id, _)| **id != ROOT) {
+            summary.objects.insert(*id, known.clone());
+        }
+        for (name, (before, after)) in undo.names() {
+            summary.add_name(name.clone(), *after, *before);
+        }
+        (summary.contents, summary.sets) = (undo.contents.clone(), undo.sets.clone());
+        summary
+    }
+
+    /// The directories that were removed with everything in them, by their paths.
+    pub fn removed_whole(&self) -> BTreeSet<Vec<u8>> {
+        let undo = &self.undo.summary;
+        let dirs: BTreeSet<u64> = undo.names().keys().map(|(dir, _)| *dir).collect();
+        let whole = lost(undo).filter(|id| undo.kind(*id) == Kind::Directory && !dirs.contains(id));
+        whole.filter_map(|id| undo.path_before(id)).collect()
+    }
+
+    /// What the group has left of an object; none where an earlier version has kept the undo.
+    pub fn left(&self, id: u64) -> Option<&Left> {
+        self.undo.summary.left.get(&(id, Vec::new()))
+    }
+}
+
+/// Of a directory that is spread out only that it is one counts.
+const DIRECTORY_MODE: u32 = 0o040_700;
+
+fn all_but_bytes(summary: &Summary) -> Summary {
+    let mut all = summary.without_names();
+    (all.contents, all.left) = (BTreeMap::new(), BTreeMap::new());
+    summary.names().iter().for_each(|(name, (before, after))| all.add_name(name.clone(), *before, *after));
+    all
+}
+
+/// Whether a group has adopted a directory, by its undo.
+pub(super) fn is_adopted(undo: &Summary, id: u64) -> bool {
+    match undo.objects.get(&id) {
+        Some(Known::Born(birth)) => birth.btime_ns == 1 && Kind::of(birth.mode) == Kind::Directory,
+        _ => false,
+    }
+}
+
+fn taken_path(id: u64) -> Vec<u8> {
+    path_of_kind(id, TAKEN)
+}
+
+/// The group and the part that a file is about, by its name.
+pub(super) fn part_named(name: &[u8]) -> Option<(u64, u64)> {
+    let both = name.strip_suffix(PART)?;
+    let (id, part) = both.split_at(both.iter().position(|byte| *byte == b'.')?);
+    let (id, part) = (id_of(id), id_of(&part[1..]));
+    (id != 0 && part != 0 && part_name(id, part) == name).then_some((id, part))
+}
+
+fn part_name(id: u64, part: u64) -> Vec<u8> {
+    [&id_name(id), &b"."[..], &id_name(part), PART].concat()
+}
+
+fn part_path(id: u64, part: u64) -> Vec<u8> {
+    join(FOLDER, &part_name(id, part))
+}
+
+fn read_taken(host: &dyn HostFs, path: &[u8]) -> Result<Taken> {
+    match is_there(host, path)? {
+        true => Ok(Taken::of(&ParkedFile::read(host, path)?.summary)),
+        false => Ok(Taken::default()),
+    }
+}
+
+/// What is left of a kept undo, as far as the folder tells.
+pub(super) fn outline_of(host: &dyn HostFs, id: u64) -> Result<(Head, Outline)> {
+    let (head, mut outline) = Outline::read(host, &kept_path(id))?;
+    read_taken(host, &taken_path(id))?.is_not_in(&mut outline);
+    Ok((head, outline))
+}
+
+impl StoreInner {
+    fn parts(&self) -> Result<Vec<(u64, u64)>> {
+        Ok(names_in(&*self.host, FOLDER)?.iter().filter_map(|name| part_named(name)).collect())
+    }
+
+    /// What of a group is taken (invariant 2).
+    pub(super) fn taken(&self, id: u64) -> Result<Taken> {
+        let applied = self.parked.applied_ids();
+        let part = self.parts()?.into_iter().filter(|(of, part)| *of == id && applied.contains(part)).max();
+        let path = part.map_or_else(|| taken_path(id), |(id, part)| part_path(id, part));
+        read_taken(&*self.host, &path)
+    }
+
+    /// The outline of a kept undo at a path, without what is taken of it.
+    pub(super) fn outline(&self, id: u64, path: &[u8]) -> Result<(Head, Outline)> {
+        let (head, mut outline) = Outline::read(&*self.host, path)?;
+        self.taken(id)?.is_not_in(&mut outline);
+        Ok((head, outline))
+    }
+
+    /// Reads what is left of a kept undo.
+    pub(super) fn read_left(&self, undo: ParkedFile, made: ParkedFile) -> Result<ReadUndo> {
+        let taken = self.taken(undo.head.id)?;
+        Ok(ReadUndo::new(undo, made, taken))
+    }
+
+    /// Writes that these changes are taken, once the group commits that has an Applied entry of the id that this
+    /// returns. It survives when this returns.
+    pub(in crate::hostdir) fn write_part(&self, kept: &ReadUndo, taken: &Taken) -> Result<u64> {
+        let (head, part) = (&kept.undo.head, self.log.take_sequence());
+        let summary = taken.summary(&kept.whole);
+        self.write_beside(&part_path(head.id, part), head, &head.note, head.parked_ns, |writing| {
+            writing.add(&summary).map(|()| true)
+        })?;
+        Ok(part)
+    }
+
+    /// The group that takes a part has not committed: what says so goes, or the next open removes it.
+    pub(in crate::hostdir) fn withdraw_part(&self, id: u64, part: u64) {
+        _ = self.unlink_parked(&part_path(id, part));
+    }
+
+    /// The group that takes a part is final: it is taken, if it was one.
+    pub(in crate::hostdir) fn take_part(&self, part: u64) -> Result<()> {
+        let Some((id, _)) = self.parts()?.into_iter().find(|(_, other)| *other == part) else { return Ok(()) };
+        let (from, to) = (part_path(id, part), taken_path(id));
+        match is_there(&*self.host, &kept_path(id))? {
+            true => {
+                self.host.rename(site::UNDO_RENAME, &from, &to, Rename::Replace).map_err(|error| host_error(error, &to))
+            }
+            // It was dropped meanwhile.
+            false => self.unlink_parked(&from),
+        }
+    }
+
+    /// Removes what tells of parts that nobody takes, and what is taken of undo that is gone.
+    pub(super) fn settle_parts(&self) -> Result<()> {
+        let pending: Vec<u64> =
+            self.parked.provisional.lock().unwrap().iter().flat_map(|group| group.applied.clone()).collect();
+        for (id, part) in self.parts()?.into_iter().filter(|(_, part)| !pending.contains(part)) {
+            self.unlink_parked(&part_path(id, part))?;
+        }
+        let stays = [ids(&*self.host, KEPT)?, ids(&*self.host, DROPPED)?].concat();
+        let mut orphans = ids(&*self.host, TAKEN)?.into_iter().filter(|id| !stays.contains(id));
+        orphans.try_for_each(|id| self.unlink_parked(&taken_path(id)))
+    }
+
+    /// Invariant 3: its undo is gone.
+    pub(super) fn unlink_taken(&self, id: u64) -> Result<()> {
+        if is_there(&*self.host, &taken_path(id))? {
+            self.sync_parked(site::UNDO_END)?;
+            self.unlink_parked(&taken_path(id))?;
+        }
+        Ok(())
+    }
+}

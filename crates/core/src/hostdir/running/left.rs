@@ -1,0 +1,339 @@
+//! What a group leaves, by which it is known again when the group is taken back: noted from the group's own bytes before
+//! it commits, and compared with what is there then. See [`kept`](crate::hostdir::kept).
+//!
+//! # Invariants
+//!
+//! 1. What is noted is the group's: no other program comes to it before the commit.
+//! 2. Of each object that has other content, attributes or names by the group there is a note, but for directories that
+//!    have other names in them only, and for what the group takes all names from without another change. So is there of
+//!    everything in a directory that it has adopted.
+//! 3. Only what a group has changed is compared: of what it has made all but times, of other objects the content that
+//!    it has written and the attributes that it has set; never the inode, a time or the number of links.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use twox_hash::XxHash3_128;
+use wholly_host::{HostFile, HostFs, Stat};
+
+use super::apply::content_changed;
+use super::names::At;
+use super::{Inner, Running};
+use crate::error::Result;
+use crate::hostdir::StoreInner;
+use crate::hostdir::names::{Ids, Kind, ROOT, Set, XattrValue, xattr_checksum};
+use crate::hostdir::parked::{Content, Left, LeftContent, Summary, Writing, runs};
+use crate::hostdir::table::host_error;
+use crate::log::checksum::checksum;
+
+/// The most bytes of a group that are read once more to know what it leaves. A file that is too large for what is left
+/// of that is known by its times.
+const MOST_SUMMED: u64 = 1 << 30;
+
+/// The same of one that takes back another.
+const MOST_TAKEN_BACK: u64 = 64 << 20;
+
+/// Bytes that are read at a time.
+const STEP: usize = 256 << 10;
+
+/// Notes that are in memory at a time.
+const AT_A_TIME: usize = 1024;
+
+/// Notes what a group leaves.
+pub(super) struct Noting {
+    /// How many bytes more may be read.
+    room: u64,
+    noted: Ids,
+    buffer: Vec<u8>,
+}
+
+impl Noting {
+    /// Of a group that takes back another one, which gives back files as they were, less is read.
+    pub fn new(takes_back: bool) -> Noting {
+        let room = if takes_back { MOST_TAKEN_BACK } else { MOST_SUMMED };
+        Noting { room, noted: Ids::default(), buffer: Vec::new() }
+    }
+
+    /// What is in these ranges, which `read` reads.
+    fn sum(&mut self, ranges: &[(u64, u64)], read: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Result<LeftContent> {
+        let bytes: u64 = ranges.iter().map(|(from, to)| to - from).sum();
+        match self.room.checked_sub(bytes) {
+            None => Ok(LeftContent::Unread),
+            Some(room) => {
+                self.room = room;
+                sum_of(ranges, &mut self.buffer, read).map(LeftContent::Sum)
+            }
+        }
+    }
+}
+
+fn sum_of(
+    ranges: &[(u64, u64)],
+    buffer: &mut Vec<u8>,
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<()>,
+) -> Result<u128> {
+    // One call sums up a file that fits; very many are small.
+    if let &[(from, to)] = ranges
+        && to - from <= STEP as u64
+    {
+        buffer.resize((to - from) as usize, 0);
+        read(from, buffer)?;
+        return Ok(XxHash3_128::oneshot(buffer));
+    }
+    let mut sum = XxHash3_128::new();
+    for &(from, to) in ranges {
+        for at in (from..to).step_by(STEP) {
+            buffer.resize((to - at).min(STEP as u64) as usize, 0);
+            read(at, buffer)?;
+            sum.write(buffer);
+        }
+    }
+    Ok(sum.finish_128())
+}
+
+/// The bytes that a group has written to a file.
+fn written(content: &Content) -> Vec<(u64, u64)> {
+    let zeroed = content.space.iter().filter(|(_, how)| how.zeroes());
+    let mut ranges: Vec<(u64, u64)> = content.pieces.iter().map(|piece| (piece.offset, piece.end())).collect();
+    ranges.extend(zeroed.map(|(range, _)| (range.start.min(content.size), range.end.min(content.size))));
+    ranges.push((content.limit.min(content.size), content.size));
+    ranges.retain(|(from, to)| from < to);
+    let mut joined: Vec<(u64, u64)> = Vec::new();
+    for piece in runs(ranges) {
+        match joined.last_mut() {
+            Some(last) if last.1 == piece.offset => last.1 = piece.end(),
+            _ => joined.push((piece.offset, piece.end())),
+        }
+    }
+    joined
+}
+
+/// Whether an extended attribute tells of what a program does, and not of where the host has a file: hosts label files
+/// by themselves.
+fn is_told(name: &[u8]) -> bool {
+    !name.starts_with(b"security.") || name == b"security.capability"
+}
+
+/// The checksum of extended attributes, in the order of their names.
+fn sum_of_xattrs(
+    names: impl IntoIterator<Item = Vec<u8>>,
+    mut value_of: impl FnMut(&[u8]) -> Result<Option<XattrValue>>,
+) -> Result<u64> {
+    let mut names: Vec<Vec<u8>> = names.into_iter().filter(|name| is_told(name)).collect();
+    names.sort_unstable();
+    let mut sum = 0;
+    for name in names {
+        let value = value_of(&name)?.flatten();
+        sum = checksum(sum, &name);
+        sum = checksum(sum, &value.as_deref().map_or(u64::MAX, xattr_checksum).to_le_bytes());
+    }
+    Ok(sum)
+}
+
+impl Running {
+    /// Notes what the group leaves of what a part of it speaks of. It takes all names from `lost`.
+    pub(super) fn note_left(
+        &self,
+        noting: &mut Noting,
+        part: &Summary,
+        lost: &Ids,
+    ) -> Result<BTreeMap<(u64, Vec<u8>), Left>> {
+        let gained = part.names().values().map(|(_, after)| *after).filter(|id| *id != 0);
+        let is_plain = |id: &u64| part.kind(*id) != Kind::Directory && !lost.contains(*id);
+        let others = part.objects.keys().copied().filter(is_plain);
+        let changed = part.contents.keys().chain(part.sets.keys()).copied();
+        let mut all = BTreeMap::new();
+        for id in gained.chain(others).chain(changed) {
+            let is_given_whole = self.names.as_ref().is_some_and(|private| private.given_whole.contains(&id));
+            if !is_given_whole && noting.noted.insert(id) {
+                // What was held has no name before, either: to take that back is to remove it.
+                let is_made = id != ROOT && part.settled(id).is_none();
+                all.insert((id, Vec::new()), self.note_one(noting, part, id, is_made)?);
+            }
+        }
+        Ok(all)
+    }
+
+    fn note_one(&self, noting: &mut Noting, part: &Summary, id: u64, is_made: bool) -> Result<Left> {
+        let found = self.object(id)?;
+        let stat = self.stat(b"", &found)?;
+        let mut left = Left { mode: stat.mode, uid: stat.uid, gid: stat.gid, rdev: stat.rdev, ..Left::default() };
+        let names = match is_made {
+            true => self.xattr_names_of(At::Path(b""), &found)?,
+            false => part.sets.get(&id).map_or_else(Vec::new, |(set, _)| set.xattrs.keys().cloned().collect()),
+        };
+        left.xattrs = sum_of_xattrs(names, |name| self.xattr_of(At::Path(b""), &found, name).map(Some))?;
+        match found.kind {
+            Kind::Regular => {
+                let file = self.store.file_of(b"", &found)?;
+                left.size = stat.size;
+                let content = part.contents.get(&id);
+                if is_made || content.is_some() {
+                    left.ranges = content.filter(|_| !is_made).map_or_else(|| all_of(left.size), written);
+                    left.content = self.sum_file(noting, &file, &left.ranges)?;
+                }
+            }
+            Kind::Symlink if is_made => {
+                left.content = LeftContent::Sum(XxHash3_128::oneshot(&self.walk().read_link(&found)?));
+            }
+            _ => {}
+        }
+        Ok(left)
+    }
+
+    fn sum_file(&self, noting: &mut Noting, file: &Arc<Inner>, ranges: &[(u64, u64)]) -> Result<LeftContent> {
+        let is_adopted = self.names.as_ref().is_some_and(|private| private.adopted.contains(file.id));
+        let path = self.store.names.with(|state| state.host_path(file.id)).filter(|_| is_adopted);
+        match path {
+            // As it lies, whatever the store would open for it.
+            Some(path) => sum_at_home(&*self.store.host, noting, &path, ranges),
+            None => {
+                self.open_object(file.id, false)?;
+                noting.sum(ranges, |at, buffer| {
+                    buffer.fill(0);
+                    self.read(file, at, buffer).map(drop)
+                })
+            }
+        }
+    }
+
+    /// The same of everything in a directory that the group has adopted.
+    pub(super) fn note_inside(&self, noting: &mut Noting, id: u64, writing: &mut Writing) -> Result<()> {
+        let host = &*self.store.host;
+        let Some(root) = self.store.names.with(|state| state.host_path(id)) else { return Ok(()) };
+        let mut part = Summary::default();
+        self.store.look_below(&root, &mut |path, stat| {
+            if path == root {
+                return Ok(());
+            }
+            let mut left = Left { mode: stat.mode, uid: stat.uid, gid: stat.gid, rdev: stat.rdev, ..Left::default() };
+            left.xattrs = xattrs_at_home(host, path)?;
+            match Kind::of(stat.mode) {
+                Kind::Regular => {
+                    left.size = stat.size;
+                    left.ranges = all_of(stat.size);
+                    left.content = sum_at_home(host, noting, path, &left.ranges)?;
+                }
+                Kind::Symlink => left.content = LeftContent::Sum(sum_of_target(host, path)?),
+                _ => {}
+            }
+            part.left.insert((id, path[root.len() + 1..].to_vec()), left);
+            match part.left.len() {
+                AT_A_TIME => writing.add(&std::mem::take(&mut part)),
+                _ => Ok(()),
+            }
+        })?;
+        writing.add(&part)
+    }
+}
+
+/// Whoever may not read a file may have taken it up, or remove it, all the same.
+fn open_to_read(host: &dyn HostFs, path: &[u8]) -> Result<Option<Arc<dyn HostFile>>> {
+    match host.open(path, false) {
+        Err(error) if matches!(error.errno, Errno::ACCESS | Errno::PERM) => Ok(None),
+        file => file.map(Some).map_err(|error| host_error(error, path)),
+    }
+}
+
+fn read_from(file: &dyn HostFile, path: &[u8], at: u64, buffer: &mut [u8]) -> Result<()> {
+    buffer.fill(0);
+    file.read_at(at, buffer).map(drop).map_err(|error| host_error(error, path))
+}
+
+fn sum_at_home(host: &dyn HostFs, noting: &mut Noting, path: &[u8], ranges: &[(u64, u64)]) -> Result<LeftContent> {
+    if ranges.is_empty() {
+        return noting.sum(ranges, |_, _| Ok(()));
+    }
+    match open_to_read(host, path)? {
+        Some(file) => noting.sum(ranges, |at, buffer| read_from(&*file, path, at, buffer)),
+        None => Ok(LeftContent::Unread),
+    }
+}
+
+fn all_of(size: u64) -> Vec<(u64, u64)> {
+    Vec::from_iter((size > 0).then_some((0, size)))
+}
+
+fn sum_of_target(host: &dyn HostFs, path: &[u8]) -> Result<u128> {
+    Ok(XxHash3_128::oneshot(&host.read_link(path).map_err(|error| host_error(error, path))?))
+}
+
+fn xattrs_at_home(host: &dyn HostFs, path: &[u8]) -> Result<u64> {
+    let failed = |error| host_error(error, path);
+    let names = match host.list_xattrs(path) {
+        Err(error) if error.errno == Errno::OPNOTSUPP => Vec::new(),
+        names => names.map_err(failed)?,
+    };
+    sum_of_xattrs(names, |name| Ok(Some(host.get_xattr(path, name).map_err(failed)?.map(Into::into))))
+}
+
+impl StoreInner {
+    /// What of something at a host path, which is so, is not as a group has left it; in words. The group has made it,
+    /// or has set these attributes. `is_old` is asked where its content was not noted.
+    pub(super) fn difference(
+        &self,
+        (path, stat): (&[u8], &Stat),
+        left: &Left,
+        set: Option<&Set>,
+        is_old: impl FnOnce() -> bool,
+    ) -> Result<Option<String>> {
+        let host = &*self.host;
+        let kind = Kind::of(stat.mode);
+        let sets = |is_set: fn(&Set) -> bool| set.is_none_or(is_set);
+        let is_other = kind != Kind::of(left.mode) || (kind == Kind::Special && stat.rdev != left.rdev);
+        let xattrs = || match set {
+            None => xattrs_at_home(host, path),
+            Some(set) => sum_of_xattrs(set.xattrs.keys().cloned(), |name| {
+                let value = host.get_xattr(path, name).map_err(|error| host_error(error, path))?;
+                Ok(Some(value.map(Into::into)))
+            }),
+        };
+        let attributes = [
+            (stat.mode != left.mode && sets(|set| set.mode.is_some()), "its mode has been changed"),
+            (stat.uid != left.uid && sets(|set| set.uid.is_some()), "its owner has been changed"),
+            (stat.gid != left.gid && sets(|set| set.gid.is_some()), "its group has been changed"),
+        ];
+        if is_other {
+            return Ok(Some("something else has its name".into()));
+        }
+        if let Some(what) = self.content_difference((path, stat), left, is_old)? {
+            return Ok(Some(what));
+        }
+        if let Some((_, what)) = attributes.into_iter().find(|(differs, _)| *differs) {
+            return Ok(Some(what.into()));
+        }
+        Ok((xattrs()? != left.xattrs).then(|| "its attributes have been changed".into()))
+    }
+
+    fn content_difference(
+        &self,
+        (path, stat): (&[u8], &Stat),
+        left: &Left,
+        is_old: impl FnOnce() -> bool,
+    ) -> Result<Option<String>> {
+        let is_same = match left.content {
+            LeftContent::Untouched => true,
+            LeftContent::Sum(sum) if Kind::of(stat.mode) == Kind::Symlink => sum == sum_of_target(&*self.host, path)?,
+            _ if stat.size != left.size => false,
+            LeftContent::Unread => is_old(),
+            LeftContent::Sum(sum) => match self.sum_of_left(path, left)? {
+                Some(found) => found == sum,
+                None => is_old(),
+            },
+        };
+        Ok((!is_same).then(|| content_changed(left.size, stat.size)))
+    }
+
+    /// The checksum of what is where a group has written to a file; none where this user may not read it.
+    fn sum_of_left(&self, path: &[u8], left: &Left) -> Result<Option<u128>> {
+        let Some(file) = open_to_read(&*self.host, path)? else { return Ok(None) };
+        sum_of(&left.ranges, &mut Vec::new(), |at, buffer| read_from(&*file, path, at, buffer)).map(Some)
+    }
+
+    /// Whether a file begins with all that a group has left, and has more.
+    pub(super) fn is_appended_to(&self, path: &[u8], size: u64, left: &Left) -> Result<bool> {
+        let is_longer = left.content != LeftContent::Untouched && size > left.size;
+        Ok(is_longer && self.sum_of_left(path, left)?.map(LeftContent::Sum) == Some(left.content))
+    }
+}
