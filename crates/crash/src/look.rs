@@ -47,6 +47,11 @@ pub trait Names {
     fn xattr(&mut self, path: &str, name: &[u8]) -> wholly::Result<Option<Vec<u8>>>;
     /// The bytes of a regular file.
     fn content(&mut self, path: &str) -> wholly::Result<Vec<u8>>;
+
+    /// Whether undo of groups is kept, which may hold objects by a link.
+    fn may_hold(&self) -> bool {
+        false
+    }
 }
 
 impl Names for &Store {
@@ -74,6 +79,10 @@ impl Names for &Store {
 
     fn content(&mut self, path: &str) -> wholly::Result<Vec<u8>> {
         content(&self.open_file(path)?)
+    }
+
+    fn may_hold(&self) -> bool {
+        self.undos().is_ok_and(|all| !all.is_empty())
     }
 }
 
@@ -184,7 +193,7 @@ fn files(world: &Arc<World>, store: &Store, workload: &Workload, trouble: Troubl
 /// # Errors
 /// What `trouble` makes of an error, and where what is served contradicts itself.
 pub fn tree<N: Names>(names: &mut N, trouble: Trouble<'_>) -> Result<State, String> {
-    let mut found = Found::default();
+    let mut found = Found { may_hold: names.may_hold(), ..Found::default() };
     let mut todo = vec![String::new()];
     while let Some(dir) = todo.pop() {
         let mut entries = match names.read_dir(if dir.is_empty() { "." } else { &dir }) {
@@ -344,7 +353,8 @@ pub(crate) fn at_home(image: &Image) -> Result<State, String> {
     for it in &names {
         let path = String::from_utf8_lossy(&it.path).into_owned();
         // An undo that is kept, and what it holds.
-        let tells = || [".kept", ".made", ".line"].iter().any(|end| path.starts_with(PARKED) && path.ends_with(end));
+        let tells =
+            || [".kept", ".made", ".line", ".taken"].iter().any(|end| path.starts_with(PARKED) && path.ends_with(end));
         if has_kept && (tells() || path == RESERVE || path.starts_with(ANCHORS)) {
             continue;
         }
@@ -392,6 +402,8 @@ struct Found {
     numbers: BTreeMap<u64, Number>,
     /// The links that an object says it has.
     links: BTreeMap<Number, u32>,
+    /// Whether one of them may be that by which an undo holds it.
+    may_hold: bool,
 }
 
 impl Found {
@@ -425,6 +437,7 @@ impl Found {
             let names = self.state.names_of(number);
             if let Some(links) = self.links.get(&number)
                 && *links as usize != names
+                && !(self.may_hold && *links as usize == names + 1)
             {
                 return Err(format!("{path} has {links} links and {names} names"));
             }

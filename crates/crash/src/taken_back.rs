@@ -4,7 +4,9 @@
 //! 2. After a crash at any moment the directory has the group, or it has not; and where either is a change that was
 //!    made, its undo is kept: by that the directory is the other one again.
 //! 3. Where the crash came after a commit had returned, there is an undo.
-//! 4. Where the host refuses any call of what takes the group back, the directory is as it was, and it can be taken
+//! 4. Where a group is taken back in parts, the directory is after a crash as it was between two of them, and what is
+//!    left can be taken back under the group's id.
+//! 5. Where the host refuses any call of what takes the group back, the directory is as it was, and it can be taken
 //!    back after that; or it is taken back. If the store has failed, once it is opened again, as after a crash.
 
 use std::collections::BTreeSet;
@@ -13,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use wholly::{Error, Group, KeepUndo, Options, Store, UndoFate};
+use wholly::{Error, Group, KeepUndo, Options, Store, UndoFate, Undoing};
 use wholly_host::HostFs;
 use wholly_sim::{ExploreLimits, Explorer, Image, World};
 
@@ -49,8 +51,7 @@ pub(crate) fn keep() -> KeepUndo {
 pub fn explore(script: &str, setting: &Setting, limits: &ExploreLimits) -> Result<Judged, String> {
     let (workload, world) = begin(script, setting)?;
     let store = open(&world, world.host(), &workload, setting)?;
-    let (before, mut after) = (workload.initial(), workload.initial());
-    let group = run(&world, &workload, &store, &mut after)?;
+    let (group, before, after) = run(&world, &workload, &store)?;
     let from = world.now() + 1;
     group.commit().map_err(failed("commit"))?;
     let committed = world.now();
@@ -63,17 +64,74 @@ pub fn explore(script: &str, setting: &Setting, limits: &ExploreLimits) -> Resul
         take_back(&store).map_err(failed(what))?;
         is(&store, state, what)?;
     }
-    let (trace, end) = (world.trace(), world.now());
     store.close().map_err(failed("close"))?;
+    let survives = |image: &Image, point| survives(image, (&workload, setting), [&before, &after], point >= committed);
+    crash_everywhere(script, (&world, from), limits, survives)
+}
+
+/// Explores the group in `script`, which is taken back in parts: what is at each of these paths, and then the rest.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn explore_parts(
+    script: &str,
+    paths: &[&str],
+    setting: &Setting,
+    limits: &ExploreLimits,
+) -> Result<Judged, String> {
+    let (workload, world) = begin(script, setting)?;
+    let store = open(&world, world.host(), &workload, setting)?;
+    let (group, before, after) = run(&world, &workload, &store)?;
+    group.commit().map_err(failed("commit"))?;
+    let from = world.now() + 1;
+    let Some(UndoFate::Kept(id)) = store.undo_fate() else { return Err(format!("{:?}", store.undo_fate())) };
+    let mut states = vec![after];
+    for path in paths {
+        let how = Undoing { paths: vec![path.into()], ..Undoing::default() };
+        let undone = store.undo_some(id, &keep(), &how, |_| true).map_err(failed(path))?;
+        if !undone.is_part {
+            return Err(format!("{path} is all of it"));
+        }
+        states.push(served(&world, &store, &workload)?);
+    }
+    store.undo(id, &keep(), |_| true).map_err(failed("the rest"))?;
+    is(&before, &world, (&store, &workload), "taken back in parts")?;
+    store.close().map_err(failed("close"))?;
+    let survives = |image: &Image, _| {
+        let world = World::from_image(image, setting.sim.clone());
+        let store = open(&world, world.host(), &workload, setting)?;
+        let home = served(&world, &store, &workload)?;
+        let is_kept = store.undos().map_err(failed("undos"))?.iter().any(|undo| undo.id == id);
+        match states.iter().position(|state| state.difference(&home).is_none()) {
+            Some(_) if is_kept => {
+                store.undo(id, &keep(), |_| true).map_err(failed("the rest after a crash")).map(drop)?
+            }
+            Some(part) => return Err(format!("{part} parts are taken back, and the rest cannot be")),
+            None if is_kept => return Err("the directory is not as between two parts".into()),
+            None => {}
+        }
+        is(&before, &world, (&store, &workload), "after a crash")?;
+        store.close().map_err(failed("close after a crash"))?;
+        Ok(is_kept)
+    };
+    crash_everywhere(script, (&world, from), limits, survives)
+}
+
+/// Judges what a crash leaves at each point of what has happened in a world.
+fn crash_everywhere(
+    script: &str,
+    (world, from): (&World, u64),
+    limits: &ExploreLimits,
+    survives: impl Fn(&Image, u64) -> Result<bool, String>,
+) -> Result<Judged, String> {
+    let (trace, end) = (world.trace(), world.now());
     let (mut judged, mut explorer, mut wrong) = (Judged::default(), Explorer::new(&trace), None);
     for point in from..=end.min(trace.events.len() as u64) {
         explorer.seek(point);
         judged.sites.extend(trace.events.get(point as usize - 1).and_then(|event| event.site).map(|site| site.0));
         let mut one = |choice: String, image: &Image| {
             judged.images += 1;
-            let is_kept = point >= committed;
-            let look = || survives(image, (&workload, setting), [&before, &after], is_kept);
-            match crate::quiet::catch(look).unwrap_or_else(Err) {
+            match crate::quiet::catch(|| survives(image, point)).unwrap_or_else(Err) {
                 Ok(undone) => judged.undone += u64::from(undone),
                 Err(what) => wrong = Some(format!("{script}, {choice}: {what}")),
             }
@@ -111,8 +169,8 @@ fn refuse_at(script: &str, setting: &Setting, (errno, call): (Errno, u64)) -> Re
     let (workload, world) = begin(script, setting)?;
     let host = Refusing::new(world.host(), (errno, false));
     let store = open(&world, host.clone(), &workload, setting)?;
-    let (before, mut after) = (workload.initial(), workload.initial());
-    run(&world, &workload, &store, &mut after)?.commit().map_err(failed("commit"))?;
+    let (group, before, after) = run(&world, &workload, &store)?;
+    group.commit().map_err(failed("commit"))?;
     host.begin(call);
     let done = take_back(&store);
     if !host.end() {
@@ -146,22 +204,30 @@ fn begin(script: &str, setting: &Setting) -> Result<(Workload, Arc<World>), Stri
     Ok((workload, world))
 }
 
-/// The group, but for its commit: its undo is to be kept.
-fn run(world: &Arc<World>, workload: &Workload, store: &Store, after: &mut State) -> Result<Group<'static>, String> {
-    let [Step::Group { ops, commit: true }] = &workload.steps[..] else { panic!("it is no group") };
-    for (number, op) in ops.iter().enumerate() {
-        if let Op::Adopt { path, what } = op {
-            if world.host().stat(wholly::LAYER.as_bytes()).is_err() {
-                store.make_layer().map_err(|error| format!("the layer: {error}"))?;
-            }
-            let bytes = op.bytes(number as u64).unwrap_or_default();
-            make_in_layer(&*world.host(), path, *what, &bytes).map_err(|error| format!("in the layer: {error}"))?;
+/// The last group, but for its commit, and the states before and after it. The undo of each group is to be kept.
+fn run(world: &Arc<World>, workload: &Workload, store: &Store) -> Result<(Group<'static>, State, State), String> {
+    let (mut before, mut after, mut last) = (workload.initial(), workload.initial(), None::<Group<'static>>);
+    for step in &workload.steps {
+        let Step::Group { ops, commit: true } = step else { panic!("it is no group") };
+        if let Some(group) = last.take() {
+            group.commit().map_err(failed("the one before"))?;
+            before = served(world, store, workload)?;
         }
+        for (number, op) in ops.iter().enumerate() {
+            if let Op::Adopt { path, what } = op {
+                if world.host().stat(wholly::LAYER.as_bytes()).is_err() {
+                    store.make_layer().map_err(|error| format!("the layer: {error}"))?;
+                }
+                let bytes = op.bytes(number as u64).unwrap_or_default();
+                make_in_layer(&*world.host(), path, *what, &bytes).map_err(|error| format!("in the layer: {error}"))?;
+            }
+        }
+        let mut group = store.begin();
+        perform(&mut group, &mut after, ops, 0)?;
+        group.keep_undo(&keep()).map_err(failed("keep"))?;
+        last = Some(group);
     }
-    let mut group = store.begin();
-    perform(&mut group, after, ops, 0)?;
-    group.keep_undo(&keep()).map_err(failed("keep"))?;
-    Ok(group)
+    Ok((last.expect("there is a group"), before, after))
 }
 
 fn is(state: &State, world: &Arc<World>, (store, workload): (&Store, &Workload), what: &str) -> Result<(), String> {
@@ -205,7 +271,7 @@ fn survives(
     store.close().map_err(|error| format!("close after a crash: {error}"))?;
     let store = open(&world, world.host(), workload, setting)?;
     let undos = store.undos().map_err(|error| error.to_string())?;
-    if undos.is_empty() {
+    if undos.len() < workload.steps.len() {
         let is_right = which == 0 && !is_kept;
         return if is_right { Ok(false) } else { Err(format!("no undo is kept, and the directory is {which}")) };
     }

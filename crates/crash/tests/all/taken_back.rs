@@ -38,6 +38,40 @@ fn a_crash_leaves_the_group_or_what_was_before_and_the_way_to_the_other() {
     }
 }
 
+/// Scripts, each with paths that are taken back one after the other before the rest.
+const PARTS: &[(&str, &[&str])] = &[
+    ("bare,mkdir-B+create-B/foo+append-B/foo+unlink-A/foo+create-bar", &["A/foo", "B/foo"]),
+    ("dirs,clear-A+rename-B-C+create-C/foo+append-C/foo", &["C/foo", "A"]),
+    ("bare,adopt-B+chmod-A/foo+create-foo", &["B/C/bar", "foo"]),
+    ("bare,unlink-A/foo+rmdir-A+create-foo+append-foo", &["A/foo"]),
+];
+
+#[test]
+fn what_is_taken_back_in_parts_is_so_after_a_crash() {
+    let is_long = std::env::var_os("WHOLLY_LONG").is_some();
+    let limits = wholly_crash::Limits::glance().states;
+    for setting in if is_long { &["disk-ext4", "disk", "pmem"][..] } else { &["disk"] } {
+        let setting = Setting::named(setting);
+        for (script, paths) in PARTS {
+            let judged = taken_back::explore_parts(script, paths, &setting, &limits);
+            let judged = judged.unwrap_or_else(|what| panic!("{}: {what}", setting.name));
+            println!("{}: {script}: {} images, {} with a rest", setting.name, judged.images, judged.undone);
+            assert!(judged.undone > judged.images / 4, "only {} had a rest", judged.undone);
+        }
+    }
+}
+
+/// It is seen by its other name, which the store does not know.
+#[test]
+fn a_file_that_was_changed_and_has_lost_a_name_is_taken_back() {
+    let script = "bare,link-A/foo-foo,write-foo+chmod-foo+unlink-foo";
+    for setting in ["disk", "disk-ext4"].map(Setting::named) {
+        let judged = taken_back::explore(script, &setting, &wholly_crash::Limits::glance().states);
+        assert!(judged.unwrap_or_else(|what| panic!("{}: {what}", setting.name)).undone > 0);
+        taken_back::refuse(script, &setting, Errno::NOSPC).unwrap_or_else(|what| panic!("{}: {what}", setting.name));
+    }
+}
+
 #[test]
 fn what_is_refused_can_be_taken_back_later() {
     let setting = Setting::named("disk-ext4");

@@ -181,7 +181,7 @@ impl Running {
                 continue;
             };
             // It may have other names, by which it can be changed.
-            if let Some(left) = kept.left(id)
+            if let Some(left) = kept.left(id).filter(|_| stat.nlink > 1)
                 && let Some(what) = self.store.difference((&path, &stat), left, Some(set_by(undo, id)), || true)?
             {
                 applying.wrong(applying.path(id), what);

@@ -189,10 +189,24 @@ impl Running {
         Ok(Some(lost))
     }
 
+    /// What it changes that was held, and has names that the store does not know: by those its bytes are seen.
+    fn shared(&self, summary: &Summary) -> Result<HashSet<u64>> {
+        let mut shared = HashSet::new();
+        for &id in summary.contents.keys().chain(summary.sets.keys()).filter(|id| summary.settled(**id).is_none()) {
+            let path = self.store.names.with(|state| state.host_path(id).filter(|_| state.held.contains(id)));
+            if let Some(path) = path {
+                let stat = self.store.host.stat(&path).map_err(|error| host_error(error, &path))?;
+                shared.extend((Kind::of(stat.mode) != Kind::Directory && stat.nlink > 1).then_some(id));
+            }
+        }
+        Ok(shared)
+    }
+
     /// From what the group changes to what there was before. Names stay as they are. It has adopted these objects.
     fn turn_back(&self, summary: &mut Summary, adopted: &Ids) -> Result<()> {
         let looking = Running::looking(self.store.clone());
-        let is_made = |summary: &Summary, id: u64| !matches!(summary.objects.get(&id), Some(Known::Settled(_)));
+        let shared = self.shared(summary)?;
+        let is_made = |summary: &Summary, id: u64| summary.settled(id).is_none() && !shared.contains(&id);
         let changed: Vec<u64> = summary.contents.keys().copied().collect();
         for id in changed {
             if is_made(summary, id) {
