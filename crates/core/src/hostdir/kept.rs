@@ -24,12 +24,12 @@
 //!    final all the same, without one. So is a part of a joint commit that a crash has cut short.
 //! 3. What is held no checkpoint and no open removes; and what loses all its names while it is held goes back to its
 //!    anchor: a group that takes back and is undone leaves the kept undo as it was.
-//! 4. A group is taken back wholly or not at all, and only if all that it left is as it left it. That is known by
-//!    identity, size, time of modification and time of change; of directories by the names that it set and the
-//!    attributes that it gave. Whatever else another program has done is not touched. A state that an older group left
-//!    and that taking back a younger one has restored counts as the same: the `.made` of that one tells so. What the
-//!    group has written is known by its own bytes, as far as they are summed before it commits: what another program
-//!    makes of a file in that moment is not the group's.
+//! 4. A group, or a [part] of it, is taken back wholly or not at all, and unless the caller wants it otherwise only if
+//!    all that it left is as it left it. That is known by what was noted before it commits (`running/left.rs`): by
+//!    content, attributes and names. Of what is not noted, identity, size and times tell; there a state that an older
+//!    group left and that taking back a younger one has restored counts as the same: the `.made` of that one tells so.
+//!    Whatever else another program has done is not touched. Where the caller wants it replaced, it is kept for the
+//!    redo, or the group is undone.
 //! 5. A group that takes back another has its own undo kept: to take it back is to do the first one again. The kept
 //!    undo that it has used goes with an Applied entry, as a parked group does.
 //! 6. Nothing that is held is removed before its kept undo has the name of a dropped one, durably. An open goes on with
@@ -55,7 +55,8 @@
 //!                          `──refused, crash──► undone   `──expired, no space, discarded──► dropped ──► a line
 //! ```
 //!
-//! The cost is that of what the group has changed: a `stat` and 136 bytes for each object, three syncs. In memory are
+//! The cost is that of what the group has changed: a `stat` and some 250 bytes for each object, what is read for the
+//! checksums, three syncs. In memory are
 //! ids, and a part of the objects at a time. To take back a group takes memory for all of it: of one that changes more
 //! than [`MOST_NAMES`] names no undo is kept.
 
@@ -456,7 +457,7 @@ impl StoreInner {
                     let known = self.names.with(|state| state.whole.get(&id)?.bytes);
                     bytes += known.map_or_else(|| self.bytes_below(&path), Ok)?;
                 }
-                // By its other names, which the store does not know, another program may change it, and nobody could tell.
+                // By its other names, which the store does not know, another program may change it: nobody could tell.
                 _ if stat.nlink > 1 && undo.is_changed(id) && !undo.is_summed(id) => {
                     return Ok(Err(
                         "it has written very much to a file of which it has removed one of several names".into()

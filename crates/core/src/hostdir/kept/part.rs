@@ -3,10 +3,10 @@
 //!
 //! # Terms
 //!
-//! - *taken*: the names and objects of a group that were taken back already: `<id>.taken`. It has no bytes, so that what
-//!   is kept need not be written once more.
-//! - *part*: what is taken once another group has committed: `<id>.<part>.part`, under an id of its own. It has what was
-//!   taken before, too.
+//! - *taken*: the names and objects of a group that were taken back already: `<id>.taken`. It has no bytes, so that
+//!   what is kept need not be written once more.
+//! - *part*: what is taken once another group has committed: `<id>.<part>.part`, under an id of its own. It has what
+//!   was taken before, too.
 //! - *spread out*: a directory that the group has adopted, as if the group had made everything in it one by one.
 //!
 //! # Invariants

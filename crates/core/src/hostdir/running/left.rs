@@ -1,5 +1,5 @@
-//! What a group leaves, by which it is known again when the group is taken back: noted from the group's own bytes before
-//! it commits, and compared with what is there then. See [`kept`](crate::hostdir::kept).
+//! What a group leaves, by which it is known again when the group is taken back: noted from the group's own bytes
+//! before it commits, and compared with what is there then. See [`kept`](crate::hostdir::kept).
 //!
 //! # Invariants
 //!
