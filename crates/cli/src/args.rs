@@ -420,7 +420,7 @@ Examples:
   wholly undo
   wholly undo --dry-run /srv/data
   wholly undo /srv/data 5-18
-  wholly undo /srv/data 5-18 -- src/main.c doc
+  wholly undo /srv/data 5-18 -- made
   wholly undo --skip-changed
   wholly undo --over-changes";
 

@@ -233,6 +233,7 @@ fn in_groups(
     let begin = |(place, covered)| {
         let view = Arc::new(StoreVfs::new(Place::store(place)));
         let group = view.begin().map_err(|error| place.failed(error))?;
+        view.leave_out().map_err(|error| place.failed(error))?;
         Ok(Running { place, covered, layer: None, view, group, has_adopted: false })
     };
     let mut running = places.iter().zip(dirs).map(begin).collect::<Result<Vec<_>, Failure>>()?;

@@ -155,12 +155,28 @@ pub fn is_looked_at(args: &RunArgs, ui: &Ui) -> bool {
 fn take_up(running: &mut [Running<'_>], are_looked_at: bool) -> Result<(), Failure> {
     let moves = running.len() == 1 && !are_looked_at;
     for one in running {
-        let Some(layer) = &one.layer else { continue };
         let failed = |error| one.place.failed(error);
+        let tell_left_out = || {
+            eprintln!("wholly: run: {}/.wholly is left out: that name belongs to `wholly`", shown(one.place.dir()));
+        };
+        let Some(layer) = &one.layer else {
+            let moved = || {
+                let what = "the command has moved something to .wholly, the name of the store's own folder";
+                Failure::new(format!("run in {}", shown(one.place.dir())), what).advice(UNCHANGED).exit(Exit::REFUSED)
+            };
+            let removed = one.view.remove_left_out(one.group).map_err(|error| match error {
+                Error::Refused(..) => moved(),
+                error => failed(error),
+            });
+            if removed? {
+                tell_left_out();
+            }
+            continue;
+        };
         let how = if moves { How::Adopt } else { How::Copy };
         let taken = layer.take_up(one.place, &one.view, one.group, how)?;
         if taken.left_out {
-            eprintln!("wholly: run: {}/.wholly is left out: that name belongs to `wholly`", shown(one.place.dir()));
+            tell_left_out();
         }
         if taken.adopted == 0 {
             continue;

@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, fstatfs, openat, statx}
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use wholly::{Decided, Error, Options, Store};
-use wholly_host::mount::VIEW;
+use wholly_host::mount::{Served, VIEW};
 use wholly_host::mounts::{Mounted, all};
 use wholly_host::{HostDir, HostOptions, Level, StoreHome, Support};
 
@@ -121,6 +121,12 @@ impl Place {
         let identity = found.identity().map_err(of_call)?;
         let itself = found.itself();
         let host = HostDir::open(&itself, HostOptions::default()).map_err(of_media)?;
+        if let Some(served @ Served::View) = host.served()
+            && !is_view(&itself).map_err(of_call)?
+        {
+            // In that of a FUSE view whatever it would keep is left out when that command has ended.
+            return Err(Failure::served(format!("run in {}", dir.display()), served));
+        }
         let is_store = StoreHome::exists(&host).map_err(of_media)?;
         if !is_store {
             // The command waits until all of it is written and read. It grows where more is needed.

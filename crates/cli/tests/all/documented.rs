@@ -156,7 +156,7 @@ fn run(line: &str, variables: &[(&str, &str)], number: usize, can_run: bool) {
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
         match word.as_str() {
-            "--" if verb == "apply" => real.push(word),
+            "--" if verb == "apply" || verb == "undo" => real.push(word),
             "--" => {
                 real.extend(["--", "sh", "-c", STAND_IN].map(String::from));
                 break;

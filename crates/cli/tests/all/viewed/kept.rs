@@ -285,9 +285,6 @@ fn a_run_that_is_killed_inside_of_a_run_leaves_all_or_nothing() {
 /// A tree that somebody restores has the folder of a store that it was copied from.
 #[test]
 fn a_restored_folder_is_nobodys() {
-    if VIEW != "overlay" {
-        return;
-    }
     let Some(rig) = Rig::new("restored") else { return };
     let dir = rig.dir("dir", "echo 1 > a");
     kept(&dir, "echo 2 > a");
@@ -304,5 +301,11 @@ fn a_restored_folder_is_nobodys() {
     let output = run(&new, &[], "mkdir .wholly; mv a .wholly");
     assert_eq!(output.status.code(), Some(123), "{output:?}");
     assert_eq!(std::fs::read(new.join("a")).unwrap(), b"2\n");
+    // In the view it is data like any other.
+    let script =
+        "mkdir .wholly; echo 3 > .wholly/x; ls -A | grep -x .wholly; cat .wholly/x; mv .wholly/x b; rmdir .wholly";
+    let output = run(&new, &["--keep-undo", "no"], script);
+    assert!(output.status.success() && output.stdout == b".wholly\n3\n", "{output:?}");
+    assert_eq!(std::fs::read(new.join("b")).unwrap(), b"3\n");
     recover(&dir);
 }

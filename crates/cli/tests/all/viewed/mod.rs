@@ -10,6 +10,7 @@ mod groups;
 mod guests;
 mod kept;
 mod links;
+mod matrix;
 mod outcomes;
 mod packages;
 mod programs;

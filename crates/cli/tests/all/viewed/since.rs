@@ -6,9 +6,10 @@ use super::common::{Run, wholly};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What the command does, in a git repository with `m1.py`, `m2.py` and `m3.py`.
+/// What the command does, in a git repository with `m1.py`, `m2.py` and `m3.py`. Of files that are as old as the index,
+/// git notes something else at the next look.
 const COMMAND: &str = "mkdir pkg; echo y=1 > pkg/__init__.py; echo z=1 > pkg/mod.py; echo x=9 >> m1.py; rm m3.py; \
-                       git add -A; git commit -qm agent";
+                       sleep 0.05; git add -A; git commit -qm agent";
 
 const BEFORE: &str = "git init -q .; for i in 1 2 3; do echo x=$i > m$i.py; done; git add .; git commit -qm 0";
 

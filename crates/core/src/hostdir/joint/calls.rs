@@ -69,8 +69,9 @@ impl Store {
         })
     }
 
-    /// Takes back groups of several stores together, as [`undo_some`](Store::undo_some) does with one: one group of each
-    /// store. After a crash all of it is taken back, or nothing. For a command that was run over several directories.
+    /// Takes back groups of several stores together, as [`undo_some`](Store::undo_some) does with one: one group of
+    /// each store. After a crash all of it is taken back, or nothing. For a command that was run over several
+    /// directories.
     ///
     /// # Errors
     /// - [`Error::ChangedMeanwhile`] for the first group whose changes were changed since: nothing is taken back.

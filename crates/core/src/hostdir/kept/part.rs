@@ -219,6 +219,22 @@ impl ReadUndo {
         summary
     }
 
+    /// Whether the group, or what is left of it, has changed something of an object, or a name of it.
+    pub fn is_about(&self, id: u64) -> bool {
+        let undo = &self.undo.summary;
+        undo.moved().contains_key(&id) || undo.contents.contains_key(&id) || undo.sets.contains_key(&id)
+    }
+
+    /// Whether the group has left a file that was there before with names that are not those of the undo: what stands
+    /// at one of them by now may be another file.
+    pub fn has_other_names(&self, id: u64) -> bool {
+        let undo = &self.undo.summary;
+        let is_only_named = || undo.moved().get(&id).is_some_and(|moves| moves.lost.is_empty());
+        let was_shared = || self.made.summary.before(id).is_some_and(|then| then.nlink > 1 && then.ino != 0);
+        undo.settled(id).is_some_and(|before| Kind::of(before.stat.mode) != Kind::Directory)
+            && (is_only_named() || was_shared())
+    }
+
     /// The directories that were removed with everything in them, by their paths.
     pub fn removed_whole(&self) -> BTreeSet<Vec<u8>> {
         let undo = &self.undo.summary;
@@ -359,5 +375,78 @@ impl StoreInner {
             self.unlink_parked(&taken_path(id))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use crate::hostdir::kept::{KeepUndo, UndoFate};
+    use crate::hostdir::parked::{ParkedId, UNFINISHED, Writing};
+    use crate::{Options, Store};
+    use std::time::Duration;
+    use wholly_sim::{SimConfig, World};
+
+    fn keep() -> KeepUndo {
+        KeepUndo { note: "a group".into(), expires: Duration::from_secs(1 << 30), most_bytes: u64::MAX }
+    }
+
+    /// Writes the undo as the version before did, which noted nothing of what a group leaves.
+    fn forget_notes(host: &dyn HostFs, id: u64) {
+        let path = kept_path(id);
+        let mut undo = ParkedFile::read(host, &path).unwrap();
+        undo.summary.left.clear();
+        let (head, unfinished) = (undo.head.clone(), [&path, UNFINISHED].concat());
+        let mut contents = std::mem::take(&mut undo.summary.contents);
+        let times = (head.parked_ns, head.expires_ns);
+        let mut writing = Writing::new(host, &unfinished, (&head.volume_id, id, &head.note), times).unwrap();
+        for (id, content) in &mut contents {
+            for piece in &mut content.pieces {
+                let bytes = undo.written(host, *id).unwrap().piece(piece).unwrap();
+                writing.write(piece, &bytes).unwrap();
+            }
+        }
+        undo.summary.contents = contents;
+        writing.add(&undo.summary).unwrap();
+        writing.finish().unwrap();
+        host.rename(site::UNDO_RENAME, &unfinished, &path, Rename::Replace).unwrap();
+        let mut version = [0];
+        host.open(&path, false).unwrap().read_at(16, &mut version).unwrap();
+        assert_eq!(version, [5], "that of the version before");
+    }
+
+    #[test]
+    fn undo_of_the_version_before_is_taken_back() {
+        for is_touched in [false, true] {
+            let world = World::new(SimConfig::disk());
+            world.add_file("a", b"before");
+            world.add_file("b", b"removed");
+            let options = Options { background: false, at_once: true, ..Options::default() };
+            Store::format_on(&*world.log(), &options, [7; 16]).unwrap();
+            let store = Store::open_on(world.log(), world.host(), options, None).unwrap();
+            let mut group = store.begin();
+            let a = group.open_file("a").unwrap();
+            group.write_at(&a, 2, b"and after").unwrap();
+            group.mkdir("d", 0o755).unwrap();
+            let new = group.create("d/new", 0o644).unwrap();
+            group.append(&new, b"new").unwrap();
+            group.unlink("b").unwrap();
+            group.keep_undo(&keep()).unwrap();
+            group.commit().unwrap();
+            let Some(UndoFate::Kept(ParkedId(id))) = store.undo_fate() else { panic!("{:?}", store.undo_fate()) };
+            let host = world.host();
+            forget_notes(&*host, id);
+            if is_touched {
+                // It goes by times.
+                host.set_times(site::NAMES_CLEAN, b"a", None, Some(1)).unwrap();
+                let refused = store.undo(ParkedId(id), &keep(), |_| true);
+                assert!(matches!(&refused, Err(Error::ChangedMeanwhile(_, all)) if all.len() == 1), "{refused:?}");
+                continue;
+            }
+            assert!(store.undo(ParkedId(id), &keep(), |_| true).unwrap());
+            assert!(host.stat(b"d").is_err() && host.stat(b"b").unwrap().size == 7);
+            assert_eq!(host.stat(b"a").unwrap().size, 6);
+        }
     }
 }

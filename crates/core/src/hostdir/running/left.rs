@@ -155,6 +155,11 @@ impl Running {
         Ok(all)
     }
 
+    /// Whether the group has made it.
+    pub(in crate::hostdir) fn is_made(&self, id: u64) -> bool {
+        self.names.as_ref().is_some_and(|private| private.is_born(id))
+    }
+
     fn note_one(&self, noting: &mut Noting, part: &Summary, id: u64, is_made: bool) -> Result<Left> {
         let found = self.object(id)?;
         let stat = self.stat(b"", &found)?;
@@ -284,6 +289,8 @@ impl StoreInner {
         let is_other = kind != Kind::of(left.mode) || (kind == Kind::Special && stat.rdev != left.rdev);
         let xattrs = || match set {
             None => xattrs_at_home(host, path),
+            // It has set none; or that is not what is taken back.
+            Some(set) if set.xattrs.is_empty() => Ok(left.xattrs),
             Some(set) => sum_of_xattrs(set.xattrs.keys().cloned(), |name| {
                 let value = host.get_xattr(path, name).map_err(|error| host_error(error, path))?;
                 Ok(Some(value.map(Into::into)))

@@ -153,8 +153,10 @@ impl Running {
             return Ok(None);
         };
         let kind = Kind::of(settled.stat.mode);
-        // What was noted tells whether it is as it was left. An earlier version has noted nothing.
-        let is_it = match kind == Kind::Directory || kept.left(id).is_some() {
+        // What was noted tells whether it is as it was left; but not by which of several names it goes, and an earlier
+        // version has noted nothing.
+        let is_known = kept.left(id).is_some() && !kept.has_other_names(id);
+        let is_it = match kind == Kind::Directory || is_known {
             true => found.kind == kind,
             false => self.store.names.with(|state| state.inode_of(found.id)) == Some(settled.stat.inode()),
         };
@@ -230,6 +232,8 @@ impl Running {
                 looked.times.insert(id);
             }
             match kept.left(id) {
+                // It only leads to what is taken back.
+                Some(_) if !kept.is_about(id) => {}
                 Some(left) => {
                     let set = undo.settled(id).map(|_| set_by(undo, id));
                     match self.store.difference((&path, &stat), left, set, || is_left(&then.stat))? {
@@ -473,7 +477,7 @@ impl StoreInner {
                 return Err(Error::ChangedMeanwhile(id, left.into()));
             }
             drop(running);
-            let is_at = |it: &Mismatch, dir: &[u8]| lies_inside(it.path.as_os_str().as_encoded_bytes(), dir);
+            let is_at = |it: &Mismatch, dir: &[u8]| lies_in(it.path.as_os_str().as_encoded_bytes(), dir);
             kept.spread_out(&kept.adopted_at(|dir| left.iter().any(|it| is_at(it, dir))));
         }
     }

@@ -71,7 +71,7 @@ impl StoreVfs {
                 },
                 kind => kind,
             };
-            all.push(&entry.name, entry.ino, kind);
+            all.push(self.shown(dir.id, &entry.name), entry.ino, kind);
         }
         Ok(Arc::new(all))
     }

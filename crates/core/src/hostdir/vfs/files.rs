@@ -105,7 +105,7 @@ impl StoreVfs {
             let birth = self.birth(ctx, running, dir, REGULAR | mode.as_raw_mode() & 0o7777)?;
             let for_good = match name {
                 Ok(name) => {
-                    super::names::single(dir, name)?;
+                    let name = self.single(dir, name)?;
                     return Ok(file(running.create_at(At::In(dir, name), birth)?));
                 }
                 Err(for_good) => for_good,

@@ -49,7 +49,7 @@ use super::running::{Running, Sharing};
 use super::{Store, StoreInner};
 use crate::error::Error;
 use crate::rules::permit::Who;
-use crate::sync::{AtomicU64, Ordering, RwLock};
+use crate::sync::{AtomicU8, AtomicU64, Ordering, RwLock};
 use crate::vfs::{
     Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, RenameFlags,
     Result, Seek, SetAttr, StatFs, Vfs, XattrFlags,
@@ -69,6 +69,8 @@ pub struct StoreVfs {
     groups: RwLock<HashMap<u64, Arc<Explicit>>>,
     /// Counts changes of attributes, from 1: what was found of a file's attributes holds until the next.
     changes: AtomicU64,
+    /// 1 if what has the name of the store's folder is data of a group ([`Self::leave_out`]).
+    leaves_out: AtomicU8,
     /// Keeps the store open.
     _open: Store,
 }
@@ -89,6 +91,7 @@ impl StoreVfs {
             handles: Handles::default(),
             groups: RwLock::default(),
             changes: AtomicU64::new(1),
+            leaves_out: AtomicU8::new(0),
             _open: store.clone(),
         }
     }
@@ -141,6 +144,19 @@ impl StoreVfs {
         let group = self.groups.write().unwrap().remove(&group.0).ok_or_else(gone)?;
         let running = group.write().unwrap().take();
         running.ok_or_else(gone)
+    }
+
+    /// Changes something in a group that runs.
+    pub(super) fn in_group<T>(
+        &self,
+        group: GroupId,
+        change: impl FnOnce(&mut Running) -> crate::Result<T>,
+    ) -> crate::Result<T> {
+        let gone = || Error::invalid(format!("there is no running group {:#x}", group.0));
+        let group = self.groups.read().unwrap().get(&group.0).cloned().ok_or_else(gone)?;
+        let mut running = group.write().unwrap();
+        let running = running.as_mut().ok_or_else(gone)?;
+        self.used_by_name(|| change(running))
     }
 
     /// Looks at a group that runs, which is kept as it is meanwhile.

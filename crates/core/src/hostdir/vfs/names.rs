@@ -2,15 +2,20 @@
 
 use wholly_host::{Rename, Stat};
 
-use super::StoreVfs;
 use super::inodes::Kept;
+use super::{Errno, Result, StoreVfs};
+use crate::error::Error;
 use crate::hostdir::handle::File;
 use crate::hostdir::names::{DIRECTORY, Found, Kind, OWN_FOLDER, ROOT, SYMLINK, TRIES, TYPE};
 use crate::hostdir::records::Birth;
 use crate::hostdir::running::{At, Running};
 use crate::rules::names::{WHITEOUT, check_name, check_node, check_target, rename_of};
 use crate::rules::permit::{SEARCH, Who};
-use crate::vfs::{Attr, Context, Errno, FileType, Ino, Mode, RenameFlags, Result};
+use crate::sync::Ordering;
+use crate::vfs::{Attr, Context, FileType, GroupId, Ino, Mode, RenameFlags};
+
+/// What has the name of the store's folder in a group's view has this one in the group ([`StoreVfs::leave_out`]).
+const LEFT_OUT: &[u8] = b".wholly.left-out";
 
 /// A name that a call may be about.
 pub(in crate::hostdir) fn single(dir: u64, name: &[u8]) -> Result<()> {
@@ -20,6 +25,76 @@ pub(in crate::hostdir) fn single(dir: u64, name: &[u8]) -> Result<()> {
 }
 
 impl StoreVfs {
+    /// A name that a call may be about, as it is in the store.
+    pub(super) fn single<'n>(&self, dir: u64, name: &'n [u8]) -> Result<&'n [u8]> {
+        let leaves_out = dir == ROOT && self.leaves_out.load(Ordering::Relaxed) != 0;
+        match name {
+            OWN_FOLDER if leaves_out => Ok(LEFT_OUT),
+            LEFT_OUT if leaves_out => Err(Errno::PERM),
+            _ => single(dir, name).map(|()| name),
+        }
+    }
+
+    /// The same as it is in the view.
+    pub(super) fn shown<'n>(&self, dir: u64, name: &'n [u8]) -> &'n [u8] {
+        let is_it = dir == ROOT && name == LEFT_OUT && self.leaves_out.load(Ordering::Relaxed) != 0;
+        if is_it { OWN_FOLDER } else { name }
+    }
+
+    /// From here on, whatever has the name of the store's folder in the view of a group is data like any other, and
+    /// [left out](Self::remove_left_out) in the end. Only where one group at a time is in the view.
+    ///
+    /// # Errors
+    /// Those of a look at the directory.
+    pub fn leave_out(&self) -> crate::Result<()> {
+        self.used_by_name(|| {
+            let running = Running::looking(self.store.clone());
+            // It stays forbidden where somebody has something of the other name.
+            let is_free = running.look_up(ROOT, LEFT_OUT)?.is_none();
+            self.leaves_out.store(is_free.into(), Ordering::Relaxed);
+            Ok(())
+        })
+    }
+
+    /// Removes what a group has made under the name of the store's folder. Gives whether there was anything.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if something was moved there that was in the directory before: it would be lost. Nothing has
+    /// changed then. [`Error::Invalid`] if there is no such running group.
+    pub fn remove_left_out(&self, group: GroupId) -> crate::Result<bool> {
+        if self.leaves_out.load(Ordering::Relaxed) == 0 {
+            return Ok(false);
+        }
+        self.in_group(group, |running| {
+            let Some(root) = running.look_up(ROOT, LEFT_OUT)? else { return Ok(false) };
+            // Each before what is in it.
+            let mut all = vec![(ROOT, LEFT_OUT.to_vec(), root)];
+            let mut at = 0;
+            while let Some((_, _, found)) = all.get(at) {
+                let dir = found.id;
+                if !running.is_made(dir) {
+                    let path = [OWN_FOLDER, b"/", &all[at].1[..]].concat();
+                    let path = String::from_utf8_lossy(if at == 0 { OWN_FOLDER } else { &path }).into_owned();
+                    return Err(Error::Refused(path, Errno::PERM));
+                }
+                if found.kind == Kind::Directory {
+                    for entry in running.list_of(dir)? {
+                        let inside = running.look_up(dir, &entry.name)?;
+                        all.extend(inside.map(|inside| (dir, entry.name, inside)));
+                    }
+                }
+                at += 1;
+            }
+            for (dir, name, found) in all.iter().rev() {
+                match found.kind {
+                    Kind::Directory => running.rmdir(At::In(*dir, name))?,
+                    _ => running.unlink(At::In(*dir, name))?,
+                }
+            }
+            Ok(true)
+        })
+    }
+
     /// That this is a directory which the user may search.
     pub(super) fn check_search(&self, ctx: &Context, running: &Running, dir: u64) -> Result<()> {
         if running.object(dir)?.kind != Kind::Directory {
@@ -41,9 +116,12 @@ impl StoreVfs {
                     let above = running.above(dir).ok_or(Errno::NOENT)?;
                     return self.refer(running, above);
                 }
-                _ if dir == ROOT && name == OWN_FOLDER => return Err(Errno::NOENT),
-                _ => single(dir, name)?,
+                _ => {}
             }
+            let name = match self.single(dir, name) {
+                Err(Errno::PERM) => return Err(Errno::NOENT),
+                name => name?,
+            };
             for _ in 0..TRIES {
                 let found = running.look_up(dir, name)?.ok_or(Errno::NOENT)?;
                 match self.refer(running, found.id) {
@@ -80,7 +158,7 @@ impl StoreVfs {
         let dir = self.inodes.id(dir)?;
         self.change(ctx, |running| {
             let mut birth = self.birth(ctx, running, dir, mode)?;
-            single(dir, name)?;
+            let name = self.single(dir, name)?;
             more(&mut birth);
             let id = running.bear(At::In(dir, name), birth)?;
             self.refer(running, id)
@@ -114,7 +192,7 @@ impl StoreVfs {
         let (id, dir) = (self.inodes.id(ino)?, self.inodes.id(dir)?);
         self.change(ctx, |running| {
             self.check_search(ctx, running, dir)?;
-            single(dir, name)?;
+            let name = self.single(dir, name)?;
             running.link_object(id, At::In(dir, name))?;
             self.refer(running, id)
         })
@@ -125,7 +203,7 @@ impl StoreVfs {
         let mut lost = None;
         self.change(ctx, |running| {
             self.check_search(ctx, running, dir)?;
-            single(dir, name)?;
+            let name = self.single(dir, name)?;
             let found = running.look_up(dir, name)?.ok_or(Errno::NOENT)?;
             lost = self.before_loss(running, &found)?;
             match is_dir {
@@ -150,8 +228,7 @@ impl StoreVfs {
         self.change(ctx, |running| {
             self.check_search(ctx, running, from)?;
             self.check_search(ctx, running, to)?;
-            single(from, name)?;
-            single(to, new_name)?;
+            let (name, new_name) = (self.single(from, name)?, self.single(to, new_name)?);
             let replaced = if how == Rename::Replace { running.look_up(to, new_name)? } else { None };
             let moved = running.look_up(from, name)?;
             let replaced = replaced.filter(|replaced| moved.is_some_and(|moved| moved.id != replaced.id));
