@@ -42,7 +42,7 @@ struct Part {
     mismatches: Vec<Mismatch>,
     /// What stays because it was changed since.
     left: Vec<Mismatch>,
-    /// Files that were written again since, with the same content.
+    /// What is not as it was left, and does not matter.
     notes: Vec<Mismatch>,
     /// Whether something stays undoable under this id.
     is_part: bool,
@@ -181,6 +181,12 @@ pub fn run(args: &UndoArgs, ui: &Ui) -> Result<Exit, Failure> {
         for (dir, id) in parts::all("undo", vec![(dir.clone(), first)], false)?.into_iter().skip(1) {
             all.push(One::open(dir, Some(id), args, ui)?);
         }
+        if args.over_changes && all.len() > 1 {
+            let failed =
+                Failure::new(format!("undo in {}", shown(&dir)), "the command has changed several directories");
+            let advice = "`wholly undo --only --over-changes DIR ID` undoes it in one of them";
+            return Err(failed.advice(advice));
+        }
         if !args.paths.is_empty() && all.len() > 1 {
             // A relative path is one in the directory that is named, an absolute one in that in which it lies.
             let first = all[0].dir.clone();
@@ -278,7 +284,7 @@ fn text(undone: &Outcome, args: &UndoArgs, paint: Paint) -> String {
     };
     let mut text: String = undone.dirs.iter().map(one).collect();
     for (what, lines) in [
-        ("Written again since, with the same content", listed(|part| &part.notes)),
+        ("Changed since, and undone all the same", listed(|part| &part.notes)),
         ("Left as it is, because it was changed since", listed(|part| &part.left)),
     ] {
         if !lines.is_empty() {

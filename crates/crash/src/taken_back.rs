@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use wholly::{Error, Group, KeepUndo, Options, Store, UndoFate, Undoing};
+use wholly::{Error, Group, IfChanged, KeepUndo, Options, Store, UndoFate, Undoing};
 use wholly_host::HostFs;
 use wholly_sim::{ExploreLimits, Explorer, Image, World};
 
@@ -152,10 +152,10 @@ fn crash_everywhere(
 ///
 /// # Errors
 /// What is wrong, in words.
-pub fn refuse(script: &str, setting: &Setting, errno: Errno) -> Result<u64, String> {
+pub fn refuse(script: &str, setting: &Setting, errno: Errno, changed: IfChanged) -> Result<u64, String> {
     let mut refusals = 0;
     for call in 1.. {
-        let one = crate::quiet::catch(|| refuse_at(script, setting, (errno, call))).unwrap_or_else(Err);
+        let one = crate::quiet::catch(|| refuse_at(script, setting, (errno, call), changed)).unwrap_or_else(Err);
         match one.map_err(|what| format!("{script}, {errno:?} at call {call}: {what}"))? {
             Some(is_refused) => refusals += u64::from(is_refused),
             None => break,
@@ -165,18 +165,25 @@ pub fn refuse(script: &str, setting: &Setting, errno: Errno) -> Result<u64, Stri
 }
 
 /// Whether that was refused; none where there are fewer calls.
-fn refuse_at(script: &str, setting: &Setting, (errno, call): (Errno, u64)) -> Result<Option<bool>, String> {
+fn refuse_at(
+    script: &str,
+    setting: &Setting,
+    (errno, call): (Errno, u64),
+    changed: IfChanged,
+) -> Result<Option<bool>, String> {
     let (workload, world) = begin(script, setting)?;
     let host = Refusing::new(world.host(), (errno, false));
     let store = open(&world, host.clone(), &workload, setting)?;
     let (group, before, after) = run(&world, &workload, &store)?;
     group.commit().map_err(failed("commit"))?;
     host.begin(call);
-    let done = take_back(&store);
+    let done = take_back_if(&store, changed);
     if !host.end() {
         return Ok(None);
     }
+    let is_kept = matches!(store.undo_fate(), Some(UndoFate::Kept(_)));
     match &done {
+        Ok(()) if changed == IfChanged::Replace && !is_kept => return Err("what it replaces is not kept".into()),
         Ok(()) => is(&before, &world, (&store, &workload), "taken back")?,
         Err(Error::Poisoned(_)) => {
             drop(store);
@@ -248,9 +255,14 @@ fn open(world: &Arc<World>, host: Arc<dyn HostFs>, workload: &Workload, setting:
 
 /// Takes the newest group back.
 fn take_back(store: &Store) -> wholly::Result<()> {
+    take_back_if(store, IfChanged::Refuse)
+}
+
+fn take_back_if(store: &Store, changed: IfChanged) -> wholly::Result<()> {
     let all = store.undos()?;
-    let newest = all.last().ok_or_else(|| Error::NotFound("an undo".into()))?;
-    store.undo(newest.id, &keep(), |_| true).map(|done| assert!(done, "nobody is against it"))
+    let newest = all.iter().rev().find(|undo| undo.gone.is_none()).ok_or_else(|| Error::NotFound("an undo".into()))?;
+    let how = Undoing { changed, ..Undoing::default() };
+    store.undo_some(newest.id, &keep(), &how, |_| true).map(|done| assert!(done.is_done, "nobody is against it"))
 }
 
 /// After a crash the directory is one of the two, and the undo makes it the other one. Whether there was one.

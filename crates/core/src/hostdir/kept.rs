@@ -97,8 +97,8 @@ const DROPPED: &[u8] = b".dropped";
 const LINE: &[u8] = b".line";
 
 /// The most names of a group whose undo is kept: all of it is in memory when it is taken back, some 600 bytes each. A
-/// directory that it has adopted with all that is in it is one name.
-const MOST_NAMES: u32 = 1 << 17;
+/// directory that it has adopted with all that is in it is one name, but for as many notes of what is in such ones.
+pub(super) const MOST_NAMES: u32 = 1 << 17;
 
 /// The objects that a group left that are in memory at a time, besides the directories that they are in.
 const AT_A_TIME: usize = 1024;
@@ -180,7 +180,8 @@ pub struct Undone {
     pub is_part: bool,
     /// What stays because it was changed since.
     pub left: Vec<Mismatch>,
-    /// Files that were written again since, with the same content.
+    /// What is not as the group left it, and does not matter: files that were written again with the same content, or
+    /// have got another name.
     pub notes: Vec<Mismatch>,
 }
 
@@ -403,10 +404,11 @@ impl StoreInner {
         let fate = match kept {
             Ok(Ok(())) => UndoFate::Kept(ParkedId(id)),
             Err(error @ Error::Poisoned(_)) => return Err(error),
-            // The group is undone.
-            Err(error) if keeping.must_keep => return Err(error),
-            Ok(Err(why)) if keeping.must_keep => {
-                return Err(Error::NoSpace(format!("what it replaces, which cannot be kept: {why}")));
+            // The group is undone, unless a second try succeeds.
+            other if keeping.must_keep && !matches!(other, Ok(Ok(()))) => {
+                *self.kept.keeping.lock().unwrap() = Some((id, keeping));
+                let refused = |why| Err(Error::unsupported(format!("what it would replace cannot be kept: {why}")));
+                return other.and_then(|kept| kept.map_or_else(refused, Ok));
             }
             Ok(Err(why)) => UndoFate::NotKept(why),
             Err(error) => UndoFate::NotKept(error.to_string()),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rustix::io::Errno;
-use wholly::site;
+use wholly::{IfChanged, site};
 use wholly_crash::{Setting, coverage, refused, taken_back};
 use wholly_sim::{Mutation, MutationKind};
 
@@ -68,7 +68,8 @@ fn a_file_that_was_changed_and_has_lost_a_name_is_taken_back() {
     for setting in ["disk", "disk-ext4"].map(Setting::named) {
         let judged = taken_back::explore(script, &setting, &wholly_crash::Limits::glance().states);
         assert!(judged.unwrap_or_else(|what| panic!("{}: {what}", setting.name)).undone > 0);
-        taken_back::refuse(script, &setting, Errno::NOSPC).unwrap_or_else(|what| panic!("{}: {what}", setting.name));
+        taken_back::refuse(script, &setting, Errno::NOSPC, IfChanged::Refuse)
+            .unwrap_or_else(|what| panic!("{}: {what}", setting.name));
     }
 }
 
@@ -77,10 +78,23 @@ fn what_is_refused_can_be_taken_back_later() {
     let setting = Setting::named("disk-ext4");
     let mut refusals = 0;
     for script in refused::ALL {
-        refusals += taken_back::refuse(script, &setting, Errno::NOSPC).unwrap_or_else(|what| panic!("{what}"));
+        let refused = taken_back::refuse(script, &setting, Errno::NOSPC, IfChanged::Refuse);
+        refusals += refused.unwrap_or_else(|what| panic!("{what}"));
     }
     println!("{refusals} groups were refused");
     assert!(refusals > 100, "only {refusals} groups were refused");
+}
+
+/// What replaces others' work is kept or does not happen, also where an older undo gives way first.
+#[test]
+fn what_replaces_something_is_kept_for_the_redo() {
+    let setting = Setting::named("disk-ext4");
+    for script in ["bare,create-foo+append-foo,write-A/foo+create-bar", "bare,mkdir-B+create-B/foo+unlink-A/foo"] {
+        for errno in [Errno::NOSPC, Errno::IO] {
+            let refused = taken_back::refuse(script, &setting, errno, IfChanged::Replace);
+            println!("{} were refused", refused.unwrap_or_else(|what| panic!("{what}")));
+        }
+    }
 }
 
 #[test]

@@ -164,21 +164,55 @@ fn fill(at: &Path, but: u64) {
 
 #[test]
 fn looking_drops_nothing_and_the_undo_needs_no_space() {
-    for but in [4 << 20, 1 << 20, 0] {
-        let Some(host) = Host::new("undo-full", 64) else { return };
-        let dir = host.dir("head -c 8M /dev/urandom > thesis; cp thesis ../../thesis");
-        kept(&dir, "rm thesis");
+    for (mib, large, but) in [(64, 8, 4 << 20), (32, 4, 1 << 20), (16, 2, 0), (64, 8, 0)] {
+        let Some(host) = Host::new("undo-full", mib) else { return };
+        let dir = host.dir(&format!("head -c {large}M /dev/urandom > thesis; cp thesis ../../thesis; touch beside"));
+        kept(&dir, "rm thesis beside");
         fill(&host.at, but);
         let before = kept_bytes(&dir);
-        assert!(before.values().any(|bytes| bytes.len() == 8 << 20), "it is kept");
+        assert!(before.values().any(|bytes| bytes.len() == large << 20), "it is kept");
         for words in [&["log"][..], &["list"], &["stat"], &["check"], &["undo", "--dry-run"], &["recover"]] {
             let looked = on(&dir, words);
             assert!(looked.code.is_some_and(|code| code <= 1), "{but} {words:?}: {}{}", looked.out, looked.err);
             assert!(kept_bytes(&dir) == before, "{but} {words:?}");
         }
-        on(&dir, &["undo"]).exits(0);
-        succeeds(&mut shell(&dir, "cmp thesis ../../thesis"));
+        // A part, and the rest.
+        let id = logged(&dir).pop().unwrap().0;
+        wholly(&["undo", dir.to_str().unwrap(), &id, "--", "thesis"]).exits(0);
+        succeeds(&mut shell(&dir, "cmp thesis ../../thesis; test ! -e beside"));
+        wholly(&["undo", dir.to_str().unwrap(), &id]).exits(0);
+        succeeds(&mut shell(&dir, "test -e beside"));
     }
+}
+
+/// What is held is there for an apply and for a mount, too, before they see that there is no space.
+#[test]
+fn kept_undo_gives_way_to_an_apply_and_to_a_mount() {
+    for but in [6 << 20, 3 << 20] {
+        let Some(host) = Host::new("undo-apply", 64) else { return };
+        let dir = host.dir("head -c 16M /dev/urandom > thesis");
+        kept(&dir, "rm thesis");
+        let parked = run(&dir, &["--park"], "head -c 8M /dev/zero | tr '\\0' x > new");
+        assert_eq!(parked.status.code(), Some(121), "{parked:?}");
+        fill(&host.at, but);
+        let applied = on(&dir, &["apply"]);
+        applied.exits(0);
+        assert!(applied.err.contains("`sh -c rm thesis` cannot be taken back any more"), "{but}: {}", applied.err);
+        assert_eq!(dir.join("new").metadata().unwrap().len(), 8 << 20);
+    }
+    let Some(host) = Host::new("undo-mount", 64) else { return };
+    let dir = host.dir("head -c 16M /dev/urandom > thesis; mkdir ../point");
+    on(&dir, &["init"]).exits(0);
+    kept(&dir, "rm thesis");
+    fill(&host.at, 3 << 20);
+    let (point, place) = (host.at.join("point"), dir.to_str().unwrap());
+    wholly(&["mount", place, point.to_str().unwrap()]).exits(0);
+    let written = shell(&point, "head -c 8M /dev/zero > new && sync new").output().unwrap();
+    umount(&point);
+    assert!(written.status.success(), "{written:?}");
+    super::common::wait_until_unused(&dir);
+    assert!(logged(&dir)[0].1.as_ref().is_some_and(|gone| gone.contains("space")), "{:?}", logged(&dir));
+    assert_eq!(dir.join("new").metadata().unwrap().len(), 8 << 20);
 }
 
 /// A command that needs the space gets it: the oldest undo is dropped, and the run says so.

@@ -189,6 +189,7 @@ fn what_was_changed_is_left_and_the_rest_taken_back() {
     assert_same(&tree(&dir), &now, "a dry run");
     let undone = undo(&dir, &["--skip-changed"]);
     undone.exits(0);
+    assert!(dry.out.contains("a  (4 B -> 2 B"), "{}", dry.out);
     assert!(undone.out.contains("Left as it is") && undone.out.contains("  b: "), "{}", undone.out);
     let expected = ["a", "b", "d", "n", "n/m", "n/m/mine", "r", "r/mine", "r/s"].map(PathBuf::from);
     let left = tree(&dir);
@@ -236,4 +237,65 @@ fn what_stands_there_goes_and_can_be_had_again() {
 fn last_command(dir: &Path) -> String {
     let log = wholly(&["log", "--json", dir.to_str().unwrap()]).json();
     log["undos"].as_array().unwrap().last().unwrap()["id"].as_str().unwrap().into()
+}
+
+/// What stands in the place of something that the command has made or changed, and is not that.
+#[test]
+fn what_only_looks_like_the_commands_stays() {
+    let Some(rig) = Rig::new("alike") else { return };
+    for (before, script, act, is_refused) in [
+        // What is moved keeps its times.
+        ("mkdir old; echo mine > old/x; echo mine > old/y", "mkdir d; echo new > d/x", "mv d away; mv old d", true),
+        ("mkdir old; echo mine > old/x", "mkdir -p d/s; echo new > d/s/x", "mv d/s away; mv old d/s", true),
+        ("mkdir old; echo mine > old/x", "mkdir d; echo new > d/x", "mv old d/old", true),
+        // It would be changed by its other name.
+        ("echo 1 > f; echo 22 > mine", "echo 22 > f", "ln -f mine f", true),
+        ("echo 1 > f; mkdir ../bak", "echo 22 > f", "ln f ../bak/f", false),
+        ("echo 1 > a", "ln a n", "echo mine > t; mv t n", true),
+    ] {
+        let dir = rig.dir("dir", before);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        kept(&dir, script);
+        succeeds(&mut shell(&dir, act));
+        let now = tree(&dir);
+        let undone = undo(&dir, &[]);
+        assert_eq!(undone.code, Some(if is_refused { 123 } else { 0 }), "{act}: {}{}", undone.out, undone.err);
+        match is_refused {
+            true => assert_same(&tree(&dir), &now, act),
+            false => assert!(undone.out.contains("it has another name since"), "{}", undone.out),
+        }
+        undo(&dir, &["--over-changes"])
+            .code
+            .filter(|_| is_refused)
+            .iter()
+            .for_each(|code| assert!([0, 123].contains(code)));
+        recover(&dir);
+        for rest in ["dir", "bak"].map(|name| rig.path(name)) {
+            _ = std::fs::remove_dir_all(rest);
+        }
+    }
+}
+
+/// Each refusal can be finished by what it advises.
+#[test]
+fn what_is_gone_keeps_nothing_from_being_finished() {
+    let Some(rig) = Rig::new("gone") else { return };
+    for (before, script, act, ways) in [
+        ("echo 1 > a", "mkdir D; echo x > D/x; echo 2 > a", "rm -rf D", &["--skip-changed", "--over-changes"][..]),
+        ("mkdir d; echo 1 > a", "echo x > d/x; echo 2 > a", "rm -rf d", &["--skip-changed", "--over-changes"]),
+        ("mkdir d; echo 1 > a", "echo x > d/x; echo 2 > a", "mv d e", &["--skip-changed", "--over-changes"]),
+        ("echo 1 > a", "chmod 700 .; echo 2 > a", "chmod 750 .", &["--skip-changed", "--over-changes"]),
+    ] {
+        for way in ways {
+            let dir = rig.dir("dir", before);
+            kept(&dir, script);
+            succeeds(&mut shell(&dir, act));
+            undo(&dir, &[]).exits(123);
+            let undone = undo(&dir, &[way]);
+            assert_eq!(undone.code, Some(0), "{act}, {way}: {}{}", undone.out, undone.err);
+            assert_eq!(tree(&dir)[Path::new("a")], b"1\n", "{act}, {way}");
+            recover(&dir);
+            std::fs::remove_dir_all(&dir).unwrap();
+        }
+    }
 }

@@ -195,7 +195,8 @@ impl StoreInner {
     ) -> Result<()> {
         let head = |id: &ParkedId| ParkedFile::head_of(&*self.host, &parked::path_of(id.0)).ok();
         let lasts = |id: &ParkedId| head(id).is_some_and(|(head, _)| head.expires_ns == 0);
-        let is_kept = applies.map_or(Ok(false), |id| self.is_kept(id.0))?;
+        let is_undo = |id: ParkedId| Ok::<_, Error>(self.is_kept(id.0)? || self.is_part(id.0)?);
+        let is_kept = applies.map_or(Ok(false), is_undo)?;
         let id = if let Some(applies) = applies.filter(|id| is_kept || lasts(id)) {
             self.withdraw_prepared(id)?;
             applies

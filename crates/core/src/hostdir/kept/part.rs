@@ -111,7 +111,9 @@ impl ReadUndo {
     pub fn adopted_at(&self, is_wanted: impl Fn(&[u8]) -> bool) -> BTreeSet<u64> {
         let dirs: BTreeSet<u64> = self.inside.keys().map(|at| at.0).collect();
         let undo = &self.undo.summary;
-        let is_at = |id: &u64| is_adopted(undo, *id) && undo.path_after(*id).is_some_and(|path| is_wanted(&path));
+        // Of each other one not everything is noted.
+        let is_whole = |id: &u64| is_adopted(undo, *id) && self.left(*id).is_some();
+        let is_at = |id: &u64| is_whole(id) && undo.path_after(*id).is_some_and(|path| is_wanted(&path));
         dirs.into_iter().filter(is_at).collect()
     }
 
@@ -340,14 +342,22 @@ impl StoreInner {
 
     /// The group that takes a part has not committed: what says so goes, or the next open removes it.
     pub(in crate::hostdir) fn withdraw_part(&self, id: u64, part: u64) {
-        _ = self.unlink_parked(&part_path(id, part));
+        // The log may have it all the same.
+        if !self.parked.applied_ids().contains(&part) {
+            _ = self.unlink_parked(&part_path(id, part));
+        }
+    }
+
+    /// Whether an id is that of a part.
+    pub(in crate::hostdir) fn is_part(&self, part: u64) -> Result<bool> {
+        Ok(self.parts()?.iter().any(|(_, other)| *other == part))
     }
 
     /// The group that takes a part is final: it is taken, if it was one.
     pub(in crate::hostdir) fn take_part(&self, part: u64) -> Result<()> {
         let Some((id, _)) = self.parts()?.into_iter().find(|(_, other)| *other == part) else { return Ok(()) };
         let (from, to) = (part_path(id, part), taken_path(id));
-        match is_there(&*self.host, &kept_path(id))? {
+        match is_there(&*self.host, &kept_path(id))? || is_there(&*self.host, &path_of_kind(id, DROPPED))? {
             true => {
                 self.host.rename(site::UNDO_RENAME, &from, &to, Rename::Replace).map_err(|error| host_error(error, &to))
             }

@@ -203,6 +203,13 @@ impl<'g> Review<'g> {
         let mut changes = changes_of(&summary);
         for change in &mut changes {
             change.whole = [change.before_id, change.after_id].into_iter().any(|id| running.is_whole(id));
+            // What was held has its bytes already.
+            let id = change.after_id;
+            if let Some(after) = change.after.as_mut().filter(|_| !running.is_made(id) && summary.settled(id).is_none())
+                && let Ok(stat) = running.stat_of(id)
+            {
+                after.size = stat.size;
+            }
         }
         Review { changes, store, source: Source::Group(running, Box::new(summary)) }
     }

@@ -319,5 +319,5 @@ pub(crate) fn is_in_the_way(it: &Mismatch, summary: &Summary, path: &[u8]) -> bo
                 && summary.path_before(*id).is_some_and(|before| before == path)
         })
     };
-    own == path || (lies_in(own, path) && is_removed())
+    own == path || (own == b"." && path.is_empty()) || (lies_in(own, path) && is_removed())
 }

@@ -22,6 +22,7 @@ use super::names::At;
 use super::{Inner, Running};
 use crate::error::Result;
 use crate::hostdir::StoreInner;
+use crate::hostdir::kept::MOST_NAMES;
 use crate::hostdir::names::{Ids, Kind, ROOT, Set, XattrValue, xattr_checksum};
 use crate::hostdir::parked::{Content, Left, LeftContent, Summary, Writing, runs};
 use crate::hostdir::table::host_error;
@@ -44,6 +45,8 @@ const AT_A_TIME: usize = 1024;
 pub(super) struct Noting {
     /// How many bytes more may be read.
     room: u64,
+    /// Of how much more in adopted directories notes may be made.
+    inside: u32,
     noted: Ids,
     buffer: Vec<u8>,
 }
@@ -52,7 +55,7 @@ impl Noting {
     /// Of a group that takes back another one, which gives back files as they were, less is read.
     pub fn new(takes_back: bool) -> Noting {
         let room = if takes_back { MOST_TAKEN_BACK } else { MOST_SUMMED };
-        Noting { room, noted: Ids::default(), buffer: Vec::new() }
+        Noting { room, inside: MOST_NAMES, noted: Ids::default(), buffer: Vec::new() }
     }
 
     /// What is in these ranges, which `read` reads.
@@ -203,15 +206,26 @@ impl Running {
         }
     }
 
-    /// The same of everything in a directory that the group has adopted.
-    pub(super) fn note_inside(&self, noting: &mut Noting, id: u64, writing: &mut Writing) -> Result<()> {
+    /// The same of everything in a directory that the group has adopted, and then of that. Where it is too much, there
+    /// is no note of the directory itself, and what is in it is known by times.
+    pub(super) fn note_inside(
+        &self,
+        noting: &mut Noting,
+        (id, itself): (u64, Left),
+        writing: &mut Writing,
+    ) -> Result<()> {
         let host = &*self.store.host;
         let Some(root) = self.store.names.with(|state| state.host_path(id)) else { return Ok(()) };
-        let mut part = Summary::default();
+        let (mut part, mut is_all) = (Summary::default(), true);
         self.store.look_below(&root, &mut |path, stat| {
-            if path == root {
+            if path == root || !is_all {
                 return Ok(());
             }
+            is_all = noting.inside > 0;
+            if !is_all {
+                return Ok(());
+            }
+            noting.inside -= 1;
             let mut left = Left { mode: stat.mode, uid: stat.uid, gid: stat.gid, rdev: stat.rdev, ..Left::default() };
             left.xattrs = xattrs_at_home(host, path)?;
             match Kind::of(stat.mode) {
@@ -229,6 +243,9 @@ impl Running {
                 _ => Ok(()),
             }
         })?;
+        if is_all {
+            part.left.insert((id, Vec::new()), itself);
+        }
         writing.add(&part)
     }
 }
@@ -273,7 +290,23 @@ fn xattrs_at_home(host: &dyn HostFs, path: &[u8]) -> Result<u64> {
     sum_of_xattrs(names, |name| Ok(Some(host.get_xattr(path, name).map_err(failed)?.map(Into::into))))
 }
 
+/// How a file is known whose content is not compared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    AllTimes,
+    /// Its user may not read it: the store looks at it by other bits for a moment, which changes its time of change.
+    Mtime,
+}
+
 impl StoreInner {
+    /// Whether this user may read what is at a host path, if it is a file.
+    pub(super) fn is_readable(&self, path: &[u8]) -> Result<bool> {
+        Ok(match self.host.stat(path) {
+            Ok(stat) if Kind::of(stat.mode) == Kind::Regular => open_to_read(&*self.host, path)?.is_some(),
+            _ => true,
+        })
+    }
+
     /// What of something at a host path, which is so, is not as a group has left it; in words. The group has made it,
     /// or has set these attributes. `is_old` is asked where its content was not noted.
     pub(super) fn difference(
@@ -281,7 +314,7 @@ impl StoreInner {
         (path, stat): (&[u8], &Stat),
         left: &Left,
         set: Option<&Set>,
-        is_old: impl FnOnce() -> bool,
+        is_old: impl FnOnce(By) -> bool,
     ) -> Result<Option<String>> {
         let host = &*self.host;
         let kind = Kind::of(stat.mode);
@@ -317,16 +350,16 @@ impl StoreInner {
         &self,
         (path, stat): (&[u8], &Stat),
         left: &Left,
-        is_old: impl FnOnce() -> bool,
+        is_old: impl FnOnce(By) -> bool,
     ) -> Result<Option<String>> {
         let is_same = match left.content {
             LeftContent::Untouched => true,
             LeftContent::Sum(sum) if Kind::of(stat.mode) == Kind::Symlink => sum == sum_of_target(&*self.host, path)?,
             _ if stat.size != left.size => false,
-            LeftContent::Unread => is_old(),
+            LeftContent::Unread => is_old(By::AllTimes),
             LeftContent::Sum(sum) => match self.sum_of_left(path, left)? {
                 Some(found) => found == sum,
-                None => is_old(),
+                None => is_old(By::Mtime),
             },
         };
         Ok((!is_same).then(|| content_changed(left.size, stat.size)))

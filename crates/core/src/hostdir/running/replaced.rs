@@ -15,8 +15,8 @@ use super::Running;
 use super::apply::{Applying, content_changed};
 use super::over::is_whole;
 use crate::error::{Error, Result};
-use crate::hostdir::kept::ReadUndo;
-use crate::hostdir::names::{Found, Kind, Name, ROOT};
+use crate::hostdir::kept::{MOST_NAMES, ReadUndo};
+use crate::hostdir::names::{Found, Kind, Name, ROOT, Set};
 use crate::hostdir::parked::{Known, Mismatch, Settled, Summary};
 
 /// The contrary of a group over what is there.
@@ -34,6 +34,8 @@ struct Replacing<'r, 'p> {
     names: BTreeMap<Name, (u64, u64)>,
     /// What the contrary has not known.
     others: BTreeMap<u64, Known>,
+    /// The same by their ids in the store.
+    by_id: HashMap<u64, u64>,
     /// What is found by now.
     own: HashSet<u64>,
     next: u64,
@@ -51,8 +53,8 @@ impl Running {
         let own = ids.values().copied().collect();
         let next = contrary.objects.keys().next_back().copied().unwrap_or(ROOT).max(ROOT) + 1;
         let applying = Applying { ids, ..Applying::new(contrary) };
-        let (names, others) = Default::default();
-        let mut replacing = Replacing { running: self, applying, names, others, own, next };
+        let (names, others, by_id) = Default::default();
+        let mut replacing = Replacing { running: self, applying, names, others, by_id, own, next };
         for (name, &(before, after)) in contrary.names() {
             replacing.replace_name(name, before, after)?;
         }
@@ -66,21 +68,24 @@ impl Running {
         let mut summary = contrary.without_names();
         summary.objects.extend(others);
         names.into_iter().for_each(|(name, (before, after))| summary.add_name(name, before, after));
+        summary.sets.retain(|id, (set, _)| applying.ids.contains_key(id) || *set != Set::default());
         let needed = summary.names().values().map(|(_, after)| *after).filter(|id| *id != 0);
         let needed = needed.chain(summary.contents.keys().copied()).chain(summary.sets.keys().copied());
         for id in needed.filter(|id| !applying.ids.contains_key(id)).collect::<HashSet<_>>() {
             applying.wrong(applying.path(id), "it is gone");
         }
         for (&id, content) in &mut summary.contents {
-            let (Some(&now), Some(left)) = (applying.ids.get(&id), kept.left(id)) else { continue };
+            let (Some(&now), Some(then)) = (applying.ids.get(&id), kept.made.summary.before(id)) else { continue };
             let (path, stat) = self.host_stat(now)?;
-            if stat.size == left.size || is_whole(content) {
+            let left = kept.left(id);
+            let size = left.map_or(then.size, |left| left.size);
+            if stat.size == size || is_whole(content) {
                 continue;
             }
-            match self.store.is_appended_to(&path, stat.size, left)? {
-                true => content.limit = content.limit.min(left.size),
+            match left.map_or(Ok(false), |left| self.store.is_appended_to(&path, stat.size, left))? {
+                true => content.limit = content.limit.min(size),
                 false => {
-                    let what = content_changed(left.size, stat.size);
+                    let what = content_changed(size, stat.size);
                     applying.wrong(applying.path(id), format!("{what}, and the undo holds a part of it only"));
                 }
             }
@@ -124,10 +129,16 @@ impl Replacing<'_, '_> {
         let inode = self.running.store.names.with(|state| state.inode_of(found.id));
         (stat.ino, stat.btime_ns) = inode.unwrap_or_default();
         // A file may have several names.
-        let known = self.others.keys().find(|id| self.applying.ids.get(id) == Some(&found.id)).copied();
+        let known = self.by_id.get(&found.id).copied();
         let id = known.unwrap_or(self.next);
+        if self.names.len() >= MOST_NAMES as usize {
+            let what =
+                format!("it would replace more than {MOST_NAMES} names, and so many cannot be kept for the redo");
+            return Err(Error::unsupported(what));
+        }
         if known.is_none() {
             self.next += 1;
+            self.by_id.insert(found.id, id);
             self.others.insert(id, Known::Settled(Box::new(Settled { stat, place: name.clone(), base: None })));
             self.applying.ids.insert(id, found.id);
         }

@@ -9,6 +9,7 @@ use wholly_host::Stat;
 use super::Running;
 use super::Sharing;
 use super::apply::{Applying, content_changed};
+use super::left::By;
 use super::undo::adopted;
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
@@ -143,7 +144,10 @@ impl Running {
         }
         let Some(settled) = kept.made.summary.settled(id) else { return Ok(None) };
         let (dir, name) = &settled.place;
-        let Some(dir) = self.find_made(applying, kept, *dir)? else { return Ok(None) };
+        let Some(dir) = self.find_made(applying, kept, *dir)? else {
+            applying.wrong(applying.path(id), "it is gone");
+            return Ok(None);
+        };
         let found = match self.walk().lookup(dir, name) {
             Err(Error::NotFound(_)) => None,
             found => found?,
@@ -184,7 +188,7 @@ impl Running {
             };
             // It may have other names, by which it can be changed.
             if let Some(left) = kept.left(id).filter(|_| stat.nlink > 1)
-                && let Some(what) = self.store.difference((&path, &stat), left, Some(set_by(undo, id)), || true)?
+                && let Some(what) = self.store.difference((&path, &stat), left, Some(set_by(undo, id)), |_| true)?
             {
                 applying.wrong(applying.path(id), what);
             }
@@ -219,13 +223,15 @@ impl Running {
         for (&id, known) in &made.objects {
             let (Known::Settled(then), Some(&now)) = (known, applying.ids.get(&id)) else { continue };
             let (path, stat) = self.host_stat(now)?;
-            let is_left = |then: &Stat| {
-                let is_then = |state: &Baseline| match then.ino {
+            let is_left = |then: &Stat, by: By| {
+                let is_then = |state: &Baseline| match (then.ino, by) {
                     // It was adopted in a directory.
-                    0 => state.ctime_ns <= kept.undo.head.parked_ns,
-                    _ => *state == Baseline::of(then),
+                    (0, _) => state.ctime_ns <= kept.undo.head.parked_ns,
+                    (_, By::AllTimes) => *state == Baseline::of(then),
+                    (_, By::Mtime) => (state.size, state.mtime_ns) == (then.size, then.mtime_ns),
                 };
-                is_as_left(Baseline::of(&stat), restored.get(&stat.inode()), is_then)
+                let is_it = then.ino == 0 || then.inode() == stat.inode();
+                is_it && is_as_left(Baseline::of(&stat), restored.get(&stat.inode()), is_then)
             };
             let is_dir = Kind::of(stat.mode) == Kind::Directory;
             if stat.mtime_ns != then.stat.mtime_ns && !undo.contents.contains_key(&id) {
@@ -236,25 +242,41 @@ impl Running {
                 Some(_) if !kept.is_about(id) => {}
                 Some(left) => {
                     let set = undo.settled(id).map(|_| set_by(undo, id));
-                    match self.store.difference((&path, &stat), left, set, || is_left(&then.stat))? {
+                    let is_others = stat.inode() != then.stat.inode() && then.stat.ino != 0 && stat.nlink > 1;
+                    match self.store.difference((&path, &stat), left, set, |by| is_left(&then.stat, by))? {
                         Some(what) => applying.wrong(applying.path(id), what),
+                        // By those it would be changed, too.
+                        None if !is_dir && is_others => {
+                            applying.wrong(applying.path(id), "it is a file with other names")
+                        }
                         None if !is_dir => {
+                            let has_more = stat.nlink > then.stat.nlink && undo.settled(id).is_some();
+                            if has_more && then.stat.ino != 0 && undo.contents.contains_key(&id) {
+                                let (path, what) =
+                                    (applying.path(id), "it has another name since, and changes there, too");
+                                looked.notes.push(Applying::mismatch(path, what));
+                            }
                             let is_again = matches!(left.content, LeftContent::Sum(_)) && then.stat.ino != 0;
                             if is_again && stat.mtime_ns != then.stat.mtime_ns {
                                 let (path, what) = (applying.path(id), "it was written again, with the same content");
                                 looked.notes.push(Applying::mismatch(path, what));
                             }
-                            looked.stats.insert(now, stat);
+                            // A look at what its user may not read changes the time of change.
+                            if self.store.is_readable(&path)? {
+                                looked.stats.insert(now, stat);
+                            }
                         }
                         None => {}
                     }
                 }
                 None => {
-                    self.compare_old(applying, kept, (id, &path, &stat), is_left(&then.stat), whole.contains_key(&id))?;
+                    let is_left = is_left(&then.stat, By::AllTimes);
+                    self.compare_old(applying, kept, (id, &path, &stat), is_left, whole.contains_key(&id))?;
                 }
             }
             if let Some(changed_ns) = whole.get_mut(&id) {
-                *changed_ns = self.compare_whole(applying, (id, &path), kept)?;
+                let is_itself = stat.inode() == then.stat.inode() && stat.ctime_ns == then.stat.ctime_ns;
+                *changed_ns = self.compare_whole(applying, (id, &path, is_itself), kept)?;
             }
         }
         Ok(looked)
@@ -299,29 +321,43 @@ impl Running {
         Ok(())
     }
 
-    /// Compares what is in a directory that the group has adopted. Gives when the last of it was changed.
-    fn compare_whole(&self, applying: &mut Applying<'_>, (id, root): (u64, &[u8]), kept: &ReadUndo) -> Result<i64> {
+    /// Compares what is in a directory that the group has adopted, which is the very directory that the group has left,
+    /// or not. Gives when the last of it was changed.
+    fn compare_whole(
+        &self,
+        applying: &mut Applying<'_>,
+        (id, root, is_itself): (u64, &[u8], bool),
+        kept: &ReadUndo,
+    ) -> Result<i64> {
         let restored = self.store.restored()?;
         let since_ns = kept.undo.head.parked_ns;
         let mut changed_ns = i64::MIN;
-        let mut missing: HashSet<&[u8]> = HashSet::new();
+        // The note of the directory itself comes last.
+        let has_notes = kept.left(id).is_some();
         let notes = kept.undo.summary.left.range((id, vec![0])..).take_while(|((of, _), _)| *of == id);
-        missing.extend(notes.map(|((_, path), _)| &path[..]));
+        let mut missing: HashSet<&[u8]> = notes.filter(|_| has_notes).map(|((_, path), _)| &path[..]).collect();
+        // In these something may have been exchanged that has kept its own times.
+        let mut young: HashSet<Vec<u8>> = HashSet::from_iter((!is_itself).then(Vec::new));
         self.store.look_below(root, &mut |path, stat| {
             if path == root {
                 return Ok(());
             }
             let inside = &path[root.len() + 1..];
+            let above = &inside[..inside.iter().rposition(|byte| *byte == b'/').unwrap_or(0)];
             changed_ns = changed_ns.max(stat.ctime_ns);
             missing.remove(inside);
             let is_old = |by: i64| {
                 let is_then = |state: &Baseline| state.ctime_ns <= by;
                 is_as_left(Baseline::of(stat), restored.get(&stat.inode()), is_then)
             };
+            let is_as_was = !young.contains(above) && is_old(since_ns - TICK_NS);
+            if !is_as_was && Kind::of(stat.mode) == Kind::Directory {
+                young.insert(inside.to_vec());
+            }
             let what = match kept.undo.summary.left.get(&(id, inside.to_vec())) {
-                _ if is_old(since_ns - TICK_NS) => None,
-                Some(left) => self.store.difference((path, stat), left, None, || is_old(since_ns))?,
-                None => (!is_old(since_ns)).then(|| CHANGED.into()),
+                Some(_) if is_as_was => None,
+                Some(left) => self.store.difference((path, stat), left, None, |_| is_old(since_ns))?,
+                None => (has_notes || !is_old(since_ns)).then(|| CHANGED.into()),
             };
             if let Some(what) = what {
                 applying.wrong([&applying.path(id)[..], b"/", inside].concat(), what);
@@ -402,7 +438,13 @@ impl TakingBack {
     /// Says in the group what it takes. Nothing of that counts before it commits.
     fn is_applied(&mut self) -> Result<Option<u64>> {
         let store = self.running.store.clone();
-        let part = self.taken.as_ref().map(|taken| store.write_part(&self.kept, taken)).transpose()?;
+        let write = |taken: &Taken| {
+            // As for the group itself.
+            store.release_reserve();
+            let written = store.with_space_of_undo(|| store.write_part(&self.kept, taken));
+            written.inspect_err(|_| _ = store.keep_reserve())
+        };
+        let part = self.taken.as_ref().map(write).transpose()?;
         let applied = self.running.is_applied(part.unwrap_or(self.id.0));
         applied.inspect_err(|_| part.iter().for_each(|part| store.withdraw_part(self.id.0, *part)))?;
         Ok(part)
@@ -454,7 +496,8 @@ impl StoreInner {
                 let chosen = chosen.without(&Choice::of(&part, ChoiceFor::LeavingOut, is_left));
                 let (part, rest) = chosen.split(&contrary);
                 if !has_more_than_times(&part) {
-                    return Err(Error::ChangedMeanwhile(id, left.into()));
+                    let nothing = || Error::NotFound(format!("a change of {id} at these paths"));
+                    return Err(if left.is_empty() { nothing() } else { Error::ChangedMeanwhile(id, left.into()) });
                 }
                 match has_more_than_times(&rest) {
                     true => (Some(kept.only(&chosen)), Some(kept.taken.and(&chosen))),

@@ -171,10 +171,12 @@ impl Running {
                         writing.write(piece, &buffer)?;
                     }
                 }
+                let is_whole = |(id, _): &(u64, Vec<u8>)| adopted.contains(*id) && part.kind(*id) == Kind::Directory;
+                let dirs: Vec<_> = part.left.keys().filter(|at| is_whole(at)).cloned().collect();
+                let dirs: Vec<_> = dirs.into_iter().filter_map(|at| part.left.remove_entry(&at)).collect();
                 writing.add(&part)?;
-                let is_directory = |id: &u64| adopted.contains(*id) && part.kind(*id) == Kind::Directory;
-                for id in part.left.keys().map(|(id, _)| *id).filter(is_directory) {
-                    self.note_inside(noting.as_mut().expect("it has noted that"), id, &mut writing)?;
+                for ((id, _), left) in dirs {
+                    self.note_inside(noting.as_mut().expect("it has noted that"), (id, left), &mut writing)?;
                 }
             }
             writing.finish()?;

@@ -63,14 +63,16 @@ pub(super) fn checked(bytes: &[u8]) -> Option<(Vec<u8>, Left)> {
     let (ranges, path) = <[RawRange]>::ref_from_prefix_with_elems(rest, raw.ranges.get() as usize).ok()?;
     let ranges: Vec<(u64, u64)> = ranges.iter().map(|range| (range.from.get(), range.to.get())).collect();
     let is_ordered = ranges.windows(2).all(|two| two[0].1 < two[1].0);
-    let is_whole = ranges.iter().all(|(from, to)| from < to && *to <= LARGEST_FILE);
+    let is_whole = ranges.iter().all(|(from, to)| from < to && *to <= raw.size.get().min(LARGEST_FILE));
     let content = match (raw.content.get(), u128::from_le_bytes(raw.sum)) {
         (0, 0) => LeftContent::Untouched,
         (1, sum) => LeftContent::Sum(sum),
         (2, 0) => LeftContent::Unread,
         _ => return None,
     };
-    let is_path = path.len() == raw.path_length.get() as usize && !path.contains(&0) && path.first() != Some(&b'/');
+    let is_name = |name: &[u8]| !matches!(name, b"" | b"." | b"..") && !name.contains(&0);
+    let is_path = path.len() == raw.path_length.get() as usize
+        && (path.is_empty() || path.split(|byte| *byte == b'/').all(is_name));
     let left = Left {
         mode: raw.mode.get(),
         uid: raw.uid.get(),
@@ -97,7 +99,9 @@ mod tests {
         assert_eq!((bytes.len(), &bytes[16..17], &bytes[24..25], &bytes[96..]), (99, &[5][..], &[9][..], &b"a/b"[..]));
         assert_eq!(checked(&bytes), Some((b"a/b".to_vec(), left.clone())));
         assert!((0..bytes.len()).all(|at| checked(&bytes[..at]).is_none()));
-        let with = |ranges: &[(u64, u64)]| checked(&to_bytes(b"", &Left { ranges: ranges.to_vec(), ..left.clone() }));
+        let with = |ranges: &[(u64, u64)]| {
+            checked(&to_bytes(b"", &Left { ranges: ranges.to_vec(), size: u64::MAX, ..left.clone() }))
+        };
         assert!(with(&[]).is_some() && with(&[(0, 5), (5, 9)]).is_none() && with(&[(3, 3)]).is_none());
         assert!(with(&[(7, 9), (0, 5)]).is_none() && with(&[(0, LARGEST_FILE + 1)]).is_none());
         for content in [LeftContent::Untouched, LeftContent::Unread] {
@@ -105,5 +109,7 @@ mod tests {
             assert_eq!(checked(&to_bytes(b"", &other)), Some((Vec::new(), other)));
         }
         assert!(checked(&to_bytes(b"/a", &left)).is_none() && checked(&to_bytes(b"a\0", &left)).is_none());
+        assert!(checked(&to_bytes(b"a/../b", &left)).is_none() && checked(&to_bytes(b"a//b", &left)).is_none());
+        assert!(checked(&to_bytes(b"", &Left { size: 8, ..left.clone() })).is_none(), "beyond the end");
     }
 }
