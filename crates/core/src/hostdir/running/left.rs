@@ -17,9 +17,9 @@ use rustix::io::Errno;
 use twox_hash::XxHash3_128;
 use wholly_host::{HostFile, HostFs, Stat};
 
+use super::Running;
 use super::apply::content_changed;
 use super::names::At;
-use super::{Inner, Running};
 use crate::error::Result;
 use crate::hostdir::StoreInner;
 use crate::hostdir::kept::MOST_NAMES;
@@ -174,12 +174,11 @@ impl Running {
         left.xattrs = sum_of_xattrs(names, |name| self.xattr_of(At::Path(b""), &found, name).map(Some))?;
         match found.kind {
             Kind::Regular => {
-                let file = self.store.file_of(b"", &found)?;
                 left.size = stat.size;
                 let content = part.contents.get(&id);
                 if is_made || content.is_some() {
                     left.ranges = content.filter(|_| !is_made).map_or_else(|| all_of(left.size), written);
-                    left.content = self.sum_file(noting, &file, &left.ranges)?;
+                    left.content = self.sum_file(noting, id, &left.ranges)?;
                 }
             }
             Kind::Symlink if is_made => {
@@ -190,17 +189,20 @@ impl Running {
         Ok(left)
     }
 
-    fn sum_file(&self, noting: &mut Noting, file: &Arc<Inner>, ranges: &[(u64, u64)]) -> Result<LeftContent> {
-        let is_adopted = self.names.as_ref().is_some_and(|private| private.adopted.contains(file.id));
-        let path = self.store.names.with(|state| state.host_path(file.id)).filter(|_| is_adopted);
-        match path {
-            // As it lies, whatever the store would open for it.
-            Some(path) => sum_at_home(&*self.store.host, noting, &path, ranges),
-            None => {
-                self.open_object(file.id, false)?;
+    /// What the group has in these ranges of a file. Nothing stays in memory of one that nobody uses.
+    fn sum_file(&self, noting: &mut Noting, id: u64, ranges: &[(u64, u64)]) -> Result<LeftContent> {
+        if ranges.is_empty() {
+            return noting.sum(ranges, |_, _| Ok(()));
+        }
+        let is_adopted = self.names.as_ref().is_some_and(|private| private.adopted.contains(id));
+        let (file, path) = self.store.names.with(|state| (state.file(id), state.host_path(id)));
+        match (file.filter(|_| !is_adopted), path) {
+            (None, Some(path)) => sum_at_home(&*self.store.host, noting, &path, ranges),
+            _ => {
+                let file = self.open_object(id, false)?;
                 noting.sum(ranges, |at, buffer| {
                     buffer.fill(0);
-                    self.read(file, at, buffer).map(drop)
+                    self.read(&file, at, buffer).map(drop)
                 })
             }
         }
