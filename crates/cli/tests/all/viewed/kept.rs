@@ -207,12 +207,12 @@ fn kept_undo_gives_way_to_an_apply_and_to_a_mount() {
     fill(&host.at, 3 << 20);
     let (point, place) = (host.at.join("point"), dir.to_str().unwrap());
     wholly(&["mount", place, point.to_str().unwrap()]).exits(0);
-    let written = shell(&point, "head -c 8M /dev/zero > new && sync new").output().unwrap();
+    let written = shell(&point, "head -c 4M /dev/zero > new && sync new").output().unwrap();
     umount(&point);
     assert!(written.status.success(), "{written:?}");
     super::common::wait_until_unused(&dir);
     assert!(logged(&dir)[0].1.as_ref().is_some_and(|gone| gone.contains("space")), "{:?}", logged(&dir));
-    assert_eq!(dir.join("new").metadata().unwrap().len(), 8 << 20);
+    assert_eq!(dir.join("new").metadata().unwrap().len(), 4 << 20);
 }
 
 /// A command that needs the space gets it: the oldest undo is dropped, and the run says so.

@@ -146,19 +146,6 @@ impl StoreVfs {
         running.ok_or_else(gone)
     }
 
-    /// Changes something in a group that runs.
-    pub(super) fn in_group<T>(
-        &self,
-        group: GroupId,
-        change: impl FnOnce(&mut Running) -> crate::Result<T>,
-    ) -> crate::Result<T> {
-        let gone = || Error::invalid(format!("there is no running group {:#x}", group.0));
-        let group = self.groups.read().unwrap().get(&group.0).cloned().ok_or_else(gone)?;
-        let mut running = group.write().unwrap();
-        let running = running.as_mut().ok_or_else(gone)?;
-        self.used_by_name(|| change(running))
-    }
-
     /// Looks at a group that runs, which is kept as it is meanwhile.
     pub(super) fn with_group<T>(
         &self,

@@ -65,7 +65,7 @@ impl StoreVfs {
         if self.leaves_out.load(Ordering::Relaxed) == 0 {
             return Ok(false);
         }
-        self.in_group(group, |running| {
+        self.change_group(group, |running| {
             let Some(root) = running.look_up(ROOT, LEFT_OUT)? else { return Ok(false) };
             // Each before what is in it.
             let mut all = vec![(ROOT, LEFT_OUT.to_vec(), root)];
