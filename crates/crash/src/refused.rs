@@ -102,6 +102,19 @@ pub fn explore(
     Ok(judged)
 }
 
+/// Makes in the layer what these calls adopt.
+pub(crate) fn fill_layer(world: &Arc<World>, store: &Store, ops: &[Op]) -> Result<(), String> {
+    for (number, op) in ops.iter().enumerate() {
+        let Op::Adopt { path, what } = op else { continue };
+        if world.host().stat(wholly::LAYER.as_bytes()).is_err() {
+            store.make_layer().map_err(|error| format!("the layer: {error}"))?;
+        }
+        let bytes = op.bytes(number as u64).unwrap_or_default();
+        make_in_layer(&*world.host(), path, *what, &bytes).map_err(|error| format!("in the layer: {error}"))?;
+    }
+    Ok(())
+}
+
 fn at(
     script: &str,
     setting: &Setting,
@@ -117,15 +130,7 @@ fn at(
     let host = Refusing::new(world.host(), (errno, lasts));
     let store = open(&world, host.clone(), &workload, setting)?;
     let mut after = before.clone();
-    for (number, op) in ops.iter().enumerate() {
-        if let Op::Adopt { path, what } = op {
-            if world.host().stat(wholly::LAYER.as_bytes()).is_err() {
-                store.make_layer().map_err(|error| format!("the layer: {error}"))?;
-            }
-            let bytes = op.bytes(number as u64).unwrap_or_default();
-            make_in_layer(&*world.host(), path, *what, &bytes).map_err(|error| format!("in the layer: {error}"))?;
-        }
-    }
+    fill_layer(&world, &store, ops)?;
     let mut group = store.begin();
     perform(&mut group, &mut after, ops, 0)?;
     let from = world.now() + 1;

@@ -21,12 +21,12 @@ use wholly_sim::{ExploreLimits, Explorer, Image, World};
 
 use crate::bystanders::perform;
 use crate::look::served;
-use crate::refused::{Refusing, goes_on};
+use crate::refused::{Refusing, fill_layer, goes_on};
 use crate::script::workload;
 use crate::setting::Setting;
 use crate::store::format;
-use crate::tree::{State, make_in_layer};
-use crate::workload::{Op, Step, Workload};
+use crate::tree::State;
+use crate::workload::{Step, Workload};
 
 /// How many images were judged, and the sites after which crashes came.
 #[derive(Clone, Debug, Default)]
@@ -181,10 +181,14 @@ fn refuse_at(
     if !host.end() {
         return Ok(None);
     }
-    let is_kept = matches!(store.undo_fate(), Some(UndoFate::Kept(_)));
     match &done {
-        Ok(()) if changed == IfChanged::Replace && !is_kept => return Err("what it replaces is not kept".into()),
-        Ok(()) => is(&before, &world, (&store, &workload), "taken back")?,
+        Ok(()) => {
+            is(&before, &world, (&store, &workload), "taken back")?;
+            if changed == IfChanged::Replace {
+                take_back(&store).map_err(failed("done again"))?;
+                is(&after, &world, (&store, &workload), "done again")?;
+            }
+        }
         Err(Error::Poisoned(_)) => {
             drop(store);
             survives(&world.kill(), (&workload, setting), [&before, &after], true)?;
@@ -220,15 +224,7 @@ fn run(world: &Arc<World>, workload: &Workload, store: &Store) -> Result<(Group<
             group.commit().map_err(failed("the one before"))?;
             before = served(world, store, workload)?;
         }
-        for (number, op) in ops.iter().enumerate() {
-            if let Op::Adopt { path, what } = op {
-                if world.host().stat(wholly::LAYER.as_bytes()).is_err() {
-                    store.make_layer().map_err(|error| format!("the layer: {error}"))?;
-                }
-                let bytes = op.bytes(number as u64).unwrap_or_default();
-                make_in_layer(&*world.host(), path, *what, &bytes).map_err(|error| format!("in the layer: {error}"))?;
-            }
-        }
+        fill_layer(world, store, ops)?;
         let mut group = store.begin();
         perform(&mut group, &mut after, ops, 0)?;
         group.keep_undo(&keep()).map_err(failed("keep"))?;

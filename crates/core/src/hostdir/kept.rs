@@ -404,11 +404,11 @@ impl StoreInner {
         let fate = match kept {
             Ok(Ok(())) => UndoFate::Kept(ParkedId(id)),
             Err(error @ Error::Poisoned(_)) => return Err(error),
-            // The group is undone, unless a second try succeeds.
-            other if keeping.must_keep && !matches!(other, Ok(Ok(()))) => {
+            failed if keeping.must_keep => {
+                // The group is undone, unless a second try succeeds: that has to know what is to be kept.
                 *self.kept.keeping.lock().unwrap() = Some((id, keeping));
-                let refused = |why| Err(Error::unsupported(format!("what it would replace cannot be kept: {why}")));
-                return other.and_then(|kept| kept.map_or_else(refused, Ok));
+                let why = failed?.expect_err("what is kept is above");
+                return Err(Error::unsupported(format!("what it would replace cannot be kept: {why}")));
             }
             Ok(Err(why)) => UndoFate::NotKept(why),
             Err(error) => UndoFate::NotKept(error.to_string()),
@@ -459,7 +459,7 @@ impl StoreInner {
                     let known = self.names.with(|state| state.whole.get(&id)?.bytes);
                     bytes += known.map_or_else(|| self.bytes_below(&path), Ok)?;
                 }
-                // By its other names, which the store does not know, another program may change it: nobody could tell.
+                // Another program may change it by its other names. Without a checksum nobody could tell.
                 _ if stat.nlink > 1 && undo.is_changed(id) && !undo.is_summed(id) => {
                     return Ok(Err(
                         "it has written very much to a file of which it has removed one of several names".into()

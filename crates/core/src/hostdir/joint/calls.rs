@@ -102,7 +102,7 @@ impl Store {
         match done {
             Ok(()) => Ok(undone),
             Err(error) => {
-                // Where nobody knows, the next opens find out.
+                // If a store has failed, its next open finds out whether its part is taken.
                 if !matches!(error, Error::Poisoned(_)) {
                     parts.iter().for_each(|(store, id, part)| store.withdraw_part(id.0, *part));
                 }

@@ -112,7 +112,9 @@ impl ReadUndo {
         let dirs: BTreeSet<u64> = self.inside.keys().map(|at| at.0).collect();
         let undo = &self.undo.summary;
         // Of each other one not everything is noted.
-        let is_whole = |id: &u64| is_adopted(undo, *id) && self.left(*id).is_some();
+        let is_adopted =
+            |id: &u64| matches!(undo.objects.get(id), Some(Known::Born(birth)) if birth.is_adopted_directory());
+        let is_whole = |id: &u64| is_adopted(id) && self.left(*id).is_some();
         let is_at = |id: &u64| is_whole(id) && undo.path_after(*id).is_some_and(|path| is_wanted(&path));
         dirs.into_iter().filter(is_at).collect()
     }
@@ -148,12 +150,8 @@ impl ReadUndo {
             return;
         }
         let (undo, made) = (&mut self.undo.summary, &mut self.made.summary);
-        let mut rest = undo.without_names();
-        for (name, (before, after)) in self.whole.names().iter().filter(|(name, _)| !self.taken.names.contains(*name)) {
-            rest.add_name(name.clone(), *before, *after);
-        }
-        rest.contents.retain(|id, _| !self.taken.objects.contains(id));
-        rest.sets.retain(|id, _| !self.taken.objects.contains(id));
+        let Taken { names, objects } = &self.taken;
+        let rest = some_of(undo, |name| !names.contains(name), |id| !objects.contains(&id));
         for id in &self.taken.objects {
             match self.whole.settled(*id) {
                 Some(settled) => {
@@ -172,13 +170,8 @@ impl ReadUndo {
 
     /// Only the chosen changes.
     pub fn only(&self, chosen: &Choice<'_>) -> ReadUndo {
-        let undo = &self.undo.summary;
-        let mut part = undo.without_names();
-        for (name, (before, after)) in undo.names().iter().filter(|(name, _)| chosen.names.contains(*name)) {
-            part.add_name(name.clone(), *before, *after);
-        }
-        part.contents.retain(|id, _| chosen.objects.contains(id));
-        part.sets.retain(|id, _| chosen.objects.contains(id));
+        let Choice { names, objects } = chosen;
+        let part = some_of(&self.undo.summary, |name| names.contains(name), |id| objects.contains(&id));
         let mut only = ReadUndo {
             undo: self.undo.with(part),
             made: self.made.with(self.made.summary.without_names()),
@@ -254,19 +247,22 @@ impl ReadUndo {
 /// Of a directory that is spread out only that it is one counts.
 const DIRECTORY_MODE: u32 = 0o040_700;
 
+/// The changes of these names, and of the content and attributes of these objects.
+fn some_of(summary: &Summary, has_name: impl Fn(&Name) -> bool, has_object: impl Fn(u64) -> bool) -> Summary {
+    let mut some = summary.without_names();
+    for (name, (before, after)) in summary.names().iter().filter(|(name, _)| has_name(name)) {
+        some.add_name(name.clone(), *before, *after);
+    }
+    some.contents.retain(|id, _| has_object(*id));
+    some.sets.retain(|id, _| has_object(*id));
+    some
+}
+
 fn all_but_bytes(summary: &Summary) -> Summary {
     let mut all = summary.without_names();
     (all.contents, all.left) = (BTreeMap::new(), BTreeMap::new());
     summary.names().iter().for_each(|(name, (before, after))| all.add_name(name.clone(), *before, *after));
     all
-}
-
-/// Whether a group has adopted a directory, by its undo.
-pub(super) fn is_adopted(undo: &Summary, id: u64) -> bool {
-    match undo.objects.get(&id) {
-        Some(Known::Born(birth)) => birth.btime_ns == 1 && Kind::of(birth.mode) == Kind::Directory,
-        _ => false,
-    }
 }
 
 fn taken_path(id: u64) -> Vec<u8> {
@@ -366,7 +362,7 @@ impl StoreInner {
         }
     }
 
-    /// Removes what tells of parts that nobody takes, and what is taken of undo that is gone.
+    /// Removes parts whose group has not committed, and lists of what was taken of an undo that is gone.
     pub(super) fn settle_parts(&self) -> Result<()> {
         let pending: Vec<u64> =
             self.parked.provisional.lock().unwrap().iter().flat_map(|group| group.applied.clone()).collect();

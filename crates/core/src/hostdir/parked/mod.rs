@@ -152,6 +152,11 @@ impl ParkedGroups {
         self.provisional.lock().unwrap().iter().any(|group| group.waits && group.sequence < target)
     }
 
+    /// Whether a group is provisional.
+    pub fn may_be_undone(&self, id: u64) -> bool {
+        self.provisional.lock().unwrap().iter().any(|group| group.id == id)
+    }
+
     /// The provisional group is to be undone: until it is, no pass makes it final.
     pub fn is_to_be_undone(&self, id: u64) {
         let mut provisional = self.provisional.lock().unwrap();

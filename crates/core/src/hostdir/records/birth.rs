@@ -46,7 +46,12 @@ pub struct Birth {
 }
 
 impl Birth {
-    /// Stands in an undo for an object that the group has made or adopted.
+    /// Whether it stands for a directory that the group has adopted.
+    pub fn is_adopted_directory(&self) -> bool {
+        self.btime_ns == 1 && Kind::of(self.mode) == Kind::Directory
+    }
+
+    /// What an undo has of an object that the group has made or adopted: only its type, and which of the two it is.
     pub fn placeholder(mode: u32, is_adopted: bool) -> Birth {
         let target = if Kind::of(mode) == Kind::Symlink { b".".to_vec() } else { Vec::new() };
         Birth { mode, uid: 0, gid: 0, rdev: 0, btime_ns: i64::from(is_adopted), atime_ns: 0, mtime_ns: 0, target }

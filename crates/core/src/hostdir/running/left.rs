@@ -121,13 +121,13 @@ fn is_told(name: &[u8]) -> bool {
 /// The checksum of extended attributes, in the order of their names.
 fn sum_of_xattrs(
     names: impl IntoIterator<Item = Vec<u8>>,
-    mut value_of: impl FnMut(&[u8]) -> Result<Option<XattrValue>>,
+    mut value_of: impl FnMut(&[u8]) -> Result<XattrValue>,
 ) -> Result<u64> {
     let mut names: Vec<Vec<u8>> = names.into_iter().filter(|name| is_told(name)).collect();
     names.sort_unstable();
     let mut sum = 0;
     for name in names {
-        let value = value_of(&name)?.flatten();
+        let value = value_of(&name)?;
         sum = checksum(sum, &name);
         sum = checksum(sum, &value.as_deref().map_or(u64::MAX, xattr_checksum).to_le_bytes());
     }
@@ -171,7 +171,7 @@ impl Running {
             true => self.xattr_names_of(At::Path(b""), &found)?,
             false => part.sets.get(&id).map_or_else(Vec::new, |(set, _)| set.xattrs.keys().cloned().collect()),
         };
-        left.xattrs = sum_of_xattrs(names, |name| self.xattr_of(At::Path(b""), &found, name).map(Some))?;
+        left.xattrs = sum_of_xattrs(names, |name| self.xattr_of(At::Path(b""), &found, name))?;
         match found.kind {
             Kind::Regular => {
                 left.size = stat.size;
@@ -189,7 +189,8 @@ impl Running {
         Ok(left)
     }
 
-    /// What the group has in these ranges of a file. Nothing stays in memory of one that nobody uses.
+    /// The checksum of what the group has in these ranges of a file. A file that nobody uses is not entered into the
+    /// table of open files.
     fn sum_file(&self, noting: &mut Noting, id: u64, ranges: &[(u64, u64)]) -> Result<LeftContent> {
         if ranges.is_empty() {
             return noting.sum(ranges, |_, _| Ok(()));
@@ -252,7 +253,7 @@ impl Running {
     }
 }
 
-/// Whoever may not read a file may have taken it up, or remove it, all the same.
+/// Opens a file; none that this user may not read. Such a file he can make, move and remove all the same.
 fn open_to_read(host: &dyn HostFs, path: &[u8]) -> Result<Option<Arc<dyn HostFile>>> {
     match host.open(path, false) {
         Err(error) if matches!(error.errno, Errno::ACCESS | Errno::PERM) => Ok(None),
@@ -289,7 +290,7 @@ fn xattrs_at_home(host: &dyn HostFs, path: &[u8]) -> Result<u64> {
         Err(error) if error.errno == Errno::OPNOTSUPP => Vec::new(),
         names => names.map_err(failed)?,
     };
-    sum_of_xattrs(names, |name| Ok(Some(host.get_xattr(path, name).map_err(failed)?.map(Into::into))))
+    sum_of_xattrs(names, |name| Ok(host.get_xattr(path, name).map_err(failed)?.map(Into::into)))
 }
 
 /// How a file is known whose content is not compared.
@@ -328,7 +329,7 @@ impl StoreInner {
             Some(set) if set.xattrs.is_empty() => Ok(left.xattrs),
             Some(set) => sum_of_xattrs(set.xattrs.keys().cloned(), |name| {
                 let value = host.get_xattr(path, name).map_err(|error| host_error(error, path))?;
-                Ok(Some(value.map(Into::into)))
+                Ok(value.map(Into::into))
             }),
         };
         let attributes = [

@@ -49,7 +49,7 @@ struct Looked {
     times: HashSet<u64>,
     /// How compared files were, by their ids in the store.
     stats: HashMap<u64, Stat>,
-    /// What has the same content, and was written again.
+    /// What is not as it was left, and does not matter.
     notes: Vec<Mismatch>,
 }
 
@@ -77,12 +77,11 @@ impl Running {
     /// fit to be aborted. With `replaces` only what cannot be replaced.
     fn take_back_kept(&mut self, kept: &ReadUndo, replaces: bool) -> Result<(Vec<Mismatch>, Looked)> {
         self.check_open()?;
-        let (undo, made) = (&kept.undo.summary, &kept.made.summary);
         let summary = kept.contrary();
         // Of each directory that goes with everything in it, when something in it was last changed.
         let mut whole: BTreeMap<u64, i64> = adopted(&kept.undo).map(|id| (id, i64::MIN)).collect();
         let mut applying = Applying::new(&summary);
-        for &id in made.objects.keys() {
+        for &id in kept.made.summary.objects.keys() {
             self.find_made(&mut applying, kept, id)?;
         }
         self.find_held(&mut applying, kept)?;
@@ -133,7 +132,6 @@ impl Running {
         self.restores(&applying.ids, kept);
         let ended = whole.iter().filter_map(|(id, changed_ns)| Some((*applying.ids.get(id)?, changed_ns + 1)));
         self.names_mut().taken_whole.extend(ended.map(|(id, since_ns)| (id, since_ns.into())));
-        debug_assert!(undo.names().len() >= summary.names().len() || replaces, "it does no more than the contrary");
         Ok((Vec::new(), looked))
     }
 
@@ -261,10 +259,7 @@ impl Running {
                                 let (path, what) = (applying.path(id), "it was written again, with the same content");
                                 looked.notes.push(Applying::mismatch(path, what));
                             }
-                            // A look at what its user may not read changes the time of change.
-                            if self.store.is_readable(&path)? {
-                                looked.stats.insert(now, stat);
-                            }
+                            looked.stats.insert(now, stat);
                         }
                         None => {}
                     }
@@ -282,7 +277,7 @@ impl Running {
         Ok(looked)
     }
 
-    /// The same of one object of which nothing is noted: by an earlier version, or a directory.
+    /// The same of an object without a note: of an undo of an earlier version, or a directory.
     fn compare_old(
         &self,
         applying: &mut Applying<'_>,
@@ -375,7 +370,11 @@ impl Running {
         for (id, &now) in &applying.ids.clone() {
             let Some(then) = looked.stats.get(&now) else { continue };
             let is_it = match self.host_stat(now) {
-                Ok((_, stat)) => stat.inode() == then.inode() && Baseline::of(&stat) == Baseline::of(then),
+                Ok((path, stat)) => {
+                    let is_same = (stat.inode(), stat.size, stat.mtime_ns) == (then.inode(), then.size, then.mtime_ns);
+                    // Where its user may not read it, the store's own look has changed the time of change.
+                    is_same && (stat.ctime_ns == then.ctime_ns || !self.store.is_readable(&path)?)
+                }
                 Err(Error::NotFound(_)) => false,
                 Err(error) => return Err(error),
             };

@@ -104,11 +104,16 @@ impl Running {
         self.names_mut().provisional = Some((id, waits));
         store.kept.is_to_keep(self.keep.take().map(|keep| (id, *keep)));
         let committed = self.entry(EntryKind::Provisional, 0, id, &[]).and_then(|_| self.commit_to_log());
+        let write_back = || match store.checkpoint() {
+            // It is final. What is left to do, such as to remove what it has applied, a later pass does.
+            Err(error) if !matches!(error, Error::Poisoned(_)) && !store.parked.may_be_undone(id) => Ok(()),
+            done => done.map(drop),
+        };
         let done = match committed {
             Err(error @ Error::Poisoned(_)) => Err(error),
             Err(error) => store.remove_undo(id).and(Err(error)),
-            Ok(()) => match store.with_space_of_undo(|| store.checkpoint()) {
-                Ok(_) => Ok(()),
+            Ok(()) => match store.with_space_of_undo(write_back) {
+                Ok(()) => Ok(()),
                 Err(error @ Error::Poisoned(_)) => Err(error),
                 Err(error) => Err(store.take_back(id, error)),
             },
@@ -331,7 +336,7 @@ fn found(id: u64, kind: Kind) -> Found {
 /// The directories that the group had adopted.
 pub(super) fn adopted(undo: &ParkedFile) -> impl Iterator<Item = u64> + '_ {
     let is_adopted = |(id, known): (&u64, &Known)| match known {
-        Known::Born(birth) if birth.btime_ns == 1 && Kind::of(birth.mode) == Kind::Directory => Some(*id),
+        Known::Born(birth) if birth.is_adopted_directory() => Some(*id),
         _ => None,
     };
     undo.summary.objects.iter().filter_map(is_adopted)

@@ -29,7 +29,7 @@ pub(crate) struct Outline {
     sets: Ids,
     /// Objects whose attributes are.
     attributes: Ids,
-    /// Objects of which it is known what the group has left.
+    /// Objects whose content, as the group leaves it, has a checksum in the undo.
     summed: Ids,
     /// Of objects, the names of the extended attributes that are.
     pub xattrs: BTreeMap<u64, Vec<Vec<u8>>>,
@@ -116,7 +116,7 @@ impl Outline {
         self.contents.contains(id) || self.attributes.contains(id)
     }
 
-    /// Whether it is known what the group has left of an object.
+    /// Whether the undo has a checksum of what the group leaves in an object.
     pub fn is_summed(&self, id: u64) -> bool {
         self.summed.contains(id)
     }

@@ -44,7 +44,7 @@ impl ParkedFile {
         Ok((head, file, len))
     }
 
-    /// The same file, of which only so much counts.
+    /// The same file with another summary, such as that of a part of its changes.
     pub fn with(&self, summary: Summary) -> ParkedFile {
         ParkedFile { head: self.head.clone(), summary, file: self.file.clone(), path: self.path.clone() }
     }
