@@ -14,7 +14,8 @@
 //!
 //! 1. An undo survives before the record of its group.
 //! 2. A checkpoint removes the undo, durably, once all of the group is durable in the directory, and before the tail
-//!    passes it. Whatever fails after that neither undoes the group nor takes its kept undo: a later pass does it again.
+//!    passes it. Whatever fails after that neither undoes the group nor takes its kept undo: a later pass does it
+//!    again.
 //! 3. While a group is provisional no other group of its store commits, but those of its checkpoint and the one that
 //!    undoes it. That is the caller's: nobody else uses the store meanwhile.
 //! 4. What the group removes keeps a place, on an anchor, until it is final. The parked group that it applies stays,
