@@ -291,14 +291,17 @@ fn text(undone: &Outcome, args: &UndoArgs, paint: Paint) -> String {
             text += &format!("{what}:\n{lines}");
         }
     }
-    let changes = count(undone.dirs.iter().map(|part| part.changes.len() as u64).sum(), "change");
+    let total: u64 = undone.dirs.iter().map(|part| part.changes.len() as u64).sum();
+    let changes = count(total, "change");
+    // Where nothing was left to do, nothing can be done again.
+    let again = if total > 0 { "; `wholly undo` again does it again" } else { "" };
     let is_part = undone.dirs.iter().any(|part| part.is_part);
     let part = if is_part { "a part of " } else { "" };
     let rest = if is_part { "; the rest stays undoable under the same id" } else { "" };
     text += &match args.dry_run {
         true => format!("{ids}: would take back {part}`{command}`: {changes}{rest}\n"),
         false if undone.not_kept.is_empty() => {
-            format!("{ids}: took back {part}`{command}`: {changes}{rest}; `wholly undo` again does it again\n")
+            format!("{ids}: took back {part}`{command}`: {changes}{rest}{again}\n")
         }
         false => {
             let why = name(undone.not_kept.join("; ").as_bytes());

@@ -138,6 +138,14 @@ mod own {
         UNDO_SYNC = "undo.sync";
         /// It is gone: the group is final.
         UNDO_END = "undo.end";
+        /// By a file programs know that the folder of undo is one that they may leave out.
+        KEPT_TAG = "kept.tag";
+        /// What is held leaves its anchor.
+        KEPT_PUT_AWAY = "kept.put-away";
+        /// What is held is on an anchor again, for a group that gives it a name.
+        KEPT_TAKE_OUT = "kept.take-out";
+        /// It survives there before that group commits.
+        KEPT_TAKE_OUT_SYNC = "kept.take-out-sync";
         /// A prepared group gets its name.
         JOINT_PREPARE = "joint.prepare";
         /// It survives before anything is decided.

@@ -18,8 +18,10 @@ pub(crate) const OWN: &str = ".wholly";
 const PARKED: &str = ".wholly/parked/";
 /// In it, what is kept of objects without a name.
 const ANCHORS: &str = ".wholly/anchor/";
-/// Where space is set aside to take groups back.
-const RESERVE: &str = ".wholly/reserve";
+/// Undo that is kept, with what it holds.
+const UNDO: &str = ".wholly/undo/";
+/// What may be left of it.
+const UNDO_TAG: &str = ".wholly/undo/CACHEDIR.TAG";
 /// The file that says that the store is a guest.
 const GUEST: &str = ".wholly/guest";
 
@@ -348,14 +350,14 @@ fn group_of_content(path: &str) -> Option<&str> {
 pub(crate) fn at_home(image: &Image) -> Result<State, String> {
     let (mut found, mut parked, mut guest) = (Found::default(), Vec::new(), false);
     let names = image.names();
-    let of_kept = |path: &[u8]| path.starts_with(PARKED.as_bytes()) && path.ends_with(b".kept");
+    let of_kept = |path: &[u8]| path.starts_with(UNDO.as_bytes()) && path.ends_with(b".kept");
     let has_kept = names.iter().any(|it| of_kept(&it.path));
     for it in &names {
         let path = String::from_utf8_lossy(&it.path).into_owned();
         // An undo that is kept, and what it holds.
-        let tells =
-            || [".kept", ".made", ".line", ".taken"].iter().any(|end| path.starts_with(PARKED) && path.ends_with(end));
-        if has_kept && (tells() || path == RESERVE || path.starts_with(ANCHORS)) {
+        let is_line = || path.starts_with(PARKED) && path.ends_with(".line");
+        let is_of_undo = |path: &str| path.starts_with(UNDO) && !path.ends_with(".new");
+        if has_kept && (is_line() || is_of_undo(&path) || path.starts_with(ANCHORS)) || path == UNDO_TAG {
             continue;
         }
         if path == GUEST {

@@ -12,7 +12,7 @@ use wholly_host::{HostFile, HostFs};
 use wholly_media::{Guarantees, Kind, PersistenceDomain, Region, Site};
 
 use super::homes::Looking;
-use super::names::{ANCHOR_FOLDER, BLANK_FOLDER};
+use super::names::{ANCHOR_FOLDER, BLANK_FOLDER, UNDO_FOLDER};
 use super::published::Published;
 use super::recover::{Here, Replay};
 use super::room;
@@ -174,8 +174,16 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
 
 /// Whether `path`, relative to the store's directory, is one of the folders that the store keeps its own files in.
 pub fn is_own_folder(path: &[u8]) -> bool {
-    [ANCHOR_FOLDER, BLANK_FOLDER, SHADOW_FOLDER, super::layer::FOLDER, super::parked::FOLDER, super::joint::FOLDER]
-        .contains(&path)
+    [
+        ANCHOR_FOLDER,
+        BLANK_FOLDER,
+        UNDO_FOLDER,
+        SHADOW_FOLDER,
+        super::layer::FOLDER,
+        super::parked::FOLDER,
+        super::joint::FOLDER,
+    ]
+    .contains(&path)
 }
 
 /// Returns the contents of the two superblock slots of the file `log`, each checked.

@@ -5,13 +5,13 @@
 //!
 //! # Terms
 //!
-//! - *kept undo*: two files beside the parked groups. `<id>.kept` is the undo of group `id` as it was. `<id>.made` has
-//!   the objects that the group left, as they lie on the host.
-//! - *held*: an object that a kept undo gives a name again. It lies on an anchor, under the id that it had in the
-//!   group, which no other object of the store ever has.
+//! - *kept undo*: two files in a [folder] of their own. `<id>.kept` is the undo of group `id` as it was. `<id>.made`
+//!   has the objects that the group left, as they lie on the host.
+//! - *held*: an object that a kept undo gives a name again. It lies on an anchor or in that folder, under the id that
+//!   it had in the group, which no other object of the store ever has.
 //! - *take back*: commit a group that does the contrary of the one whose undo is kept (`running/taken_back.rs`).
 //! - *dropped*: a kept undo that is being removed: `<id>.dropped`.
-//! - *reserve*: a file that holds the space that it takes to take a group back, until that is done: `.wholly/reserve`.
+//! - *reserve*: a file that holds the space that it takes to take a group back, until that is done.
 //! - *line*: what is left of a group that cannot be taken back, so that nobody takes an older one for the last:
 //!   `<id>.line`, a head without changes. Its note is that of the group, a zero byte, and why.
 //!
@@ -61,6 +61,7 @@
 //! than [`MOST_NAMES`] names no undo is kept.
 
 mod dropped;
+mod folder;
 mod part;
 
 use std::collections::{BTreeMap, HashMap};
@@ -70,17 +71,18 @@ use std::time::Duration;
 use rustix::io::Errno;
 use wholly_host::{HostFs, Inode, Rename, Stat};
 
+pub(super) use folder::{anchor_path, find_held, held_path, is_held_or_tag, kept_path, made_path};
+use folder::{files, ids, line_path};
 pub(super) use part::{ReadUndo, Taken};
 use part::{TAKEN, outline_of, part_named};
 
 use super::StoreInner;
 use super::joint::Neighbour;
-use super::names::{ANCHOR_FOLDER, ANCHORS, Ids, Kind, Object, ROOT, id_name, id_of, join, names_in};
+use super::names::{ANCHOR_FOLDER, ANCHORS, Ids, Kind, Object, ROOT, UNDO_FOLDER, id_name, id_of, join, names_in};
+use super::parked::undo_path;
 use super::parked::{
-    Base, FOLDER, Head, Known, LONGEST_NOTE, Mismatch, Outline, ParkedFile, ParkedId, Settled, Summary, UNFINISHED,
-    Writing,
+    Base, Head, Known, LONGEST_NOTE, Mismatch, Outline, ParkedFile, ParkedId, Settled, Summary, UNFINISHED, Writing,
 };
-use super::parked::{path_of_kind, undo_path};
 use super::records::Baseline;
 use super::table::{host_error, is_there};
 use crate::error::{Error, Result};
@@ -233,6 +235,8 @@ pub(crate) struct KeptUndos {
     untold: Mutex<Vec<KeptUndo>>,
     /// 1 while a pass writes back what undoes a group.
     restores: AtomicU8,
+    /// 1 once the folder is known to be there, durably.
+    has_folder: AtomicU8,
 }
 
 impl KeptUndos {
@@ -270,44 +274,25 @@ impl KeptUndos {
     }
 }
 
-pub(super) fn kept_path(id: u64) -> Vec<u8> {
-    path_of_kind(id, KEPT)
-}
-
-pub(super) fn made_path(id: u64) -> Vec<u8> {
-    path_of_kind(id, MADE)
-}
-
-fn line_path(id: u64) -> Vec<u8> {
-    path_of_kind(id, LINE)
-}
-
-/// Where an object is held.
-pub(super) fn held_path(id: u64) -> Vec<u8> {
-    join(ANCHOR_FOLDER, &id_name(id))
-}
-
-/// The group that a file in the folder of parked groups is about, if its name ends so.
+/// The group that a file is about, if its name ends so.
 fn named(name: &[u8], end: &[u8]) -> Option<u64> {
     name.strip_suffix(end).map(id_of).filter(|&id| id != 0 && [&id_name(id), end].concat() == name)
 }
 
-/// Whether a file in that folder belongs to a kept undo.
+/// The group to whose kept undo a file belongs, by its name.
 pub(super) fn of_kept(name: &[u8]) -> Option<u64> {
     let of_part = || part_named(name).map(|(id, _)| id);
     [KEPT, MADE, DROPPED, LINE, TAKEN].into_iter().find_map(|end| named(name, end)).or_else(of_part)
 }
 
-/// Whether a file in that folder only tells of a group, and is of no use where no undo is kept.
+/// Whether a file only tells of a group, and is of no use where no undo is kept.
 pub(super) fn only_tells(name: &[u8]) -> bool {
     [MADE, LINE, TAKEN].into_iter().any(|end| named(name, end).is_some()) || part_named(name).is_some()
 }
 
-fn ids(host: &dyn HostFs, end: &[u8]) -> Result<Vec<u64>> {
-    let mut ids: Vec<u64> = names_in(host, FOLDER)?.iter().filter_map(|name| named(name, end)).collect();
-    // In the order in which they began.
-    ids.sort_unstable();
-    Ok(ids)
+/// Whether any undo is kept.
+pub(super) fn is_any_kept(host: &dyn HostFs) -> Result<bool> {
+    Ok(files(host)?.iter().any(|name| named(name, KEPT).is_some()))
 }
 
 /// What a group takes all names from.
@@ -320,12 +305,12 @@ pub fn list(host: &dyn HostFs) -> Result<Vec<KeptUndo>> {
     let (kept, lines) = (ids(host, KEPT)?, ids(host, LINE)?);
     let mut all = Vec::new();
     for id in kept.iter().copied() {
-        let read = outline_of(host, id).and_then(|undo| Ok((undo, ParkedFile::head_of(host, &made_path(id))?.0)));
+        let read = outline_of(host, id).and_then(|undo| Ok((undo, ParkedFile::head_of(host, &made_path(host, id))?.0)));
         match read {
             Ok(((head, undo), made)) => {
                 all.push(KeptUndo { changes: undo.changes(), bytes: made.bytes, ..described(&head) });
             }
-            Err(Error::NotFound(_)) if !is_there(host, &kept_path(id))? => {}
+            Err(Error::NotFound(_)) if !is_there(host, &kept_path(host, id))? => {}
             Err(error @ (Error::Corrupt { .. } | Error::NotFound(_))) => all.push(damaged(id, &error)),
             Err(error) => return Err(error),
         }
@@ -380,7 +365,7 @@ pub(super) fn home_below(host: &dyn HostFs, volume_id: &[u8; 16], end: u64) -> R
         if is_there(host, &undo_path(id))? {
             continue;
         }
-        match ParkedFile::head_of(host, &made_path(id)) {
+        match ParkedFile::head_of(host, &made_path(host, id)) {
             Ok((head, _)) if (head.volume_id, head.id) == (*volume_id, id) && head.home_below < end => {
                 below = below.max(head.home_below);
             }
@@ -447,7 +432,7 @@ impl StoreInner {
         let mut bytes = stat(&undo_path(id))?.allocated;
         let mut held = Ids::default();
         for id in undo.lost() {
-            let path = held_path(id);
+            let path = anchor_path(id);
             let stat = match host.stat(&path) {
                 // It has another name, which the store knows.
                 Err(error) if error.errno == Errno::NOENT => continue,
@@ -477,21 +462,22 @@ impl StoreInner {
                 return Ok(false);
             }
             // Invariant 1.
-            let kept = kept_path(id);
+            let kept = kept_path(host, id);
             host.rename(site::UNDO_RENAME, &undo_path(id), &kept, Rename::Replace)
                 .map_err(|error| failed(&kept, error))?;
-            self.sync_parked(site::UNDO_END).map(|()| true)
+            self.sync_folder_of(&kept, site::UNDO_END).map(|()| true)
         };
         let is_kept = write().inspect_err(|error| {
             // A sync that failed leaves open whether the undo is kept.
             if !matches!(error, Error::Poisoned(_)) {
-                _ = host.unlink(site::PARK_REMOVE, &made_path(id));
+                _ = host.unlink(site::PARK_REMOVE, &made_path(host, id));
             }
         })?;
         if !is_kept {
             return Ok(Err("another program has changed what the group has made".into()));
         }
         self.names.with(|state| state.held.extend(held.iter()));
+        self.put_away(held.iter(), target);
         Ok(Ok(()))
     }
 
@@ -507,7 +493,7 @@ impl StoreInner {
             writing.is_about(bytes, home_below);
             add(writing)
         };
-        self.write_beside(&made_path(of.id), of, &of.note, self.host.now_ns(), add)
+        self.write_beside(&made_path(&*self.host, of.id), of, &of.note, self.host.now_ns(), add)
     }
 
     /// Writes a file of a group to `path`. It survives when this returns; unless `add` gives `false`: then nothing is
@@ -521,6 +507,9 @@ impl StoreInner {
         add: impl FnOnce(&mut Writing) -> Result<bool>,
     ) -> Result<bool> {
         let host = &*self.host;
+        if path.starts_with(UNDO_FOLDER) {
+            self.make_undo_folder()?;
+        }
         let unfinished = [path, UNFINISHED].concat();
         let write = || {
             let head = (self.log.volume_id(), of.id, note);
@@ -531,7 +520,7 @@ impl StoreInner {
             writing.finish()?;
             host.rename(site::UNDO_RENAME, &unfinished, path, Rename::Replace)
                 .map_err(|error| host_error(error, path))?;
-            self.sync_parked(site::UNDO_SYNC).map(|()| true)
+            self.sync_folder_of(path, site::UNDO_SYNC).map(|()| true)
         };
         let written = write();
         if !matches!(written, Ok(true)) {
@@ -544,7 +533,7 @@ impl StoreInner {
     /// objects are again (invariant 8).
     pub(super) fn note_restored(&self, id: u64, target: u64) -> Result<()> {
         let is_alone = self.kept.restores.load(Ordering::Relaxed) != 0;
-        if !is_alone || !is_there(&*self.host, &undo_path(id))? || ids(&*self.host, KEPT)?.is_empty() {
+        if !is_alone || !is_there(&*self.host, &undo_path(id))? || !is_any_kept(&*self.host)? {
             return Ok(());
         }
         match self.write_restored(id, target) {
@@ -565,7 +554,7 @@ impl StoreInner {
             undo.objects.keys().copied().filter(is_idle).collect()
         });
         for &id in &idle {
-            let path = held_path(id);
+            let path = anchor_path(id);
             let remove = || match self.host.unlink(site::NAMES_CLEAN, &path) {
                 Err(error) if error.errno != Errno::NOENT => Err(error),
                 _ => Ok(()),
@@ -614,7 +603,7 @@ impl StoreInner {
 
     /// A recovery has left a group that undoes another one: it is written back before others follow (invariant 8).
     pub(super) fn write_back_undone(&self) -> Result<()> {
-        if self.parked.applied_ids().is_empty() || ids(&*self.host, KEPT)?.is_empty() {
+        if self.parked.applied_ids().is_empty() || !is_any_kept(&*self.host)? {
             return Ok(());
         }
         match self.kept.restoring(|| self.checkpoint()) {
@@ -718,7 +707,7 @@ impl StoreInner {
     /// [`Error::NotFound`] where there is none; [`Error::Corrupt`]; [`Error::Copied`].
     pub(super) fn read_kept(&self, id: ParkedId) -> Result<ReadUndo> {
         let gone = || Error::NotFound(format!("undo of {id}"));
-        if self.parked.applied_ids().contains(&id.0) || !is_there(&*self.host, &kept_path(id.0))? {
+        if self.parked.applied_ids().contains(&id.0) || !is_there(&*self.host, &kept_path(&*self.host, id.0))? {
             return Err(gone());
         }
         let read = |path: &[u8]| {
@@ -728,7 +717,7 @@ impl StoreInner {
                 false => Err(Error::corrupt(String::from_utf8_lossy(path), "it is of another group")),
             }
         };
-        self.read_left(read(&kept_path(id.0))?, read(&made_path(id.0))?)
+        self.read_left(read(&kept_path(&*self.host, id.0))?, read(&made_path(&*self.host, id.0))?)
     }
 
     /// Of each object that was restored, the states that are the same: the later one, and the one before.
@@ -736,7 +725,7 @@ impl StoreInner {
         let mut all: BTreeMap<Inode, Vec<(Baseline, Baseline)>> = BTreeMap::new();
         for id in ids(&*self.host, MADE)? {
             // Where one cannot be read, more counts as changed.
-            let Ok(made) = ParkedFile::read(&*self.host, &made_path(id)) else { continue };
+            let Ok(made) = ParkedFile::read(&*self.host, &made_path(&*self.host, id)) else { continue };
             for known in made.summary.objects.values() {
                 if let Known::Settled(settled) = known
                     && let Some(Base::Stat(before)) = settled.base
@@ -759,38 +748,50 @@ impl StoreInner {
         let kept = ids(host, KEPT)?;
         if kept.is_empty() {
             self.release_reserve();
-            ids(host, MADE)?.into_iter().try_for_each(|id| self.unlink_parked(&made_path(id)))?;
+            ids(host, MADE)?.into_iter().try_for_each(|id| self.unlink_parked(&made_path(host, id)))?;
         }
-        let hanging = if kept.is_empty() { Vec::new() } else { names_in(host, ANCHOR_FOLDER)? };
+        let away = names_in(host, UNDO_FOLDER)?;
+        let is_away = away.iter().any(|name| id_of(name) != 0 && id_name(id_of(name)) == *name);
+        let hanging = if kept.is_empty() { Vec::new() } else { [names_in(host, ANCHOR_FOLDER)?, away].concat() };
         // A group that is about to be undone may have given names to all that was held.
         let is_back = self.parked.provisional.lock().unwrap().is_empty();
-        if hanging.is_empty() && (kept.is_empty() || is_back) {
+        if !is_away && hanging.is_empty() && (kept.is_empty() || is_back) {
             return Ok(());
         }
         let mut held = Ids::default();
         for id in kept {
-            match self.outline(id, &kept_path(id)) {
+            match self.outline(id, &kept_path(host, id)) {
                 Ok((_, undo)) => held.extend(undo.lost()),
                 // Nobody knows what it holds.
                 Err(_) => held.extend(hanging.iter().map(|name| id_of(name))),
             }
         }
-        self.names.with(|state| state.held.extend(held.iter()));
-        Ok(())
+        let held = self.names.with(|state| {
+            state.held.extend(held.iter());
+            // What is dropped and could not be removed is among them.
+            state.held.iter().collect()
+        });
+        self.remove_strays(&held)
     }
 
     /// Whether undo of a group is kept.
     pub(super) fn is_kept(&self, id: u64) -> Result<bool> {
-        is_there(&*self.host, &kept_path(id))
+        is_there(&*self.host, &kept_path(&*self.host, id))
     }
 
     /// Removes the files of a kept undo that was used: what it held has its name. What a group has left that was undone
     /// stays.
     pub(super) fn unlink_kept(&self, id: u64) -> Result<()> {
         if self.is_kept(id)? {
-            self.unlink_parked(&kept_path(id))?;
-            self.unlink_parked(&made_path(id))?;
+            let host = &*self.host;
+            let kept = kept_path(host, id);
+            if let Ok((_, undo)) = Outline::read(host, &kept) {
+                self.names.with(|state| undo.lost().for_each(|id| _ = state.held.remove(id)));
+            }
+            self.unlink_parked(&kept)?;
+            self.unlink_parked(&made_path(host, id))?;
             self.unlink_line(id)?;
+            self.sync_folder_of(&kept, site::PARK_REMOVE_SYNC)?;
             self.unlink_taken(id)?;
         }
         Ok(())

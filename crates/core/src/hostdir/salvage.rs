@@ -33,7 +33,8 @@ use wholly_media::Region;
 
 use super::check::{Finding, FindingKind, ReadOnly};
 use super::homes::Looking;
-use super::names::{ANCHOR_FOLDER, BLANK_FOLDER};
+use super::kept::is_held_or_tag;
+use super::names::{ANCHOR_FOLDER, BLANK_FOLDER, UNDO_FOLDER};
 use super::records::Identity;
 use super::recover::origin_of;
 use super::shadow::SHADOW_FOLDER;
@@ -219,9 +220,13 @@ fn note_orphans(from: &Original, report: &mut Salvaged) -> Result<()> {
 
 /// Parked groups stay where they are: they speak of the original's files.
 fn note_parked(from: &Original, report: &mut Salvaged) -> Result<()> {
-    for folder in [super::parked::FOLDER, super::joint::FOLDER] {
+    for folder in [super::parked::FOLDER, UNDO_FOLDER, super::joint::FOLDER] {
+        let is_part = |name: &[u8]| match folder {
+            UNDO_FOLDER => is_held_or_tag(name),
+            _ => super::parked::named_content(name).is_some(),
+        };
         let names = super::names::names_in(&*from.host, folder)?;
-        for name in names.into_iter().filter(|name| super::parked::named_content(name).is_none()) {
+        for name in names.into_iter().filter(|name| !is_part(name)) {
             let place = format!("{}/{}", String::from_utf8_lossy(folder), String::from_utf8_lossy(&name));
             let what = "a parked group, or a joint commit, is in the original only";
             report.findings.push(Finding::new(FindingKind::Parked, place, what));

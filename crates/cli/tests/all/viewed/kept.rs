@@ -121,7 +121,7 @@ fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
 /// What is kept for an undo, byte by byte.
 fn kept_bytes(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let below = |name: &str| std::fs::read_dir(dir.join(".wholly").join(name)).into_iter().flatten();
-    let all = below("parked").chain(below("anchor")).map(|entry| entry.unwrap().path());
+    let all = ["parked", "anchor", "undo"].into_iter().flat_map(below).map(|entry| entry.unwrap().path());
     all.filter(|path| path.is_file()).map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
 }
 
@@ -314,6 +314,34 @@ fn a_run_that_is_killed_inside_of_a_run_leaves_all_or_nothing() {
         std::fs::remove_dir_all(&dir).unwrap();
     }
     println!("{} had nothing, {} all", ended[0], ended[1]);
+}
+
+/// A backup that leaves out what caches say of themselves has no undo, and all else of the store.
+#[test]
+fn a_backup_can_leave_undo_out() {
+    let Some(rig) = Rig::new("tagged") else { return };
+    let dir =
+        rig.dir("dir", "head -c 100000 /dev/urandom > removed; mkdir -p gone/deep; touch gone/deep/er; echo 1 > a");
+    kept(&dir, "rm removed; rm -r gone; echo 2 > a; echo new > new");
+    assert_eq!(run(&dir, &["--park"], "echo parked > p").status.code(), Some(121));
+    let backup = rig.dir("backup", "");
+    let copy = format!("tar -C {} --exclude-caches -cf - . | tar -xf -", dir.display());
+    succeeds(&mut shell(&backup, &copy));
+    let all = std::fs::read_dir(backup.join(".wholly/undo")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(all.collect::<Vec<_>>(), ["CACHEDIR.TAG"]);
+    let held = std::fs::read_dir(dir.join(".wholly/anchor")).unwrap().count();
+    assert_eq!(held, 0, "all that is held lies with the undo");
+    let tags = shell(&backup, "find . -name CACHEDIR.TAG | wc -l").output().unwrap().stdout;
+    assert_eq!(tags, b"1\n", "log and parked work have none");
+    on(&backup, &["check"]).exits(0);
+    assert_eq!(logged(&backup), []);
+    assert_eq!(on(&backup, &["stat", "--json"]).json()["parked"].as_array().unwrap().len(), 1);
+    kept(&backup, "echo 3 > a");
+    on(&backup, &["undo"]).exits(0);
+    assert_eq!(std::fs::read(backup.join("a")).unwrap(), b"2\n");
+    on(&dir, &["undo"]).exits(0);
+    assert!(is_there(&dir, "gone/deep/er") && is_there(&dir, "removed") && !is_there(&dir, "new"));
+    on(&dir, &["check"]).exits(0);
 }
 
 /// A tree that somebody restores has the folder of a store that it was copied from.

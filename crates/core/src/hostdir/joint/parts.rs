@@ -112,7 +112,7 @@ pub fn parts_on(host: &dyn HostFs, others: &dyn Neighbours, id: ParkedId) -> Res
         Error::NotFound(_) => Error::NotFound(format!("parked group {id}")),
         error => error,
     };
-    let path = if is_there(host, &kept_path(id.0))? { made_path(id.0) } else { path_of(id.0) };
+    let path = if is_there(host, &kept_path(host, id.0))? { made_path(host, id.0) } else { path_of(id.0) };
     if !ParkedFile::head_of(host, &path).map_err(named)?.0.may_have_parts() {
         return Ok(Vec::new());
     }
@@ -138,7 +138,7 @@ pub fn parts_on(host: &dyn HostFs, others: &dyn Neighbours, id: ParkedId) -> Res
 
 /// What has become of a part, as far as one directory tells.
 fn state_at(there: &Arc<dyn HostFs>, part: &Neighbour) -> Result<PartState> {
-    let kept = kept_path(part.number);
+    let kept = kept_path(&**there, part.number);
     let path = if is_there(&**there, &kept)? { kept } else { path_of(part.number) };
     match ParkedFile::head_of(&**there, &path) {
         Ok((head, _)) if (head.volume_id, head.id) == (part.volume_id, part.number) => Ok(PartState::Parked),

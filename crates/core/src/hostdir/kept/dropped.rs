@@ -1,19 +1,16 @@
 //! How kept undo goes, and what stays of it: see invariants 6 and 9 to 11 of [`kept`](super).
 
-use rustix::io::Errno;
 use wholly_host::Rename;
 
-use super::{DROPPED, KEPT, KeptUndo, LINE, described, held_path, ids, kept_path, line_path, made_path};
+use super::folder::{RESERVE, dropped_path};
+use super::{KEPT, KeptUndo, LINE, described, ids, kept_path, line_path, made_path};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::guest::is_temporary;
-use crate::hostdir::names::{Kind, id_name, names_in};
-use crate::hostdir::parked::{FOLDER, Head, LONGEST_NOTE, ParkedFile, path_of_kind, undo_path};
+use crate::hostdir::names::{id_name, names_in};
+use crate::hostdir::parked::{FOLDER, Head, LONGEST_NOTE, ParkedFile, undo_path};
 use crate::hostdir::table::{host_error, is_there};
 use crate::site;
-
-/// The reserve.
-const RESERVE: &[u8] = b".wholly/reserve";
 
 /// Bytes of a reserve for records and folders.
 const RESERVED: u64 = 256 << 10;
@@ -68,7 +65,8 @@ impl StoreInner {
             let names = names_in(&*self.host, FOLDER)?;
             let own = id_name(head.id);
             let is_other = |name: &Vec<u8>| !name.starts_with(&own) && !name.ends_with(LINE);
-            if is_temporary(&*self.host)? && !names.iter().any(is_other) {
+            let is_kept = ids(&*self.host, KEPT)?.iter().any(|id| *id != head.id);
+            if is_temporary(&*self.host)? && !is_kept && !names.iter().any(is_other) {
                 return Ok(());
             }
             // An error may name a long path.
@@ -90,10 +88,10 @@ impl StoreInner {
     /// Removes a kept undo, and writes a line that says why. When this returns, the undo does not come back after a
     /// crash.
     pub(in crate::hostdir) fn drop_kept(&self, id: u64, why: &str) -> Result<()> {
-        let head = ParkedFile::head_of(&*self.host, &kept_path(id)).ok().map(|(head, _)| head);
+        let head = ParkedFile::head_of(&*self.host, &kept_path(&*self.host, id)).ok().map(|(head, _)| head);
         let write = || head.as_ref().map_or(Ok(()), |head| self.write_line(head, why));
         write()?;
-        self.drop_file(&kept_path(id), id)?;
+        self.drop_file(&kept_path(&*self.host, id), id)?;
         self.drop_what_can_go(id)?;
         // There may have been no space before.
         if self.has_line(id)? { Ok(()) } else { write() }
@@ -101,7 +99,7 @@ impl StoreInner {
 
     /// Invariant 6.
     fn drop_file(&self, path: &[u8], id: u64) -> Result<()> {
-        let dropped = path_of_kind(id, DROPPED);
+        let dropped = dropped_path(id);
         self.host
             .rename(site::UNDO_RENAME, path, &dropped, Rename::Replace)
             .map_err(|error| host_error(error, path))?;
@@ -113,7 +111,7 @@ impl StoreInner {
         match self.drop_rest(id) {
             Err(error @ Error::Poisoned(_)) => Err(error),
             Err(_) => {
-                if let Ok((_, undo)) = self.outline(id, &path_of_kind(id, DROPPED)) {
+                if let Ok((_, undo)) = self.outline(id, &dropped_path(id)) {
                     self.names.with(|state| state.held.extend(undo.lost()));
                 }
                 self.kept.left.lock().unwrap().push(id);
@@ -130,7 +128,7 @@ impl StoreInner {
     }
 
     fn drop_rest(&self, id: u64) -> Result<()> {
-        let dropped = path_of_kind(id, DROPPED);
+        let dropped = dropped_path(id);
         let undo = match self.outline(id, &dropped) {
             Ok((_, undo)) => Some(undo),
             // What is damaged holds nothing that could be told; the anchors go at the next open.
@@ -140,23 +138,18 @@ impl StoreInner {
         if let Some(undo) = undo {
             for id in undo.lost() {
                 self.names.with(|state| state.held.remove(id));
-                let path = held_path(id);
-                match self.host.stat(&path) {
-                    Ok(stat) if Kind::of(stat.mode) == Kind::Directory => {
-                        self.remove_tree(site::NAMES_CLEAN, &path)?;
-                    }
-                    Ok(_) => self.host.unlink(site::NAMES_CLEAN, &path).map_err(|error| host_error(error, &path))?,
-                    Err(error) if error.errno == Errno::NOENT => {}
-                    Err(error) => return Err(host_error(error, &path)),
-                }
+                self.remove_held(id)?;
                 self.names.with(|state| {
                     state.whole.remove(&id);
                     state.fall(id);
                 });
             }
         }
-        self.unlink_parked(&made_path(id))?;
+        self.unlink_parked(&made_path(&*self.host, id))?;
         self.unlink_parked(&dropped)?;
+        if self.has_taken(id)? {
+            self.sync_parked(site::UNDO_END)?;
+        }
         self.unlink_taken(id)
     }
 
@@ -173,7 +166,7 @@ impl StoreInner {
             let newest = ids(host, KEPT)?.last().copied();
             for id in self.droppable()? {
                 let space = host.space()?;
-                if is_expired(&kept_path(id)) {
+                if is_expired(&kept_path(&*self.host, id)) {
                     self.drop_kept(id, "it has expired")?;
                 } else if space.usable_blocks < space.blocks / LEFT_FREE && newest != Some(id) {
                     self.drop_for_space(id)?;
@@ -198,8 +191,8 @@ impl StoreInner {
     }
 
     fn drop_for_space(&self, id: u64) -> Result<()> {
-        let read = self.outline(id, &kept_path(id)).ok();
-        let bytes = ParkedFile::head_of(&*self.host, &made_path(id)).map_or(0, |(head, _)| head.bytes);
+        let read = self.outline(id, &kept_path(&*self.host, id)).ok();
+        let bytes = ParkedFile::head_of(&*self.host, &made_path(&*self.host, id)).map_or(0, |(head, _)| head.bytes);
         self.drop_kept(id, FOR_SPACE)?;
         if let Some((head, undo)) = read {
             let gone = KeptUndo { changes: undo.changes(), bytes, gone: Some(FOR_SPACE.into()), ..described(&head) };
@@ -224,7 +217,9 @@ impl StoreInner {
     pub(in crate::hostdir) fn keep_reserve(&self) -> Result<()> {
         let host = &*self.host;
         let size = |path: &[u8]| host.stat(path).map_or(0, |stat| stat.allocated);
-        let of_one = |id: u64| size(&kept_path(id)).saturating_add(size(&made_path(id))).min(MOST_RESERVED);
+        let of_one = |id: u64| {
+            size(&kept_path(&*self.host, id)).saturating_add(size(&made_path(&*self.host, id))).min(MOST_RESERVED)
+        };
         let Some(most) = ids(host, KEPT)?.into_iter().map(of_one).max() else {
             self.release_reserve();
             return Ok(());

@@ -22,11 +22,12 @@ use std::sync::Arc;
 
 use wholly_host::{HostFs, Rename, Stat};
 
-use super::{DROPPED, KEPT, ids, kept_path, lost};
+use super::folder::{dropped_path, taken_path};
+use super::{DROPPED, KEPT, files, ids, kept_path, lost};
 use crate::error::Result;
 use crate::hostdir::StoreInner;
-use crate::hostdir::names::{Ids, Kind, Name, ROOT, Set, id_name, id_of, join, names_in};
-use crate::hostdir::parked::{Choice, FOLDER, Head, Known, Left, Outline, ParkedFile, Settled, Summary, path_of_kind};
+use crate::hostdir::names::{Ids, Kind, Name, ROOT, Set, UNDO_FOLDER, id_name, id_of, join};
+use crate::hostdir::parked::{Choice, FOLDER, Head, Known, Left, Outline, ParkedFile, Settled, Summary};
 use crate::hostdir::records::Birth;
 use crate::hostdir::table::{host_error, is_there};
 use crate::site;
@@ -265,10 +266,6 @@ fn all_but_bytes(summary: &Summary) -> Summary {
     all
 }
 
-fn taken_path(id: u64) -> Vec<u8> {
-    path_of_kind(id, TAKEN)
-}
-
 /// The group and the part that a file is about, by its name.
 pub(super) fn part_named(name: &[u8]) -> Option<(u64, u64)> {
     let both = name.strip_suffix(PART)?;
@@ -281,8 +278,9 @@ fn part_name(id: u64, part: u64) -> Vec<u8> {
     [&id_name(id), &b"."[..], &id_name(part), PART].concat()
 }
 
-fn part_path(id: u64, part: u64) -> Vec<u8> {
-    join(FOLDER, &part_name(id, part))
+fn part_path(host: &dyn HostFs, id: u64, part: u64) -> Vec<u8> {
+    let (here, before) = (join(UNDO_FOLDER, &part_name(id, part)), join(FOLDER, &part_name(id, part)));
+    if host.stat(&before).is_ok() { before } else { here }
 }
 
 fn read_taken(host: &dyn HostFs, path: &[u8]) -> Result<Taken> {
@@ -294,22 +292,23 @@ fn read_taken(host: &dyn HostFs, path: &[u8]) -> Result<Taken> {
 
 /// What is left of a kept undo, as far as the folder tells.
 pub(super) fn outline_of(host: &dyn HostFs, id: u64) -> Result<(Head, Outline)> {
-    let (head, mut outline) = Outline::read(host, &kept_path(id))?;
-    read_taken(host, &taken_path(id))?.is_not_in(&mut outline);
+    let (head, mut outline) = Outline::read(host, &kept_path(host, id))?;
+    read_taken(host, &taken_path(host, id))?.is_not_in(&mut outline);
     Ok((head, outline))
 }
 
 impl StoreInner {
     fn parts(&self) -> Result<Vec<(u64, u64)>> {
-        Ok(names_in(&*self.host, FOLDER)?.iter().filter_map(|name| part_named(name)).collect())
+        Ok(files(&*self.host)?.iter().filter_map(|name| part_named(name)).collect())
     }
 
     /// What of a group is taken (invariant 2).
     pub(super) fn taken(&self, id: u64) -> Result<Taken> {
         let applied = self.parked.applied_ids();
         let part = self.parts()?.into_iter().filter(|(of, part)| *of == id && applied.contains(part)).max();
-        let path = part.map_or_else(|| taken_path(id), |(id, part)| part_path(id, part));
-        read_taken(&*self.host, &path)
+        let host = &*self.host;
+        let path = part.map_or_else(|| taken_path(host, id), |(id, part)| part_path(host, id, part));
+        read_taken(host, &path)
     }
 
     /// The outline of a kept undo at a path, without what is taken of it.
@@ -330,7 +329,7 @@ impl StoreInner {
     pub(in crate::hostdir) fn write_part(&self, kept: &ReadUndo, taken: &Taken) -> Result<u64> {
         let (head, part) = (&kept.undo.head, self.log.take_sequence());
         let summary = taken.summary(&kept.whole);
-        self.write_beside(&part_path(head.id, part), head, &head.note, head.parked_ns, |writing| {
+        self.write_beside(&part_path(&*self.host, head.id, part), head, &head.note, head.parked_ns, |writing| {
             writing.add(&summary).map(|()| true)
         })?;
         Ok(part)
@@ -340,7 +339,7 @@ impl StoreInner {
     pub(in crate::hostdir) fn withdraw_part(&self, id: u64, part: u64) {
         // The log may have it all the same.
         if !self.parked.applied_ids().contains(&part) {
-            _ = self.unlink_parked(&part_path(id, part));
+            _ = self.unlink_parked(&part_path(&*self.host, id, part));
         }
     }
 
@@ -352,14 +351,19 @@ impl StoreInner {
     /// The group that takes a part is final: it is taken, if it was one.
     pub(in crate::hostdir) fn take_part(&self, part: u64) -> Result<()> {
         let Some((id, _)) = self.parts()?.into_iter().find(|(_, other)| *other == part) else { return Ok(()) };
-        let (from, to) = (part_path(id, part), taken_path(id));
-        match is_there(&*self.host, &kept_path(id))? || is_there(&*self.host, &path_of_kind(id, DROPPED))? {
-            true => {
-                self.host.rename(site::UNDO_RENAME, &from, &to, Rename::Replace).map_err(|error| host_error(error, &to))
-            }
+        let host = &*self.host;
+        let (from, to) = (part_path(host, id, part), taken_path(host, id));
+        match is_there(host, &kept_path(host, id))? || is_there(host, &dropped_path(id))? {
+            true => host.rename(site::UNDO_RENAME, &from, &to, Rename::Replace).map_err(|error| host_error(error, &to)),
             // It was dropped meanwhile.
             false => self.unlink_parked(&from),
+        }?;
+        if let (Ok((_, whole)), Ok((_, rest))) = (Outline::read(host, &kept_path(host, id)), outline_of(host, id)) {
+            let rest: Ids = rest.lost().collect();
+            let taken = whole.lost().filter(|id| !rest.contains(*id));
+            self.names.with(|state| taken.for_each(|id| _ = state.held.remove(id)));
         }
+        self.sync_folder_of(&to, site::PARK_REMOVE_SYNC)
     }
 
     /// Removes parts whose group has not committed, and lists of what was taken of an undo that is gone.
@@ -367,20 +371,24 @@ impl StoreInner {
         let pending: Vec<u64> =
             self.parked.provisional.lock().unwrap().iter().flat_map(|group| group.applied.clone()).collect();
         for (id, part) in self.parts()?.into_iter().filter(|(_, part)| !pending.contains(part)) {
-            self.unlink_parked(&part_path(id, part))?;
+            self.unlink_parked(&part_path(&*self.host, id, part))?;
         }
         let stays = [ids(&*self.host, KEPT)?, ids(&*self.host, DROPPED)?].concat();
-        let mut orphans = ids(&*self.host, TAKEN)?.into_iter().filter(|id| !stays.contains(id));
-        orphans.try_for_each(|id| self.unlink_parked(&taken_path(id)))
+        let orphans: Vec<u64> = ids(&*self.host, TAKEN)?.into_iter().filter(|id| !stays.contains(id)).collect();
+        if !orphans.is_empty() {
+            self.sync_parked(site::PARK_SETTLE)?;
+            self.sync_undo_folder(site::PARK_SETTLE)?;
+        }
+        orphans.into_iter().try_for_each(|id| self.unlink_parked(&taken_path(&*self.host, id)))
     }
 
-    /// Invariant 3: its undo is gone.
+    pub(super) fn has_taken(&self, id: u64) -> Result<bool> {
+        is_there(&*self.host, &taken_path(&*self.host, id))
+    }
+
+    /// Invariant 3: its undo is gone, durably.
     pub(super) fn unlink_taken(&self, id: u64) -> Result<()> {
-        if is_there(&*self.host, &taken_path(id))? {
-            self.sync_parked(site::UNDO_END)?;
-            self.unlink_parked(&taken_path(id))?;
-        }
-        Ok(())
+        self.unlink_parked(&taken_path(&*self.host, id))
     }
 }
 
@@ -388,7 +396,8 @@ impl StoreInner {
 mod tests {
     use super::*;
     use crate::error::Error;
-    use crate::hostdir::kept::{KeepUndo, UndoFate};
+    use crate::hostdir::kept::{KeepUndo, UndoFate, made_path};
+    use crate::hostdir::names::ANCHOR_FOLDER;
     use crate::hostdir::parked::{ParkedId, UNFINISHED, Writing};
     use crate::{Options, Store};
     use std::time::Duration;
@@ -400,7 +409,8 @@ mod tests {
 
     /// Writes the undo as the version before did, which noted nothing of what a group leaves.
     fn forget_notes(host: &dyn HostFs, id: u64) {
-        let path = kept_path(id);
+        let path = kept_path(host, id);
+        let (made, held) = (made_path(host, id), host.read_dir(UNDO_FOLDER).unwrap());
         let mut undo = ParkedFile::read(host, &path).unwrap();
         undo.summary.left.clear();
         let (head, unfinished) = (undo.head.clone(), [&path, UNFINISHED].concat());
@@ -420,6 +430,15 @@ mod tests {
         let mut version = [0];
         host.open(&path, false).unwrap().read_at(16, &mut version).unwrap();
         assert_eq!(version, [5], "that of the version before");
+        // It had all of it elsewhere.
+        for file in [path, made] {
+            let before = join(FOLDER, file.strip_prefix(&[UNDO_FOLDER, b"/"].concat()[..]).unwrap());
+            host.rename(site::UNDO_RENAME, &file, &before, Rename::NoReplace).unwrap();
+        }
+        for name in held.iter().map(|entry| &entry.name).filter(|name| &id_name(id_of(name)) == *name) {
+            let (from, to) = (join(UNDO_FOLDER, name), join(ANCHOR_FOLDER, name));
+            host.rename(site::UNDO_RENAME, &from, &to, Rename::NoReplace).unwrap();
+        }
     }
 
     #[test]

@@ -75,6 +75,8 @@ pub(super) const ROOT: u64 = 1;
 pub(super) const ANCHORS: u64 = 2;
 /// In the place of a directory: the folder of objects that were made and have no name yet.
 pub(super) const BLANKS: u64 = 3;
+/// In the place of a directory: the folder of undo that is kept, with what it [holds](super::kept).
+pub(super) const HELD: u64 = 4;
 
 /// The folder that belongs to the store itself.
 pub(super) const OWN_FOLDER: &[u8] = b".wholly";
@@ -82,6 +84,13 @@ pub(super) const OWN_FOLDER: &[u8] = b".wholly";
 pub(super) const ANCHOR_FOLDER: &[u8] = b".wholly/anchor";
 /// The host path of [`BLANKS`].
 pub(super) const BLANK_FOLDER: &[u8] = b".wholly/blank";
+/// The host path of [`HELD`].
+pub(super) const UNDO_FOLDER: &[u8] = b".wholly/undo";
+
+/// Whether this is one of the store's own folders, in which nothing has a name that anybody sees.
+pub(super) fn is_own(dir: u64) -> bool {
+    matches!(dir, ANCHORS | BLANKS | HELD)
+}
 
 /// Set in the inode numbers of objects that the host has not made.
 pub(super) const UNMADE: u64 = 1 << 63;
@@ -128,7 +137,7 @@ pub(crate) struct State {
     pub spent: Vec<(Name, u64)>,
     /// What a provisional group removes, and what it is undone with.
     pub kept: Ids,
-    /// What hangs on an anchor, or goes back there, for the [undo that is kept](super::kept).
+    /// What the [undo that is kept](super::kept) holds.
     pub held: Ids,
     /// Directories that committed groups take away with everything in them; see `running/whole.rs`.
     pub whole: BTreeMap<u64, Whole>,
@@ -200,7 +209,7 @@ impl State {
             self.see(id);
             let object = self.objects.get_mut(&id).expect("it was just there");
             object.is_fixed_as(stat);
-            if !home && object.home().is_none_or(|home| home.dir() != ANCHORS) {
+            if !home && object.home().is_none_or(|home| !matches!(home.dir(), ANCHORS | HELD)) {
                 object.set_home(place.clone());
             }
             if !named {
@@ -230,17 +239,32 @@ impl State {
         Some(id)
     }
 
-    /// Enters an object that is held on an anchor as `id`. Gives the id that it has.
-    pub fn bring_held(&mut self, id: u64, stat: &Stat) -> u64 {
+    /// Enters an object that is held in `folder` as `id`. Gives the id that it has.
+    pub fn bring_held(&mut self, id: u64, folder: u64, stat: &Stat) -> u64 {
         let id = self.by_inode.get(&stat.inode()).copied().unwrap_or(id);
         if self.objects.get(&id).is_none() {
             let mut object = Object::settled(Kind::of(stat.mode), stat.inode(), None);
             object.is_fixed_as(stat);
             self.objects.insert(id, object);
-            self.hang(id, ANCHORS);
+            match folder {
+                ANCHORS => self.hang(id, ANCHORS),
+                _ => self.put_away(id),
+            }
         }
         self.see(id);
         id
+    }
+
+    /// An object that is held lies with the undo that holds it from now on.
+    pub fn put_away(&mut self, id: u64) {
+        self.lie(id, (HELD, id_name(id).into()));
+    }
+
+    /// Whether what is held on an anchor may leave it: no pass needs it there, and the log says nothing of it at or
+    /// above `below`.
+    pub fn may_be_put_away(&self, id: u64, below: u64) -> bool {
+        let object = self.objects.get(&id);
+        object.is_none_or(|object| object.place().is_none() && !object.is_used(below)) && !self.is_claimed(id)
     }
 
     /// Enters an object that a group makes.
@@ -429,6 +453,7 @@ impl State {
             ROOT => return Some(Vec::new()),
             ANCHORS => return Some(ANCHOR_FOLDER.to_vec()),
             BLANKS => return Some(BLANK_FOLDER.to_vec()),
+            HELD => return Some(UNDO_FOLDER.to_vec()),
             _ => {}
         }
         match self.objects.get(&id)?.home()? {
@@ -575,7 +600,7 @@ impl State {
     pub fn fall(&mut self, id: u64) {
         self.unhang(id, ANCHORS);
         if let Some(object) = self.objects.get_mut(&id)
-            && object.home().is_some_and(|home| home.dir() == ANCHORS)
+            && object.home().is_some_and(|home| matches!(home.dir(), ANCHORS | HELD))
         {
             // It has another one, which nobody has told the store.
             object.set_home(None);
@@ -724,7 +749,7 @@ impl State {
     fn name_at_home(&self, id: u64) -> Option<Name> {
         let (dir, name) = self.objects.get(&id)?.home()?.name()?;
         let stays = self.register(*dir, name).is_none_or(|register| register.newest() == id);
-        (stays && *dir != ANCHORS && *dir != BLANKS).then(|| (*dir, name.clone()))
+        (stays && !is_own(*dir)).then(|| (*dir, name.clone()))
     }
 }
 

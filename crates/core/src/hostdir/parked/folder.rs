@@ -9,8 +9,8 @@ use wholly_media::Site;
 use super::super::StoreInner;
 use super::super::check::{Finding, FindingKind};
 use super::super::joint::folder::{prepared_id, prepared_path};
-use super::super::kept::of_kept;
-use super::super::names::{OWN_FOLDER, id_name, id_of, join, names_in};
+use super::super::kept::{is_held_or_tag, of_kept};
+use super::super::names::{OWN_FOLDER, UNDO_FOLDER, id_name, id_of, join, names_in};
 use super::super::recover::origin_of;
 use super::super::table::{host_error, is_there};
 use super::format::{copy_marked, path_of};
@@ -88,8 +88,10 @@ fn described(id: u64, head: &Head, space: u64) -> Parked {
 pub(in crate::hostdir) fn check(host: &dyn HostFs, volume_id: &[u8; 16]) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let names: BTreeSet<Vec<u8>> = names_in(host, FOLDER)?.into_iter().collect();
-    for name in &names {
-        let path = join(FOLDER, name);
+    let mut undo = names_in(host, UNDO_FOLDER)?;
+    undo.retain(|name| !is_held_or_tag(name));
+    for (folder, name) in names.iter().map(|name| (FOLDER, name)).chain(undo.iter().map(|name| (UNDO_FOLDER, name))) {
+        let path = join(folder, name);
         let place = String::from_utf8_lossy(&path).into_owned();
         if let Some((id, _)) = named_content(name) {
             // If its group is there, the check of the group looks at it.
@@ -135,9 +137,17 @@ pub(in crate::hostdir) fn mark_parked(host: &dyn HostFs, origin: Origin) -> Resu
 
 /// Marks parked groups, and undo, of which `is_due` holds.
 fn mark(host: &dyn HostFs, origin: Origin, is_due: impl Fn(&Head) -> bool) -> Result<()> {
+    for folder in [FOLDER, UNDO_FOLDER] {
+        mark_in(host, folder, origin, &is_due)?;
+    }
+    Ok(())
+}
+
+fn mark_in(host: &dyn HostFs, folder: &[u8], origin: Origin, is_due: &impl Fn(&Head) -> bool) -> Result<()> {
     let mut marked = false;
-    for name in names_in(host, FOLDER)?.iter().filter(|name| known_id(name).is_some()) {
-        let path = join(FOLDER, name);
+    let is_head = |name: &&Vec<u8>| known_id(name).is_some() && !(folder == UNDO_FOLDER && is_held_or_tag(name));
+    for name in names_in(host, folder)?.iter().filter(is_head) {
+        let path = join(folder, name);
         match ParkedFile::head_of(host, &path) {
             Ok((head, _)) if is_due(&head) => {}
             // What cannot be read cannot be applied.
@@ -151,7 +161,7 @@ fn mark(host: &dyn HostFs, origin: Origin, is_due: impl Fn(&Head) -> bool) -> Re
         marked = true;
     }
     match marked {
-        true => host.sync_dir(site::PARK_SYNC_DIR, FOLDER).map_err(|error| host_error(error, FOLDER)),
+        true => host.sync_dir(site::PARK_SYNC_DIR, folder).map_err(|error| host_error(error, folder)),
         false => Ok(()),
     }
 }
@@ -193,13 +203,21 @@ impl StoreInner {
         let names = match self.host.read_dir(FOLDER) {
             Ok(names) => names,
             Err(error) if error.errno == Errno::NOENT => {
-                self.parked.applied.lock().unwrap().clear();
-                return Ok(());
+                if !is_there(&*self.host, UNDO_FOLDER)? {
+                    self.parked.applied.lock().unwrap().clear();
+                    return Ok(());
+                }
+                // A copy may leave out folders in which nothing is.
+                self.make_parked_folder()?;
+                Vec::new()
             }
             Err(error) => return Err(host_error(error, FOLDER)),
         };
         for entry in names.iter().filter(|entry| entry.name.ends_with(UNFINISHED)) {
             self.unlink_parked(&join(FOLDER, &entry.name))?;
+        }
+        for name in names_in(&*self.host, UNDO_FOLDER)?.iter().filter(|name| name.ends_with(UNFINISHED)) {
+            self.unlink_parked(&join(UNDO_FOLDER, name))?;
         }
         // Its group is final, or was never committed.
         let provisional: Vec<u64> = self.parked.provisional.lock().unwrap().iter().map(|group| group.id).collect();
@@ -229,6 +247,7 @@ impl StoreInner {
         }
         // Also where nothing was removed: a process that died may have done so, or parked something.
         self.sync_parked(site::PARK_SETTLE)?;
+        self.sync_undo_folder(site::PARK_SETTLE)?;
         // What stays takes space, and no more than that.
         let _ = self.clear_contents();
         Ok(())

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::Running;
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
-use crate::hostdir::names::{ANCHORS, BLANKS, REGULAR, ROOT};
+use crate::hostdir::names::{REGULAR, ROOT, is_own};
 use crate::hostdir::records::{Baseline, Identity};
 use crate::hostdir::table::{host_error, is_taken_away};
 use crate::log::layout::EntryKind;
@@ -93,7 +93,7 @@ impl StoreInner {
     /// Sees to it that the host does not give an object another inode once the log tells which it is.
     pub(super) fn settle(&self, id: u64) -> Result<()> {
         // First the directories that it is in: they get others with it, and are compared when it is looked for.
-        let is_found = |dir: &u64| !matches!(*dir, ROOT | ANCHORS | BLANKS);
+        let is_found = |dir: &u64| *dir != ROOT && !is_own(*dir);
         let above = self.names.with(|state| Some(state.objects.get(&id)?.home()?.dir()).filter(is_found));
         if let Some(dir) = above {
             self.settle(dir)?;

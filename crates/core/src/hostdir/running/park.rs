@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
 use crate::hostdir::joint::Neighbour;
 use crate::hostdir::joint::folder::prepared_path;
-use crate::hostdir::kept::only_tells;
+use crate::hostdir::kept::{is_any_kept, only_tells};
 use crate::hostdir::names::{Change, Found, Ids, Kind, Name, Object, ROOT, names_in};
 use crate::hostdir::parked::{
     Base, Content, FOLDER, Known, LARGEST_SUM, LONGEST_NOTE, ParkedId, Settled, Summary, UNFINISHED, Writing,
@@ -547,6 +547,8 @@ impl crate::hostdir::StoreInner {
 
     /// Whether anything may be parked, or its undo kept.
     pub(in crate::hostdir) fn has_parked(&self) -> Result<bool> {
-        Ok(names_in(&*self.host, FOLDER)?.iter().any(|name| !only_tells(name) && named_content(name).is_none()))
+        let host = &*self.host;
+        let is_group = |name: &Vec<u8>| !only_tells(name) && named_content(name).is_none();
+        Ok(is_any_kept(host)? || names_in(host, FOLDER)?.iter().any(is_group))
     }
 }

@@ -1,10 +1,10 @@
 //! How a group is taken back whose undo was kept: a group that claims all that the first one has changed, compares what
 //! that left with what is there, and does the contrary. See [`kept`](crate::hostdir::kept).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use wholly_host::Stat;
+use wholly_host::{Rename, Stat};
 
 use super::Running;
 use super::Sharing;
@@ -15,14 +15,15 @@ use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::joint::Neighbour;
 use crate::hostdir::kept::{
-    IfChanged, KeepUndo, Keeping, ReadUndo, Taken, Undoing, Undone, held_path, is_as_left, lost,
+    IfChanged, KeepUndo, Keeping, ReadUndo, Taken, Undoing, Undone, anchor_path, find_held, held_path, is_as_left, lost,
 };
-use crate::hostdir::names::{Kind, Set};
+use crate::hostdir::names::{ANCHOR_FOLDER, ANCHORS, HELD, Home, Kind, Set};
 use crate::hostdir::parked::{
     Base, Choice, ChoiceFor, Known, LeftContent, Mismatch, ParkedId, Review, Summary, is_in_the_way, lies_in,
 };
 use crate::hostdir::records::Baseline;
 use crate::hostdir::table::host_error;
+use crate::site;
 
 const CHANGED: &str = "it has been changed since";
 
@@ -174,13 +175,9 @@ impl Running {
     fn find_held(&mut self, applying: &mut Applying<'_>, kept: &ReadUndo) -> Result<()> {
         let (undo, made) = (&kept.undo.summary, &kept.made.summary);
         for id in lost(undo).filter(|id| !made.objects.contains_key(id)) {
-            let path = held_path(id);
-            let stat = match self.store.host.stat(&path) {
-                Err(error) if error.errno == rustix::io::Errno::NOENT => None,
-                stat => Some(stat.map_err(|error| host_error(error, &path))?),
-            };
+            let found = find_held(&*self.store.host, id)?;
             let was = undo.settled(id).map(|settled| settled.stat.inode());
-            let Some(stat) = stat.filter(|stat| Some(stat.inode()) == was) else {
+            let Some((folder, path, stat)) = found.filter(|(_, _, stat)| Some(stat.inode()) == was) else {
                 applying.wrong(applying.path(id), "it is no longer kept");
                 continue;
             };
@@ -190,7 +187,7 @@ impl Running {
             {
                 applying.wrong(applying.path(id), what);
             }
-            let now = self.store.names.with(|state| state.bring_held(id, &stat));
+            let now = self.store.names.with(|state| state.bring_held(id, folder, &stat));
             if Kind::of(stat.mode) == Kind::Directory {
                 let inside = self.store.host.read_dir(&path).map_err(|error| host_error(error, &path))?;
                 if !inside.is_empty() {
@@ -199,6 +196,32 @@ impl Running {
             }
             applying.ids.insert(id, now);
         }
+        Ok(())
+    }
+
+    /// Takes out what is held and gets a name from the group. It survives on its anchor when this returns.
+    pub(super) fn take_out(&self) -> Result<()> {
+        let store = &*self.store;
+        let away: BTreeSet<u64> = store.names.with(|state| {
+            let lies_away = |id: &u64| state.objects.get(id).and_then(|it| it.home().map(Home::dir)) == Some(HELD);
+            let named = self.names.iter().flat_map(|names| names.changes().map(|(_, change)| change.after));
+            named.filter(lies_away).collect()
+        });
+        if away.is_empty() {
+            return Ok(());
+        }
+        store.make_folders()?;
+        for id in away {
+            let (from, to) = (held_path(id), anchor_path(id));
+            let rename = || store.host.rename(site::KEPT_TAKE_OUT, &from, &to, Rename::NoReplace);
+            store
+                .names
+                .change_home(rename, |state, ()| state.hang(id, ANCHORS))
+                .map_err(|error| host_error(error, &from))?;
+        }
+        let synced = store.host.sync_dir(site::KEPT_TAKE_OUT_SYNC, ANCHOR_FOLDER);
+        synced.map_err(|error| store.poison(&Error::Media(error)))?;
+        store.log.count_barrier();
         Ok(())
     }
 

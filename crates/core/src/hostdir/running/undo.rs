@@ -46,7 +46,7 @@ use super::{Inner, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::joint::cannot_be_undone;
-use crate::hostdir::kept::{held_path, lost};
+use crate::hostdir::kept::{anchor_path, lost};
 use crate::hostdir::names::{Found, Ids, Kind, Last, ROOT, Set};
 use crate::hostdir::parked::{
     Base, Content, Known, ParkedFile, Provisional, Settled, Summary, UNFINISHED, Writing, is_readable, runs, undo_path,
@@ -128,7 +128,10 @@ impl Running {
 
     /// The same once more where there is no space, as long as there is older undo to drop.
     fn write_undo_with_space(&mut self) -> Result<Option<Ids>> {
-        self.store.clone().with_space_of_undo(|| self.write_undo())
+        self.store.clone().with_space_of_undo(|| {
+            self.take_out()?;
+            self.write_undo()
+        })
     }
 
     /// Writes the group's undo, a part at a time. It survives when this returns. Gives what the group takes all names
@@ -141,7 +144,10 @@ impl Running {
         if first.is_empty() {
             return Ok(None);
         }
-        store.make_parked_folder()?;
+        match self.keep {
+            Some(_) => store.make_undo_folder()?,
+            None => store.make_parked_folder()?,
+        }
         let path = undo_path(self.id);
         let unfinished = [&path, UNFINISHED].concat();
         let now = store.host.now_ns();
@@ -452,7 +458,7 @@ impl StoreInner {
             let (Some(path), Some(settled)) = (undo.summary.path_before(id), undo.summary.settled(id)) else {
                 continue;
             };
-            let anchor = held_path(id);
+            let anchor = anchor_path(id);
             let is_full = |path: &[u8]| self.host.read_dir(path).is_ok_and(|inside| !inside.is_empty());
             let is_it = |path: &[u8]| self.host.stat(path).is_ok_and(|stat| stat.inode() == settled.stat.inode());
             let stays = match is_it(&anchor) {

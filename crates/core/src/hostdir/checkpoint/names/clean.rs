@@ -57,16 +57,18 @@ impl StoreInner {
     /// running groups have staged, or have committed since.
     pub fn clean_folders(&self, empty: bool) -> Result<()> {
         self.drop_what_was_left()?;
+        let tail = self.log.tail();
         for (folder, path) in [(ANCHORS, ANCHOR_FOLDER), (BLANKS, BLANK_FOLDER)] {
             for name in names_in(&*self.host, path)? {
                 if self.is_strange(folder, &name) {
                     continue;
                 }
                 let id = id_of(&name);
+                if folder == ANCHORS && id_name(id) == name && self.names.with(|state| state.held.contains(id)) {
+                    self.put_away([id], tail);
+                    continue;
+                }
                 let needed = |state: &mut State| {
-                    if folder == ANCHORS && state.held.contains(id) && id_name(id) == name {
-                        return true;
-                    }
                     let hangs = |object: &Object| match object.home() {
                         Some(Home::Name(home)) => home.0 == folder && *home.1 == *name,
                         home => home == Some(Home::Folder(folder)) && id_name(id) == name,

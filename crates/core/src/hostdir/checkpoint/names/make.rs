@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::aside::stale;
 use super::attributes::is_otherwise;
-use super::{ANCHORS, BLANKS, Kind, NamePlan, id_name};
+use super::{ANCHORS, BLANKS, Kind, NamePlan, id_name, is_own};
 use crate::error::{Error, Result};
 use crate::hostdir::names::{Ids, Name, Object, ROOT, State, TYPE};
 use crate::hostdir::running::{Running, Sharing};
@@ -273,7 +273,7 @@ impl NamePlan<'_> {
             (home, state.host_path(id), is_dir)
         });
         let (Some((dir, name)), Some(path)) = (home, path) else { return Ok(()) };
-        if dir == ANCHORS || dir == BLANKS {
+        if is_own(dir) {
             return Ok(());
         }
         store.make_folders()?;

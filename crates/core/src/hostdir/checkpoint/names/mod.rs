@@ -47,7 +47,9 @@ use rustix::io::Errno;
 use super::StoreInner;
 use crate::error::{Error, Result};
 use crate::hostdir::file::File;
-use crate::hostdir::names::{ANCHORS, BLANKS, Home, Ids, Kind, Name, Object, ROOT, Register, State, id_name, join};
+use crate::hostdir::names::{
+    ANCHORS, BLANKS, Home, Ids, Kind, Name, Object, ROOT, Register, State, id_name, is_own, join,
+};
 use crate::hostdir::table::host_error;
 
 /// A name that is to be another object's, or nobody's.
@@ -183,8 +185,7 @@ impl<'a> NamePlan<'a> {
         for (id, name) in &stays {
             // Rather a home that no group says anything of: a later one may have ended this name.
             let home = state.objects.get(id).and_then(Object::home).and_then(Home::name);
-            let is_free = home
-                .is_some_and(|(dir, name)| *dir != ANCHORS && *dir != BLANKS && state.register(*dir, name).is_none());
+            let is_free = home.is_some_and(|(dir, name)| !is_own(*dir) && state.register(*dir, name).is_none());
             if !is_free {
                 state.lie(*id, name.clone());
             }
