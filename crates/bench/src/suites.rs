@@ -57,23 +57,26 @@ pub const STORE: [Case; 14] = [
 /// Whole commands, by `wholly run` and without it: see [`commands`](crate::commands).
 ///
 /// - `true_100k`: a command that does nothing, in a directory of 100,000 files.
-/// - `tar_10k`: an archive of 10,000 files of 1 KiB is unpacked.
+/// - `tar_10k`, `tar_30k`: an archive of 10,000, or 30,000, files of 1 KiB is unpacked.
 /// - `git_clone`: a repository of 2,000 files of 4 KiB is cloned.
 /// - `make_j2`: a program of 60 files in C is built by two compilers at a time.
 /// - `dpkg_5k`: a package of 5,000 files of 1 KiB is installed.
 /// - `rm_rf`: a tree of 10,000 files is removed.
 /// - `sed_1k`: 1,000 files are edited by `sed -i`.
+/// - `write_1g`: a file of 1 GiB is written.
 /// - `change_1g`: 4 KiB of a file of 1 GiB are overwritten.
 /// - `change_15`: in a directory of 100,000 files, five files are overwritten, five removed and five made.
-pub const RUN: [Case; 9] = [
+pub const RUN: [Case; 11] = [
     command("true_100k", 100_000, 1 << 10),
     command("change_15", 100_000, 1 << 10),
     command("tar_10k", 10_000, 1 << 10),
+    command("tar_30k", 30_000, 1 << 10),
     command("git_clone", 2_000, 4 << 10),
     command("make_j2", 60, 4 << 10),
     command("dpkg_5k", 5_000, 1 << 10),
     command("rm_rf", 10_000, 1 << 10),
     command("sed_1k", 1_000, 1 << 10),
+    command("write_1g", 1, 1 << 30),
     command("change_1g", 1, 1 << 30),
 ];
 

@@ -53,7 +53,7 @@ pub mod vfs;
 
 pub use check::{check, clear_unfinished, parked, parts, tidy, undos};
 #[doc(hidden)]
-pub use hostdir::{Baseline, Identity, Neighbours};
+pub use hostdir::{Baseline, Identity, Neighbours, check_region};
 pub use hostdir::{
     Change, CheckpointReport, Decided, Fate, File, Finding, FindingKind, Group, IfChanged, KeepUndo, KeptUndo, LAYER,
     LONGEST_NOTE, Options, Parked, Part, PartState, Policy, RecoveryReport, Released, Report, Review, Salvaged,

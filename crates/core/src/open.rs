@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use wholly_host::{
-    Claim, HOME, HomeError, HostDir, HostMedium, HostOptions, Level, OwnerBits, StoreHome, Support, Trust,
+    Claim, HOME, HomeError, HostDir, HostOptions, Level, OwnerBits, StoreHome, Support, Trust,
     mount::Served,
 };
 
@@ -200,7 +200,6 @@ impl Store {
     /// Those of [`open`](Self::open).
     pub fn open_with(dir: impl AsRef<Path>, options: Options, host: HostOptions) -> Result<Store> {
         let dir = dir.as_ref();
-        let as_chosen = host.clone();
         let host = Arc::new(HostDir::open(dir, host)?);
         let home = StoreHome::open(&host, trust_of(&options)).map_err(|error| match home_error(error, dir) {
             Error::NotAStore(_) if host.served().is_some() => mounted(&host, dir),
@@ -208,13 +207,7 @@ impl Store {
             Error::NotAStore(_) if StoreHome::exists(&host).unwrap_or(false) => gone("lock"),
             error => error,
         })?;
-        match Owned::open(home, dir, options.clone()) {
-            // Made as persistent memory, on a file system that is not taken for it by itself.
-            Err(Error::Unsupported(_)) if as_chosen.medium == HostMedium::Auto => {
-                Self::open_with(dir, options, HostOptions { medium: HostMedium::Pmem, ..as_chosen })
-            }
-            store => store,
-        }
+        Owned::open(home, dir, options)
     }
 }
 

@@ -68,6 +68,7 @@
 pub mod batch;
 pub mod checksum;
 mod client;
+pub mod fit;
 mod in_flight;
 pub mod lane;
 pub mod layout;

@@ -7,7 +7,7 @@ use wholly_crash::{FILE_MODE, Op, Setting, Start, State, served_tree};
 use wholly_sim::{SimConfig, World};
 
 use crate::history::{Look, Seen, Synced};
-use crate::program::{Act, Program};
+use crate::program::{self, Act, OPENED, Program};
 use crate::stage::{OWN, Performance, Stage, bytes_of, change_names, is_in_the_way, opened_as, served, storing_thread};
 use crate::sync::thread;
 use crate::{Error, File, Group, Store, Writer};
@@ -126,6 +126,10 @@ impl Actor {
                 Err(error) if is_in_the_way(&error) => Ok(()),
                 done => done.map_err(|error| error.to_string()),
             },
+            Act::OpenOrCreate(path) => match self.open_or_create(path) {
+                Err(error) if is_in_the_way(&error) => Ok(()),
+                done => done.map_err(|error| error.to_string()),
+            },
             Act::Call(op) => self.call(op).map_err(|error| error.to_string()),
             Act::Look { file, offset, length } => {
                 let stage = self.stage.clone();
@@ -213,6 +217,24 @@ impl Actor {
         group.commit()?;
         self.stage.returned(noted, None);
         self.files.append(&mut made);
+        Ok(())
+    }
+
+    fn open_or_create(&mut self, path: &'static str) -> crate::Result<()> {
+        let mut group = self.store.begin();
+        let file = group.open_or_create(path, FILE_MODE)?;
+        group.add(&file)?;
+        // Others cannot make what this group has claimed.
+        let is_new = matches!(self.store.metadata(path), Err(Error::NotFound(_)));
+        let mut changes: Vec<_> = is_new.then(|| (Op::Create(path), Vec::new())).into_iter().collect();
+        let op = program::append(path, OPENED);
+        let bytes = bytes_of(&op, &mut self.write);
+        group.append(&file, &bytes)?;
+        changes.push((op, bytes));
+        let noted = self.stage.note("commit", changes, Vec::new());
+        group.commit()?;
+        self.stage.returned(noted, None);
+        self.files.insert(path, file);
         Ok(())
     }
 

@@ -18,6 +18,8 @@ pub enum Act {
         /// Whether it commits.
         commit: bool,
     },
+    /// A group that opens a file, or makes it where there is none, and appends to it.
+    OpenOrCreate(&'static str),
     /// A call outside of groups. Of files that had another name before, `@` and the path by which the program found or
     /// made it.
     Call(Op),
@@ -103,6 +105,9 @@ impl Program {
         let steps = acts.filter_map(|act| match act {
             Act::Group { ops, commit } => Some(Step::Group { ops: ops.clone(), commit: *commit }),
             Act::Call(op) => Some(Step::Call(op.clone())),
+            Act::OpenOrCreate(path) => {
+                Some(Step::Group { ops: vec![Op::Create(path), append(path, OPENED)], commit: true })
+            }
             _ => None,
         });
         Workload {
@@ -163,6 +168,9 @@ pub(crate) fn call(op: Op) -> Act {
 pub(crate) fn look(offset: u64, length: usize) -> Act {
     Act::Look { file: A, offset, length }
 }
+
+/// Bytes that a group appends to what it has opened or made.
+pub(crate) const OPENED: usize = 8;
 
 fn program(name: &'static str, threads: Vec<Vec<Act>>) -> Program {
     Program {
@@ -467,6 +475,12 @@ pub fn all() -> Vec<Program> {
                 vec![call(write("@bar", 4, 8)), call(chmod("A/foo", 0o705))],
                 vec![Checkpoint],
             ],
+        ),
+        names(
+            "open-or-create",
+            Start::Bare,
+            Vec::new(),
+            vec![vec![Act::OpenOrCreate("bar")], vec![Act::OpenOrCreate("bar")], vec![call(Op::Mkdir("B"))]],
         ),
         program(
             "four-threads",

@@ -289,6 +289,7 @@ impl Actor {
             }
             Act::Checkpoint => self.volume.checkpoint(),
             Act::Sync(_) => Err(Error::Unsupported("each call is durable".into())),
+            Act::OpenOrCreate(_) => Err(Error::Unsupported("a call of stores only, here".into())),
         }
     }
 

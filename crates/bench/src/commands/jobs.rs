@@ -44,7 +44,7 @@ fn programs(case: &str) -> &'static [&'static str] {
     match case {
         "true_100k" => &["true"],
         "change_15" => &["sh", "rm"],
-        "tar_10k" => &["tar"],
+        "tar_10k" | "tar_30k" => &["tar"],
         "rm_rf" => &["tar", "rm"],
         "sed_1k" => &["find", "sed"],
         "git_clone" => &["git"],
@@ -113,12 +113,12 @@ pub(crate) fn job(case: &Case, scratch: &Path, dir: &Path) -> Result<Job> {
             let undone = Some(judge(Box::new(is_old), "it is not as it was"));
             Job { is_kept: true, undone, ..job(&["sh", "-c", script], Box::new(prepare), changed) }
         }
-        "tar_10k" => {
+        "tar_10k" | "tar_30k" => {
             make_tree(&source, &case)?;
             let archive = scratch.join("archive.tar");
             command("tar", &["cf", path_str(&archive)?, "-C", path_str(&source)?, "."])?;
             let judge = has(dir.join(file(last)), case.file_bytes);
-            job(&["tar", "xf", path_str(&archive)?], empty(), judge)
+            Job { is_kept: true, ..job(&["tar", "xf", path_str(&archive)?], empty(), judge) }
         }
         "rm_rf" => {
             make_tree(&source, &case)?;
@@ -194,6 +194,12 @@ pub(crate) fn job(case: &Case, scratch: &Path, dir: &Path) -> Result<Job> {
             let judge = has(dir.join("opt/bench").join(file(last)), case.file_bytes);
             let words = ["dpkg", &root, "--log=/dev/null", "-i", path_str(&package)?];
             Job { needs_sync: false, ..job(&words, Box::new(prepare), judge) }
+        }
+        "write_1g" => {
+            let judge = has(dir.join("file"), case.file_bytes);
+            let count = format!("count={}", case.file_bytes >> 20);
+            let words = ["dd", "if=/dev/zero", "of=file", "bs=1M", &count];
+            Job { is_kept: true, ..job(&words, empty(), judge) }
         }
         "change_1g" => {
             std::fs::create_dir(&dir)?;

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use wholly_host::{HostFile, HostFs};
-use wholly_media::{Guarantees, Kind, PersistenceDomain, Region, Site};
+use wholly_media::{Guarantees, Region, Site};
 
 use super::homes::Looking;
 use super::names::{ANCHOR_FOLDER, BLANK_FOLDER, UNDO_FOLDER};
@@ -18,6 +18,7 @@ use super::recover::{Here, Replay};
 use super::room;
 use super::shadow::{SHADOW_FOLDER, Shadows};
 use crate::error::{Error, Result};
+use crate::log::fit::made_for;
 use crate::log::layout::{Entry, EntryKind, LINE, Origin, SEGMENTS_START, Superblock, SuperblockFault};
 use crate::log::scan::{self, CommittedGroup, RecordView, SegmentReader};
 use crate::log::verify::holds;
@@ -108,21 +109,26 @@ impl Report {
 /// [`Error::Unsupported`] if another version of Wholly wrote the log; errors of the medium. Damage is not an error but
 /// a finding.
 pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report> {
-    let mut report = Report::default();
     let len = log.stat()?.size;
-    if len < SEGMENTS_START {
-        let what = format!("the log is only {len} bytes long");
+    let block = if len < SEGMENTS_START { None } else { in_force(&slots_of(&log)?).map(|superblock| superblock.block) };
+    check_region(Arc::new(ReadOnly::new(log, len, block.unwrap_or(LINE as u32))), host)
+}
+
+/// The same for a log on any medium, to which nothing is written.
+pub fn check_region(region: Arc<dyn Region>, host: Arc<dyn HostFs>) -> Result<Report> {
+    let mut report = Report::default();
+    if region.len() < SEGMENTS_START {
+        let what = format!("the log is only {} bytes long", region.len());
         report.findings.push(Finding::new(FindingKind::Superblock, "superblock", what));
         return Ok(report);
     }
-    let slots = slots_of(&log)?;
+    let slots = read_slots(&*region)?;
     let superblock = in_force(&slots).cloned();
     for (slot, fault) in slots.iter().enumerate().filter_map(|(slot, checked)| Some((slot, checked.as_ref().err()?))) {
         report.findings.extend(slot_finding(slot, *fault, superblock.as_ref())?);
     }
     let Some(superblock) = superblock else { return Ok(report) };
 
-    let region: Arc<dyn Region> = Arc::new(ReadOnly::new(log, len, superblock.block));
     let here = Here::of(&*host)?;
     let homes = Looking(host);
     let (index, shadows) = (Published::new(), Shadows::new());
@@ -205,7 +211,10 @@ fn slot_finding(slot: usize, fault: SuperblockFault, in_force: Option<&Superbloc
         (SuperblockFault::Checksum, _) => "its checksum does not match",
         _ => "it is not what was written there last",
     };
-    Ok(Some(Finding::new(FindingKind::Superblock, format!("superblock {slot}, byte {}", slot * 4096), what)))
+    // A crash may come while one is written, which is never the valid one.
+    let is_torn = fault == SuperblockFault::Checksum && in_force.is_some();
+    let kind = if is_torn { FindingKind::Torn } else { FindingKind::Superblock };
+    Ok(Some(Finding::new(kind, format!("superblock {slot}, byte {}", slot * 4096), what)))
 }
 
 /// Is given what recovery is given, and goes on where that would refuse.
@@ -289,16 +298,7 @@ impl ReadOnly {
     /// Taken for what the log was made for, whatever it is on: where records are aligned to lines, that is persistent
     /// memory.
     pub fn new(file: Arc<dyn HostFile>, len: u64, block: u32) -> Self {
-        let pmem = u64::from(block) == LINE;
-        let guarantees = Guarantees {
-            kind: if pmem { Kind::Pmem } else { Kind::Disk },
-            atomic_unit: if pmem { 8 } else { 512 },
-            block: if pmem { 1 } else { block },
-            domain: if pmem { PersistenceDomain::MemoryController } else { PersistenceDomain::Device },
-            emulated: true,
-            description: "a log that is only looked at".into(),
-        };
-        ReadOnly { file, len, guarantees }
+        ReadOnly { file, len, guarantees: made_for(block, "a log that is only looked at") }
     }
 }
 

@@ -12,6 +12,7 @@ use wholly_host::Fallocate;
 use super::StoreInner;
 use super::fork::Used;
 use super::handle::File;
+use super::names::TRIES;
 use super::running::{Running, Sharing};
 use super::table::store_path;
 use crate::error::{Error, Result};
@@ -247,11 +248,21 @@ impl<'w> Group<'w> {
     pub fn open_or_create(&mut self, path: impl AsRef<Path>, mode: u32) -> Result<File> {
         let path = store_path(path.as_ref())?;
         self.call_by_name(|running| {
-            let inner = match running.open_file(&path) {
-                Err(Error::NotFound(_)) => running.create(&path, mode)?,
-                opened => opened?,
-            };
-            Ok(File::of(running.store.clone(), inner, &path))
+            let mut tries = TRIES;
+            loop {
+                let inner = match running.open_file(&path) {
+                    Err(Error::NotFound(_)) => match running.create(&path, mode) {
+                        // Another group has committed the name since, perhaps while this one waited for it.
+                        Err(Error::Exists(_)) if tries > 0 => {
+                            tries -= 1;
+                            continue;
+                        }
+                        created => created?,
+                    },
+                    opened => opened?,
+                };
+                return Ok(File::of(running.store.clone(), inner, &path));
+            }
         })
     }
 

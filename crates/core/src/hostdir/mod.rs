@@ -72,7 +72,7 @@ mod table;
 mod vfs;
 mod writer;
 
-pub use check::{Finding, FindingKind, Report, check_on};
+pub use check::{Finding, FindingKind, Report, check_on, check_region};
 #[doc(hidden)]
 pub use check::{ReadOnly, is_own_folder, slots_of};
 pub use checkpoint::CheckpointReport;
@@ -340,6 +340,7 @@ impl Store {
         ownership: Option<Box<dyn Ownership>>,
         neighbours: Option<Arc<dyn Neighbours>>,
     ) -> Result<Store> {
+        let region = recover::fitted(region, &host, &options)?;
         let inner = recover::open(region, host, options, ownership, neighbours)?;
         let store = Store { inner: Arc::new(inner), heir: OnceLock::new() };
         let _ = store.inner.itself.set(Arc::downgrade(&store.inner));

@@ -27,6 +27,7 @@ use super::shadow::Shadows;
 use super::table::{host_error, is_there};
 use super::{Options, StoreInner};
 use crate::error::{Error, Result};
+use crate::log::fit;
 use crate::log::layout::Origin;
 use crate::log::scan::{self, ScanReport};
 use crate::log::site::RECOVER_INCARNATION;
@@ -151,6 +152,20 @@ pub(super) fn open(
         forked: Forked::new(ownership),
         itself: std::sync::OnceLock::new(),
     })
+}
+
+/// The log's region as what the log was made for. An empty one is made again for the medium that it lies on.
+pub(super) fn fitted(region: Arc<dyn Region>, host: &Arc<dyn HostFs>, options: &Options) -> Result<Arc<dyn Region>> {
+    let (as_made, fits) = fit::as_made::<Origin>(region.clone())?;
+    if fits {
+        return Ok(as_made);
+    }
+    let looked = open(as_made.clone(), host.clone(), options.clone(), None, None)?.recovery;
+    if looked.scan.groups > 0 || !looked.conflicts.is_empty() {
+        return Ok(as_made);
+    }
+    fit::make_again::<Origin>(&*region)?;
+    Ok(region)
 }
 
 /// The folder of the store that is being opened.

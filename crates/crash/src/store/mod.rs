@@ -50,9 +50,16 @@ impl Subject for Workload {
         program::perform(self, setting, recorder)
     }
 
-    /// What `check` says of a store, recovery says too: it is the same scan.
-    fn check(&self, _world: &Arc<World>) -> Result<(), String> {
-        Ok(())
+    /// What a crash leaves is no damage. Whether there is a store at all the open tells.
+    fn check(&self, world: &Arc<World>) -> Result<(), String> {
+        let report = wholly::check_region(world.log(), world.host()).map_err(|error| format!("check: {error}"))?;
+        let superblocks =
+            report.findings.iter().filter(|found| found.place.as_encoded_bytes().starts_with(b"superblock"));
+        let is_made = superblocks.clone().count() < 2 && superblocks.clone().all(|found| found.place != "superblock");
+        match report.findings.iter().find(|found| found.is_fault()) {
+            Some(fault) if is_made => Err(format!("check: {}: {}", fault.place.display(), fault.what)),
+            _ => Ok(()),
+        }
     }
 
     fn open(&self, world: &Arc<World>, setting: &Setting) -> Result<Store, NotOpened> {

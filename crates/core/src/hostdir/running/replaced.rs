@@ -75,10 +75,11 @@ impl Running {
             applying.wrong(applying.path(id), "it is gone");
         }
         for (&id, content) in &mut summary.contents {
-            let (Some(&now), Some(then)) = (applying.ids.get(&id), kept.made.summary.before(id)) else { continue };
-            let (path, stat) = self.host_stat(now)?;
             let left = kept.left(id);
-            let size = left.map_or(then.size, |left| left.size);
+            // What is held is not among what the group has left, but noted.
+            let size = left.map(|left| left.size).or_else(|| Some(kept.made.summary.before(id)?.size));
+            let (Some(&now), Some(size)) = (applying.ids.get(&id), size) else { continue };
+            let (path, stat) = self.host_stat(now)?;
             if stat.size == size || is_whole(content) {
                 continue;
             }

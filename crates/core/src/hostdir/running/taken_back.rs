@@ -263,7 +263,9 @@ impl Running {
                 Some(_) if !kept.is_about(id) => {}
                 Some(left) => {
                     let set = undo.settled(id).map(|_| set_by(undo, id));
-                    let is_others = stat.inode() != then.stat.inode() && then.stat.ino != 0 && stat.nlink > 1;
+                    // To take back what the group has made is to remove names.
+                    let is_another = set.is_some() && then.stat.ino != 0 && stat.inode() != then.stat.inode();
+                    let is_others = is_another && stat.nlink > 1;
                     match self.store.difference((&path, &stat), left, set, |by| is_left(&then.stat, by))? {
                         Some(what) => applying.wrong(applying.path(id), what),
                         // By those it would be changed, too.
