@@ -7,8 +7,7 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use wholly_host::{
-    Claim, HOME, HomeError, HostDir, HostOptions, Level, OwnerBits, StoreHome, Support, Trust,
-    mount::Served,
+    Claim, HOME, HomeError, HostDir, HostOptions, Level, OwnerBits, StoreHome, Support, Trust, mount::Served,
 };
 
 use crate::error::{Error, Result};

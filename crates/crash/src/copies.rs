@@ -1,5 +1,5 @@
 //! Copies of stores: the process is dead, the directory is copied with the log in it, and the copy is adopted. Its
-//! files are other inodes than the log says.
+//! files are other inodes than the log says, and it may lie on another medium than the log was made for.
 //!
 //! After every crash of an adoption, and of what follows it:
 //!
@@ -37,17 +37,17 @@ pub const ALL: &[&str] = &[
 /// How much higher the inodes of a copy are.
 const INODES: u64 = 1 << 40;
 
-/// Copies what each operation left, adopts the copy, and crashes that. Returns how many images were judged, and how
-/// many copies had conflicts.
+/// Copies what each operation left to the medium of `to`, adopts the copy, and crashes that. Returns how many images
+/// were judged, and how many copies had conflicts.
 ///
 /// # Errors
 /// What is wrong, in words, and after which crash.
-pub fn explore(script: &str, setting: &Setting, limits: &ExploreLimits) -> Result<(u64, u64), String> {
+pub fn explore(script: &str, setting: &Setting, to: &Setting, limits: &ExploreLimits) -> Result<(u64, u64), String> {
     let workload = workload(script).expect("it makes sense");
     let run = run(&workload, setting);
     let copied = Setting {
-        name: format!("{}, copied", setting.name),
-        sim: Arc::new(SimConfig { inodes_from: INODES, ..(*setting.sim).clone() }),
+        name: format!("{}, copied to {}", setting.name, to.name),
+        sim: Arc::new(SimConfig { inodes_from: INODES, ..(*to.sim).clone() }),
     };
     let mut explorer = Explorer::new(&run.trace);
     let (mut judged, mut conflicts) = (0, 0);

@@ -18,7 +18,7 @@ use super::recover::{Here, Replay};
 use super::room;
 use super::shadow::{SHADOW_FOLDER, Shadows};
 use crate::error::{Error, Result};
-use crate::log::fit::made_for;
+use crate::log::fit::{as_made, made_for};
 use crate::log::layout::{Entry, EntryKind, LINE, Origin, SEGMENTS_START, Superblock, SuperblockFault};
 use crate::log::scan::{self, CommittedGroup, RecordView, SegmentReader};
 use crate::log::verify::holds;
@@ -111,11 +111,17 @@ impl Report {
 pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report> {
     let len = log.stat()?.size;
     let block = if len < SEGMENTS_START { None } else { in_force(&slots_of(&log)?).map(|superblock| superblock.block) };
-    check_region(Arc::new(ReadOnly::new(log, len, block.unwrap_or(LINE as u32))), host)
+    check_log(Arc::new(ReadOnly::new(log, len, block.unwrap_or(LINE as u32))), host)
 }
 
 /// The same for a log on any medium, to which nothing is written.
-pub fn check_region(region: Arc<dyn Region>, host: Arc<dyn HostFs>) -> Result<Report> {
+pub fn check_region(log: Arc<dyn Region>, host: Arc<dyn HostFs>) -> Result<Report> {
+    let (log, _) = as_made::<Origin>(log)?;
+    let (len, guarantees) = (log.len(), log.guarantees().clone());
+    check_log(Arc::new(ReadOnly { source: Source::Region(log), len, guarantees }), host)
+}
+
+fn check_log(region: Arc<dyn Region>, host: Arc<dyn HostFs>) -> Result<Report> {
     let mut report = Report::default();
     if region.len() < SEGMENTS_START {
         let what = format!("the log is only {} bytes long", region.len());
@@ -289,16 +295,21 @@ impl scan::Replay for Judge<'_> {
 
 /// A log that drops what recovery writes: it reads nothing of that back.
 pub struct ReadOnly {
-    file: Arc<dyn HostFile>,
+    source: Source,
     len: u64,
     guarantees: Guarantees,
+}
+
+enum Source {
+    File(Arc<dyn HostFile>),
+    Region(Arc<dyn Region>),
 }
 
 impl ReadOnly {
     /// Taken for what the log was made for, whatever it is on: where records are aligned to lines, that is persistent
     /// memory.
     pub fn new(file: Arc<dyn HostFile>, len: u64, block: u32) -> Self {
-        ReadOnly { file, len, guarantees: made_for(block, "a log that is only looked at") }
+        ReadOnly { source: Source::File(file), len, guarantees: made_for(block, "a log that is only looked at") }
     }
 }
 
@@ -313,9 +324,14 @@ impl Region for ReadOnly {
 
     /// Zeros stand for what is gone since the check began.
     fn read(&self, offset: u64, buf: &mut [u8]) -> wholly_media::Result<()> {
-        let read = self.file.read_at(offset, buf)?;
-        buf[read..].fill(0);
-        Ok(())
+        match &self.source {
+            Source::File(file) => {
+                let read = file.read_at(offset, buf)?;
+                buf[read..].fill(0);
+                Ok(())
+            }
+            Source::Region(region) => region.read(offset, buf),
+        }
     }
 
     fn write(&self, _site: Site, _offset: u64, _data: &[u8]) -> wholly_media::Result<()> {
