@@ -181,12 +181,6 @@ pub fn run(args: &UndoArgs, ui: &Ui) -> Result<Exit, Failure> {
         for (dir, id) in parts::all("undo", vec![(dir.clone(), first)], false)?.into_iter().skip(1) {
             all.push(One::open(dir, Some(id), args, ui)?);
         }
-        if args.over_changes && all.len() > 1 {
-            let failed =
-                Failure::new(format!("undo in {}", shown(&dir)), "the command has changed several directories");
-            let advice = "`wholly undo --only --over-changes DIR ID` undoes it in one of them";
-            return Err(failed.advice(advice));
-        }
         if !args.paths.is_empty() && all.len() > 1 {
             // A relative path is one in the directory that is named, an absolute one in that in which it lies.
             let first = all[0].dir.clone();

@@ -19,9 +19,10 @@
 //!
 //! 1. One rename, of `<id>.undo` to `<id>.kept`, makes the group final and its undo kept. What else that needs is
 //!    durable before: `<id>.made`, and what is held. A crash leaves a group that is to be undone, or a final one with
-//!    all of its undo.
+//!    all of its undo. Of a part of a joint commit all that is durable before the decision, and a recovery that finds
+//!    it decided does the rename.
 //! 2. Keeping an undo is no part of the group: where it cannot be kept, for want of space or by its bound, the group is
-//!    final all the same, without one. So is a part of a joint commit that a crash has cut short.
+//!    final all the same, without one.
 //! 3. What is held no checkpoint and no open removes; and what loses all its names while it is held goes back to its
 //!    anchor: a group that takes back and is undone leaves the kept undo as it was.
 //! 4. A group, or a [part] of it, is taken back wholly or not at all, and unless the caller wants it otherwise only if
@@ -227,6 +228,8 @@ pub(crate) struct KeptUndos {
     /// The group that is being committed and asks for its undo to be kept.
     keeping: Mutex<Option<(u64, Keeping)>>,
     last: Mutex<Option<UndoFate>>,
+    /// What is held by a group whose undo is ready to be kept, once that is decided; or why it will not be.
+    ready: Mutex<Option<(u64, Result<Ids, String>)>>,
     /// What the open has found: the groups of the log below this are in the directory.
     home_below: u64,
     /// What is dropped, and the host has not removed so far.
@@ -392,8 +395,7 @@ impl StoreInner {
             failed if keeping.must_keep => {
                 // The group is undone, unless a second try succeeds: that has to know what is to be kept.
                 *self.kept.keeping.lock().unwrap() = Some((id, keeping));
-                let why = failed?.expect_err("what is kept is above");
-                return Err(Error::unsupported(format!("what it would replace cannot be kept: {why}")));
+                return Err(cannot_be_kept(&failed?.expect_err("what is kept is above")));
             }
             Ok(Err(why)) => UndoFate::NotKept(why),
             Err(error) => UndoFate::NotKept(error.to_string()),
@@ -403,11 +405,21 @@ impl StoreInner {
             if let Ok((head, _)) = ParkedFile::head_of(&*self.host, &undo_path(id)) {
                 self.write_line(&head, why)?;
             }
+            self.is_not_kept(id);
             self.end_undo(id)?;
         }
         *self.kept.last.lock().unwrap() = Some(fate);
         self.drop_what_is_due()?;
         self.keep_reserve()
+    }
+
+    /// A group that was to keep its undo is undone: what was made ready for that goes.
+    pub(super) fn is_not_kept(&self, id: u64) {
+        self.kept.ready.lock().unwrap().take_if(|(group, _)| *group == id);
+        // A rename that failed may have had its effect: then it is kept.
+        if matches!(is_there(&*self.host, &undo_path(id)), Ok(true)) {
+            _ = self.unlink_parked(&made_path(&*self.host, id));
+        }
     }
 
     /// Whether a group removes directories with everything in them.
@@ -421,6 +433,66 @@ impl StoreInner {
 
     /// Keeps the undo of a group, which is final when this returns. In words, why it is not kept: nothing is final.
     fn keep_undo(&self, id: u64, keeping: &Keeping, target: u64) -> Result<Result<(), String>> {
+        let ready = self.kept.ready.lock().unwrap().take_if(|(group, _)| *group == id);
+        match ready.map_or_else(|| self.make_ready(id, keeping, target), |(_, ready)| Ok(ready))? {
+            Err(why) => Ok(Err(why)),
+            Ok(held) => self.keep_what_is_ready(id, held, target).map(Ok),
+        }
+    }
+
+    /// The part of a joint commit is written back, and waits for the decision: all that its undo needs to be kept
+    /// survives when this returns. So a crash after the decision leaves no part without an undo.
+    ///
+    /// # Errors
+    /// Why it cannot be kept, if the group is refused then.
+    pub(super) fn make_undo_ready(&self, id: u64) -> Result<()> {
+        let Some((_, keeping)) = self.kept.keeping.lock().unwrap().clone().filter(|(group, _)| *group == id) else {
+            return Ok(());
+        };
+        let provisional = self.parked.provisional.lock().unwrap().clone();
+        let target = provisional.iter().find(|group| group.id == id).map_or(0, |group| group.sequence + 1);
+        let ready = match keeping.keep.most_bytes {
+            0 => return Ok(()),
+            _ => self.make_ready(id, &keeping, target),
+        };
+        let ready = match ready {
+            Ok(Ok(held)) => Ok(held),
+            Err(error @ Error::Poisoned(_)) => return Err(error),
+            failed if keeping.must_keep => return Err(cannot_be_kept(&failed?.expect_err("what is ready is above"))),
+            Ok(Err(why)) => Err(why),
+            Err(error) => Err(error.to_string()),
+        };
+        *self.kept.ready.lock().unwrap() = Some((id, ready));
+        Ok(())
+    }
+
+    /// A recovery has found a part of a joint commit that is decided: keeps its undo, if that was made ready.
+    pub(super) fn keep_ready(&self, id: u64) -> Result<bool> {
+        let made = made_path(&*self.host, id);
+        let is_it = |head: Head| (head.volume_id, head.id) == (*self.log.volume_id(), id);
+        let is_ready =
+            is_there(&*self.host, &made)? && ParkedFile::head_of(&*self.host, &made).is_ok_and(|(head, _)| is_it(head));
+        if is_ready {
+            let lost = Outline::read(&*self.host, &undo_path(id))?.1.lost().collect();
+            self.keep_what_is_ready(id, lost, 0)?;
+        }
+        Ok(is_ready)
+    }
+
+    /// Invariant 1: all else survives.
+    fn keep_what_is_ready(&self, id: u64, held: Ids, target: u64) -> Result<()> {
+        let kept = kept_path(&*self.host, id);
+        let renamed = self.host.rename(site::UNDO_RENAME, &undo_path(id), &kept, Rename::Replace);
+        renamed.map_err(|error| host_error(error, &kept))?;
+        self.sync_folder_of(&kept, site::UNDO_END)?;
+        self.names.with(|state| state.held.extend(held.iter()));
+        self.put_away(held.iter(), target);
+        Ok(())
+    }
+
+    /// Writes all that an undo needs to be kept, which survives when this returns. Gives what it holds; or in words why
+    /// it is not kept.
+    fn make_ready(&self, id: u64, keeping: &Keeping, target: u64) -> Result<Result<Ids, String>> {
         let host = &*self.host;
         let failed = |path: &[u8], error| host_error(error, path);
         let (Head { names, .. }, _) = ParkedFile::head_of(host, &undo_path(id))?;
@@ -456,29 +528,11 @@ impl StoreInner {
         if bytes > keeping.keep.most_bytes {
             return Ok(Err(format!("it would take {bytes} bytes, and {} are allowed", keeping.keep.most_bytes)));
         }
-        let write = || {
-            let add = |writing: &mut Writing| self.add_made(writing, &undo, &held, keeping);
-            if !self.write_made(&head, (bytes, target), add)? {
-                return Ok(false);
-            }
-            // Invariant 1.
-            let kept = kept_path(host, id);
-            host.rename(site::UNDO_RENAME, &undo_path(id), &kept, Rename::Replace)
-                .map_err(|error| failed(&kept, error))?;
-            self.sync_folder_of(&kept, site::UNDO_END).map(|()| true)
-        };
-        let is_kept = write().inspect_err(|error| {
-            // A sync that failed leaves open whether the undo is kept.
-            if !matches!(error, Error::Poisoned(_)) {
-                _ = host.unlink(site::PARK_REMOVE, &made_path(host, id));
-            }
-        })?;
-        if !is_kept {
-            return Ok(Err("another program has changed what the group has made".into()));
+        let add = |writing: &mut Writing| self.add_made(writing, &undo, &held, keeping);
+        match self.write_made(&head, (bytes, target), add)? {
+            true => Ok(Ok(held)),
+            false => Ok(Err("another program has changed what the group has made".into())),
         }
-        self.names.with(|state| state.held.extend(held.iter()));
-        self.put_away(held.iter(), target);
-        Ok(Ok(()))
     }
 
     /// Writes what a group left, by the head of its undo. It survives when this returns; unless `add` gives `false`:
@@ -748,7 +802,10 @@ impl StoreInner {
         let kept = ids(host, KEPT)?;
         if kept.is_empty() {
             self.release_reserve();
-            ids(host, MADE)?.into_iter().try_for_each(|id| self.unlink_parked(&made_path(host, id)))?;
+            // What is ready to be kept may be decided.
+            let waits: Vec<u64> = self.parked.provisional.lock().unwrap().iter().map(|group| group.id).collect();
+            let mut made = ids(host, MADE)?.into_iter().filter(|id| !waits.contains(id));
+            made.try_for_each(|id| self.unlink_parked(&made_path(host, id)))?;
         }
         let away = names_in(host, UNDO_FOLDER)?;
         let is_away = away.iter().any(|name| id_of(name) != 0 && id_name(id_of(name)) == *name);
@@ -796,6 +853,10 @@ impl StoreInner {
         }
         Ok(())
     }
+}
+
+fn cannot_be_kept(why: &str) -> Error {
+    Error::unsupported(format!("what it would replace cannot be kept: {why}"))
 }
 
 /// Whether an object that is `now` so is as `then`, by what is known to be the same.

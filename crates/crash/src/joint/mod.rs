@@ -464,6 +464,13 @@ impl<'j> Joint<'j> {
     /// The side that a store serves, if it may.
     fn side(&self, worlds: &Worlds, which: usize, store: &Store, allowed: Allowed) -> Result<usize, String> {
         let serves = served(&worlds[which], store, &self.workloads[which])?;
+        if self.how.takes_back {
+            // Of either side there is a way to the other.
+            let undos = store.undos().map_err(|error| format!("what is kept in store {which}: {error}"))?;
+            if undos.last().is_none_or(|undo| undo.gone.is_some()) {
+                return Err(format!("store {which} has no undo: {undos:?}"));
+            }
+        }
         match self.sides[which].iter().position(|state| *state == serves) {
             Some(found) if allowed[found] => Ok(found),
             Some(found) => Err(format!("store {which} serves side {found}, which cannot be")),

@@ -440,3 +440,21 @@ fn a_part_that_cannot_be_found_is_told() {
     wholly(&["apply", moved.join("x").to_str().unwrap(), "1-1"]).exits(0);
     assert!(["x/n", "y/n"].iter().all(|name| moved.join(name).exists()));
 }
+
+/// What others have changed in several directories is replaced in all of them, and comes back by the redo.
+#[test]
+fn what_others_have_changed_is_replaced_in_all() {
+    if !may_mount() {
+        return;
+    }
+    let dirs = Dirs::new(2);
+    dirs.run(&["run", "--keep-undo", "1G"], CHANGE).exits(0);
+    dirs.0.iter().for_each(|dir| std::fs::write(dir.join("a"), "mine\n").unwrap());
+    let undo = |options: &[&str]| wholly(&[&["undo", dirs.0[0].to_str().unwrap()], options].concat());
+    undo(&[]).exits(123);
+    undo(&["--over-changes"]).exits(0);
+    let reads = |text: &str| dirs.0.iter().all(|dir| std::fs::read_to_string(dir.join("a")).unwrap() == text);
+    assert!(reads("old\n") && dirs.0.iter().all(|dir| !dir.join("d").exists()));
+    undo(&[]).exits(0);
+    assert!(reads("mine\n") && dirs.0.iter().all(|dir| dir.join("d/b").exists()));
+}

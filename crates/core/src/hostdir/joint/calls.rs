@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::commit::{check_apart, commit};
 use crate::error::{Error, Result};
-use crate::hostdir::kept::{IfChanged, KeepUndo, Undoing, Undone};
+use crate::hostdir::kept::{KeepUndo, Undoing, Undone};
 use crate::hostdir::parked::ParkedId;
 use crate::hostdir::running::Running;
 use crate::hostdir::{Group, Store, StoreInner, StoreVfs};
@@ -76,7 +76,6 @@ impl Store {
     /// # Errors
     /// - [`Error::ChangedMeanwhile`] for the first group whose changes were changed since: nothing is taken back.
     /// - [`Error::Invalid`] for no groups, and if two are of one store.
-    /// - [`Error::Unsupported`] for several groups, if what others have changed is to be replaced.
     /// - Those of [`Store::undo_some`] and [`commit_together`](Self::commit_together).
     pub fn undo_together<'s>(
         kept: impl IntoIterator<Item = (&'s Store, ParkedId, Undoing)>,
@@ -86,10 +85,6 @@ impl Store {
         for (store, id, how) in kept {
             groups.push((store, id));
             hows.push(how);
-        }
-        if groups.len() > 1 && hows.iter().any(|how| how.changed == IfChanged::Replace) {
-            // A crash between the decision and the end of a part would leave that without an undo.
-            return Err(Error::unsupported("what others have changed can be replaced in one directory at a time only"));
         }
         let (mut hows, mut undone, mut parts) = (hows.into_iter(), Vec::new(), Vec::new());
         let done = together(groups, |store, id| {

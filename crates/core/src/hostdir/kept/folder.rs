@@ -1,9 +1,9 @@
-//! The folder of undo that is kept: `.wholly/undo`. It has all of it, with what it holds, and a tag by which backups leave
-//! it out.
+//! The folder of undo that is kept: `.wholly/undo`. It has all of it, with what it holds, and a tag by which backups
+//! leave it out.
 //!
 //! What is held lies on an anchor as long as a pass may need it there, and is put away here then, under the same name.
-//! Nothing relies on that: what is held is looked for in both. A group that gives it a name takes it out again before it
-//! commits, durably: only what is on an anchor does an open find for the log.
+//! Nothing relies on that: what is held is looked for in both. A group that gives it a name takes it out again before
+//! it commits, durably: only what is on an anchor does an open find for the log.
 //!
 //! Versions before had undo beside the parked groups. There it is found, too.
 

@@ -110,10 +110,12 @@ impl Running {
             Err(error) if !matches!(error, Error::Poisoned(_)) && !store.parked.may_be_undone(id) => Ok(()),
             done => done.map(drop),
         };
+        let go_home = || store.with_space_of_undo(write_back);
+        let get_ready = || if waits { store.with_space_of_undo(|| store.make_undo_ready(id)) } else { Ok(()) };
         let done = match committed {
             Err(error @ Error::Poisoned(_)) => Err(error),
             Err(error) => store.remove_undo(id).and(Err(error)),
-            Ok(()) => match store.with_space_of_undo(write_back) {
+            Ok(()) => match go_home().and_then(|()| get_ready()) {
                 Ok(()) => Ok(()),
                 Err(error @ Error::Poisoned(_)) => Err(error),
                 Err(error) => Err(store.take_back(id, error)),
@@ -397,6 +399,7 @@ impl StoreInner {
     pub(in crate::hostdir) fn take_back(&self, id: u64, error: Error) -> Error {
         self.parked.is_to_be_undone(id);
         self.kept.is_to_keep(None);
+        self.is_not_kept(id);
         match self.undo(id).and_then(|()| self.kept.restoring(|| self.checkpoint())) {
             Ok(_) => {
                 self.names.with(|state| state.kept = Ids::default());
@@ -414,6 +417,7 @@ impl StoreInner {
             let mut why = None;
             if !part.map_or(Ok(false), |part| self.is_decided(part))? {
                 self.unlink_line(group.id)?;
+                self.is_not_kept(group.id);
                 match self.undo(group.id) {
                     Ok(()) => continue,
                     Err(error @ Error::Poisoned(_)) => return Err(error),
@@ -427,6 +431,7 @@ impl StoreInner {
                     }
                 }
             }
+            let is_kept = part.is_some() && why.is_none() && self.keep_ready(group.id)?;
             if let Some(part) = part {
                 let settled = &mut *self.joint.settled.lock().unwrap();
                 match why {
@@ -434,7 +439,7 @@ impl StoreInner {
                     None => settled.committed.push(part),
                 }
             }
-            match self.drop_undo(group.id) {
+            match if is_kept { Ok(()) } else { self.drop_undo(group.id) } {
                 Ok(()) => {}
                 Err(error @ Error::Poisoned(_)) => return Err(error),
                 // There is none; or no space for its other name.
