@@ -52,7 +52,7 @@ struct Mismatch {
 /// Applies parked groups.
 pub fn run(args: &ApplyArgs, ui: &Ui) -> Result<Exit, Failure> {
     let mut groups = groups(args)?;
-    if args.ours || args.theirs || !args.paths.is_empty() {
+    if args.ours || args.theirs || !args.paths.is_empty() || !args.exclude.is_empty() {
         let (dir, id) = groups.swap_remove(0);
         return some(args, ui, &dir, id);
     }
@@ -118,11 +118,11 @@ fn some(args: &ApplyArgs, ui: &Ui, dir: &Path, id: ParkedId) -> Result<Exit, Fai
     parts::warn("apply", dir, id);
     let store = recover::open_to_apply("apply", dir, args.keep_undo, ui)?;
     let winner = if args.theirs { Some(Side::Theirs) } else { args.ours.then_some(Side::Ours) };
-    let paths = within(dir, &args.paths);
+    let [paths, but] = [&args.paths, &args.exclude].map(|paths| within(dir, paths));
     let done = match winner {
-        Some(Side::Theirs) => store.apply_over(id, &paths),
+        Some(Side::Theirs) => store.apply_over(id, &paths, &but),
         Some(Side::Ours) => store.apply_free(id).map(|mismatches| (false, mismatches)),
-        None => store.apply_part(id, &paths).map(|is_left| (is_left, Vec::new())),
+        None => store.apply_part(id, &paths, &but).map(|is_left| (is_left, Vec::new())),
     };
     let mut applied =
         Applied { winner, groups: vec![Group { dir: dir.into(), id: id.to_string() }], ..Applied::new(true) };

@@ -445,6 +445,9 @@ pub struct UndoArgs {
     /// Undo also what has been changed since the command; `wholly undo` again brings that back
     #[arg(long, conflicts_with = "skip_changed")]
     pub over_changes: bool,
+    /// Show everything in large directories that are new or gone, one by one
+    #[arg(long)]
+    pub all: bool,
     /// Undo only the changes at these paths in the store, and of what is in them
     #[arg(last = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
@@ -452,7 +455,9 @@ pub struct UndoArgs {
 
 const DIFF_EXAMPLES: &str = "\
 It prints a line for each name, then the lines that differ in each text file of up to 1 MiB. Directories whose times \
-alone change are counted in one line. It opens the store, and so recovers it.
+alone change are counted in one line, and so is what is in a large directory that is new or gone, unless something in \
+it is marked: set-user-ID and set-group-ID programs, capabilities, devices, what everybody may write to, what is another \
+user's, and links that lead outside. It opens the store, and so recovers it.
 
 --patch prints a patch for `git apply` or `patch -p1`, for another copy of the directory. It has text files only that \
 nobody has changed since; other changes are listed on stderr.
@@ -464,6 +469,7 @@ Examples:
   wholly diff /srv/data 5-18
   wholly diff --stat /srv/data 5-18
   wholly diff --names-only /srv/data 5-18
+  wholly diff /srv/data 5-18 --exclude made
   wholly diff --patch /srv/data 5-18 | git -C ~/copy apply
   wholly diff --json /srv/data 5-18 | jq -r '.changes[].path'";
 
@@ -485,6 +491,15 @@ pub struct DiffArgs {
     /// Print a patch for `git apply` or `patch -p1`
     #[arg(long, short)]
     pub patch: bool,
+    /// Show everything in large directories that are new or gone, one by one
+    #[arg(long)]
+    pub all: bool,
+    /// Leave out the changes at this path in the store, and of what is in it; can be repeated
+    #[arg(long, value_name = "PATH")]
+    pub exclude: Vec<PathBuf>,
+    /// Show only the changes at these paths in the store, and of what is in them
+    #[arg(last = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
 }
 
 const APPLY_EXAMPLES: &str = "\
@@ -552,6 +567,10 @@ pub struct ApplyArgs {
     #[arg(long, default_value = "1G", env = "WHOLLY_KEEP_UNDO", value_name = "SIZE|no", value_hint = ValueHint::Other)]
     #[arg(value_parser = undo_bound)]
     pub keep_undo: u64,
+    /// Leave parked the changes at this path in the store, and of what is in it, with those that need them; can be
+    /// repeated
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["others", "ours"])]
+    pub exclude: Vec<PathBuf>,
     /// Apply only the changes at these paths in the store, and of what is in them
     #[arg(last = true, value_name = "PATH", conflicts_with = "others")]
     pub paths: Vec<PathBuf>,
@@ -714,10 +733,11 @@ pub struct RunArgs {
     /// Report how many changes were made, and what is not covered
     #[arg(long, short)]
     pub verbose: bool,
-    /// Keep for 7 days what `wholly undo` needs, if that takes at most SIZE of disk space
-    #[arg(long, default_value = "1G", env = "WHOLLY_KEEP_UNDO", value_name = "SIZE|no", value_hint = ValueHint::Other)]
+    /// Keep for 7 days what `wholly undo` needs, if that takes at most SIZE of disk space [default: 1G; no, if the
+    /// superuser runs in another user's directory]
+    #[arg(long, env = "WHOLLY_KEEP_UNDO", value_name = "SIZE|no", value_hint = ValueHint::Other)]
     #[arg(value_parser = undo_bound)]
-    pub keep_undo: u64,
+    pub keep_undo: Option<u64>,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]

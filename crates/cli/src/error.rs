@@ -151,6 +151,10 @@ impl Failure {
             }
             Error::Copied(holds) => Failure::new(what, format!("this is a copy: {holds}"))
                 .advice("open the original, or accept the copy: `wholly recover --accept-copy`"),
+            Error::Untrusted { why, .. } if why.ends_with("belongs to user 0") => Failure::new(what, why).advice(
+                "the superuser has used it here: `sudo wholly deinit` removes it, with the undo that it keeps; or let \
+                 him give it to you (`chown -R`)",
+            ),
             Error::Untrusted { why, .. } => Failure::new(what, why).advice(
                 "opening a store executes what is written there, with your rights: let its owner open it, or chown the \
                  folder; or use `wholly recover --trust-owner`",

@@ -231,6 +231,11 @@ impl Name {
         &self.0
     }
 
+    /// The path that it is.
+    pub fn as_path(&self) -> &Path {
+        Path::new(std::ffi::OsStr::from_bytes(&self.0))
+    }
+
     /// A path in this directory.
     pub fn join(&self, path: &Name) -> Name {
         Path::new(OsStr::from_bytes(&self.0)).join(OsStr::from_bytes(&path.0)).into()

@@ -42,6 +42,7 @@ mod pager;
 mod place;
 mod review;
 mod space;
+mod uncovered;
 mod user;
 mod views;
 
@@ -106,6 +107,9 @@ fn attempt(args: &RunArgs, ui: &Ui) -> Result<Exit, Failure> {
     };
     if is_ordinary {
         dirs.iter().try_for_each(|covered| user::check(&covered.dir))?;
+    }
+    if !args.root {
+        uncovered::tell(&here, &dirs.iter().map(|covered| &*covered.dir).collect::<Vec<_>>());
     }
     // From here on a signal ends all of it in order.
     let interrupts = Interrupts::begin().map_err(failed)?;

@@ -2,7 +2,7 @@
 
 use crate::apply::within;
 use crate::args::UndoArgs;
-use crate::diff::{self, Told};
+use crate::diff::{self, Shown, Told};
 use crate::error::{Exit, Failure};
 use crate::list;
 use crate::opening;
@@ -117,7 +117,7 @@ impl One {
         let keep = KeepUndo { note: contrary(&self.kept.note), expires: KEPT_FOR, most_bytes: u64::MAX };
         let mut changes = Ok(Vec::new());
         let done = self.store.undo_some(self.kept.id, &keep, &self.how, |review| {
-            changes = diff::all(review);
+            changes = diff::all(review, &self.dir);
             changes.is_ok() && is_real
         });
         let (mismatches, undone) = match done {
@@ -273,8 +273,8 @@ fn text(undone: &Outcome, args: &UndoArgs, paint: Paint) -> String {
         };
     }
     let one = |part: &Part| match &undone.dirs[..] {
-        [_] => diff::names(&part.changes, paint),
-        _ => format!("{}:\n{}", part.dir, diff::names(&part.changes, paint)),
+        [_] => diff::names(&part.changes, Shown { paint, all: args.all }),
+        _ => format!("{}:\n{}", part.dir, diff::names(&part.changes, Shown { paint, all: args.all })),
     };
     let mut text: String = undone.dirs.iter().map(one).collect();
     for (what, lines) in [

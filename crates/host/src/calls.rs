@@ -268,6 +268,12 @@ pub trait HostFile: Send + Sync {
     /// behind it.
     fn next_hole(&self, offset: u64) -> Result<Option<u64>>;
 
+    /// The ranges of bytes, in order, that have space and no data, which `fallocate` has reserved; none where the file
+    /// system does not tell.
+    fn reserved(&self) -> Result<Vec<(u64, u64)>> {
+        Ok(Vec::new())
+    }
+
     /// Sets the times of the last access and the last change of content, in ns since the epoch, as far as they are
     /// given.
     fn set_times(&self, site: Site, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()>;

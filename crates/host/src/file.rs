@@ -2,7 +2,7 @@
 
 use super::dir::Pmem;
 use super::names::{link_itself, timestamps};
-use crate::sys::{self, OrFail, show};
+use crate::sys::{self, OrFail, reserved_in, show};
 use crate::{Fallocate, HostFile, Stat};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FallocateFlags, RenameFlags, SeekFrom, Statx, StatxAttributes, StatxFlags};
@@ -229,6 +229,13 @@ impl HostFile for OrdinaryFile {
 
     fn next_hole(&self, offset: u64) -> Result<Option<u64>> {
         self.seek("lseek for a hole", SeekFrom::Hole(offset))
+    }
+
+    fn reserved(&self) -> Result<Vec<(u64, u64)>> {
+        match reserved_in(self.fd.as_fd()) {
+            Err(Errno::OPNOTSUPP) => Ok(Vec::new()),
+            extents => extents.or_fail("ioctl", || self.name()),
+        }
     }
 
     fn set_times(&self, _site: Site, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {

@@ -23,8 +23,8 @@ pub fn of(changes: &[Told], changed: &[Mismatch]) -> String {
     }
     if !is_whole {
         eprintln!(
-            "wholly: diff: a patch has text files of up to 1 MiB that have not been changed since; it has no owners, \
-             times or extended attributes"
+            "wholly: diff: a patch has text files of up to 1 MiB that have not been changed since, none in `.git`; it \
+             has no owners, times or extended attributes"
         );
     }
     text
@@ -40,6 +40,11 @@ fn one(change: &Told) -> Option<String> {
     let is_file = |state: &Option<State>| state.as_ref().is_none_or(|state| state.kind == "file");
     let is_fit = is_file(&change.before) && is_file(&change.after) && change.replaced.is_none();
     let has_lines = change.diff.is_some() || !(change.content || change.what == "removed");
+    // `git apply` takes nothing in a repository's own folder.
+    let is_gits = |path: &Name| path.as_path().components().any(|part| part.as_os_str() == ".git");
+    if is_gits(&change.path) || change.from.as_ref().is_some_and(is_gits) {
+        return None;
+    }
     if !is_fit || !has_lines || change.what == "linked" {
         return None;
     }

@@ -202,7 +202,7 @@ fn look(args: &RunArgs, ui: &Ui, running: &[Running<'_>], outcome: &mut Outcome)
     }
     for (Running { view, group, place, .. }, dir) in running.iter().zip(&mut outcome.dirs) {
         let looked = view.review(*group, |review| {
-            let told = if reads { diff::all(review)? } else { Vec::new() };
+            let told = if reads { diff::all(review, place.dir())? } else { Vec::new() };
             Ok((told, review.changes().len()))
         });
         (dir.changes, dir.count) = looked.and_then(|told| told).map_err(|error| place.failed(error))?;
@@ -218,8 +218,7 @@ fn commit(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) -> Res
         one.place.store().check_usable().map_err(|error| one.place.failed(error))?;
     }
     for Running { view, group, place, .. } in running {
-        // The outer run takes it all back.
-        let most_bytes = if place.in_view() { 0 } else { args.keep_undo };
+        let most_bytes = undo_bytes(args, place);
         let keep = KeepUndo { note: note(args), expires: KEPT_FOR, most_bytes };
         view.keep_undo(*group, &keep).map_err(|error| place.failed(error))?;
     }
@@ -273,6 +272,20 @@ fn refuse_overtaken(running: &[Running<'_>]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The most bytes of the undo that is kept in a directory.
+fn undo_bytes(args: &RunArgs, place: &Place) -> u64 {
+    const DEFAULT: u64 = 1 << 30;
+    match args.keep_undo {
+        // The outer run takes it all back.
+        _ if place.in_view() => 0,
+        Some(most) => most,
+        // A folder that is the superuser's would be in its owner's way, and one that is his would show him what the
+        // superuser has removed.
+        None if place.is_another_users() => 0,
+        None => DEFAULT,
+    }
+}
+
 /// Says what has become of the undo, where that was to be kept.
 fn tell_undo(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) {
     if outcome.mismatches().next().is_some() {
@@ -284,8 +297,14 @@ fn tell_undo(args: &RunArgs, running: &[Running<'_>], outcome: &mut Outcome) {
                 dir.undo = Some(id.to_string());
                 undo::tell_what_is_held(one.place.dir(), id);
             }
-            Some(UndoFate::NotKept(why)) if args.keep_undo > 0 && !one.place.in_view() => {
-                let why = name(why.as_bytes());
+            Some(UndoFate::NotKept(_)) if one.place.in_view() || args.keep_undo == Some(0) => {}
+            Some(UndoFate::NotKept(why)) => {
+                let why = match undo_bytes(args, one.place) {
+                    0 => "the directory is another user's, who could not use a store of root's; `--keep-undo 1G` \
+                          keeps it"
+                        .into(),
+                    _ => name(why.as_bytes()),
+                };
                 eprintln!("wholly: run: committed in {}, but its undo is not kept: {why}", dir.dir);
             }
             // Nothing has changed, or it was not to be kept.

@@ -148,6 +148,12 @@ impl Place {
         self.in_view
     }
 
+    /// Whether the superuser runs in a directory of another user.
+    pub fn is_another_users(&self) -> bool {
+        let owner = rustix::fs::fstat(&self.found).map_or(0, |stat| stat.st_uid);
+        rustix::process::geteuid().is_root() && owner != 0
+    }
+
     /// Whether undo is kept in it.
     pub fn keeps_undo(&self) -> bool {
         self.store.undos().is_ok_and(|all| all.iter().any(|undo| undo.gone.is_none()))

@@ -3,7 +3,7 @@
 use super::ending::{Changed, not_covered};
 use super::interrupts::Interrupts;
 use super::pager;
-use crate::diff;
+use crate::diff::{self, Shown};
 use crate::error::Failure;
 use crate::output::{Paint, count};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -35,7 +35,7 @@ pub fn ask(dirs: &[Changed], interrupts: &Interrupts) -> Result<Verdict, Failure
         dirs.iter().filter(|dir| dir.count > 0).map(one).collect::<String>()
     };
     let mut out = std::io::stderr();
-    let first = text(&|changes| diff::names(changes, Paint::on(&out)));
+    let first = text(&|changes| diff::names(changes, Shown { paint: Paint::on(&out), all: false }));
     write!(out, "{first}{}", not_covered(dirs)).map_err(failed)?;
     let mut input = Input::default();
     loop {
@@ -51,7 +51,10 @@ pub fn ask(dirs: &[Changed], interrupts: &Interrupts) -> Result<Verdict, Failure
             "a" | "apply" => return Ok(Verdict::Apply),
             "p" | "park" => return Ok(Verdict::Park),
             "d" | "discard" => return Ok(Verdict::Discard),
-            "v" | "view" => pager::view(&text(&|changes| diff::text(changes, Paint::none()))).map_err(failed)?,
+            "v" | "view" => {
+                pager::view(&text(&|changes| diff::text(changes, Shown { paint: Paint::none(), all: true })))
+                    .map_err(failed)?
+            }
             _ => {}
         }
     }

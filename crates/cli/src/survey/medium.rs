@@ -3,16 +3,25 @@
 use super::{LOG, region_of};
 use crate::error::Failure;
 use std::path::Path;
-use wholly::log::layout::{LINE, Superblock};
+use wholly::log::layout::{LINE, Origin, Superblock};
 use wholly::log::read_slot;
 use wholly_host::{HostDir, HostFs, HostMedium, HostOptions};
 
 /// Whether the store in `dir` was made for persistent memory or for a disk: its superblock tells how records are
-/// aligned. What the directory would be taken for by itself, where no superblock is valid. That is done for `what`.
+/// aligned. What the directory would be taken for by itself, where no superblock is valid; so is a copy of a store that
+/// was made for persistent memory: on a disk nothing of it would survive. That is done for `what`.
 pub fn medium_of(dir: &Path, what: &str) -> Result<HostMedium, Failure> {
     Ok(match superblock(dir, what)? {
         None => HostMedium::Auto,
-        Some(superblock) if u64::from(superblock.block) == LINE => HostMedium::Pmem,
+        Some(superblock) if u64::from(superblock.block) == LINE => {
+            let failed = |error| Failure::of_media(what, error);
+            let host = HostDir::open(dir, HostOptions::default()).map_err(failed)?;
+            let inode = |path: &[u8]| host.stat(path).map(|stat| stat.inode()).map_err(failed);
+            match superblock.client.is_here(Origin { log: inode(LOG)?, dir: inode(b"")? }) {
+                true => HostMedium::Pmem,
+                false => HostMedium::Auto,
+            }
+        }
         Some(_) => HostMedium::Disk,
     })
 }

@@ -7,14 +7,14 @@
 use super::{failure, open};
 use crate::args::CopyArgs;
 use crate::error::{Exit, Failure};
-use crate::output::{Name, Ui, count};
+use crate::output::{Name, Ui, count, shown};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use wholly::vfs::{Context, Errno, FileType, Handle, Ino, Mode, OFlags, SetAttr, SetTime, Timestamp, Vfs, XattrFlags};
-use wholly_host::{At, Attributes, HostDir, HostFile, HostOptions, Inode, Object};
+use wholly_host::{At, Attributes, HOME, HostDir, HostFile, HostOptions, Inode, Object, StoreHome};
 use wholly_volume::VolumeVfs;
 
 /// Bytes that are copied at a time.
@@ -31,6 +31,10 @@ struct Imported {
 pub fn import(args: &CopyArgs, ui: &Ui) -> Result<Exit, Failure> {
     let from = HostDir::named(&args.dir, HostOptions::default())
         .map_err(|error| Failure::of_media(format!("import {}", args.dir.display()), error))?;
+    let is_store = StoreHome::exists(&from).map_err(|error| told(&args.dir, error))?;
+    if is_store {
+        refuse_pending(&args.dir)?;
+    }
     let volume = open("import", &args.volume)?;
     let vfs = VolumeVfs::new(&volume);
     let bar = ui.spinner("importing");
@@ -49,11 +53,25 @@ pub fn import(args: &CopyArgs, ui: &Ui) -> Result<Exit, Failure> {
     drop(vfs);
     volume.close().map_err(|error| failure("import", &args.volume, error))?;
     copied?;
+    if is_store {
+        eprintln!("wholly: import: {}/{HOME} is left out: it is the store's own", shown(&args.dir));
+    }
     let imported = Imported { volume: Name::from(&*args.volume), dir: Name::from(&*args.dir), objects };
     ui.emit("import", &imported, |imported| {
         format!("{} copied from {} to {}\n", count(imported.objects, "object"), imported.dir, imported.volume)
     })?;
     Ok(Exit::DONE)
+}
+
+/// Refuses a store of which the directory does not have all.
+fn refuse_pending(dir: &Path) -> Result<(), Failure> {
+    let failed = |why: String| Failure::new(format!("import {}", dir.display()), why);
+    match wholly::check(dir) {
+        Ok(report) if report.groups == 0 => Ok(()),
+        Ok(report) => Err(failed(format!("{} of this store not written back", count(report.groups, "group")))
+            .advice("`wholly recover` writes them back")),
+        Err(error) => Err(Failure::of_store("import", dir, error)),
+    }
 }
 
 fn told(path: &Path, error: wholly_media::Error) -> Failure {
@@ -110,7 +128,8 @@ impl Import<'_> {
         let mut dirs = vec![listed(&root, Ino::ROOT, 0)?];
         while let Some(dir) = dirs.last_mut() {
             path.truncate(dir.len);
-            let Some(name) = dir.names.next() else {
+            let is_top = dir.len == 0;
+            let Some(name) = dir.names.find(|name| !is_top || name != HOME.as_bytes()) else {
                 let dir = dirs.pop().expect("it is the last one");
                 self.give(&dir.attributes, dir.ino)?;
                 if dir.ino != Ino::ROOT {

@@ -7,6 +7,7 @@ mod fuse;
 #[path = "viewed/mod.rs"]
 mod overlay;
 
+mod across;
 mod any_bytes;
 mod bench;
 mod check;

@@ -390,7 +390,7 @@ fn what_is_parked_can_be_patched_elsewhere() {
     assert_eq!(common::run::run(&dir, &["--park"], "ln -s a l; head -c 9 /dev/zero > zeros").status.code(), Some(121));
     let patch = common::wholly_in(&dir, &["diff", "--patch"]);
     assert_eq!(patch.out, "");
-    assert!(patch.err.contains("created   l  (link)") && patch.err.contains("created   zeros"), "{}", patch.err);
+    assert!(patch.err.contains("created   l -> a  (link)") && patch.err.contains("created   zeros"), "{}", patch.err);
 }
 
 /// A part is applied with what it needs, and the rest can follow; and where others have changed the same, what they

@@ -576,3 +576,28 @@ fn the_process_that_has_a_volume_is_named() {
     assert!(server.wait().unwrap().success());
     wholly(&["fsck", "-y", &image]).exits(0);
 }
+
+/// A store that is imported leaves its own folder behind; one that has not all in its directory is not imported.
+#[test]
+fn a_store_is_imported_without_its_folder() {
+    let rig = Rig::new("import-store");
+    let (image, from, out) = (rig.path("image"), rig.path("from"), rig.path("out"));
+    std::fs::create_dir_all(Path::new(&from).join("below/.wholly")).unwrap();
+    let options = wholly::Options { background: false, ..Default::default() };
+    wholly::Store::init(&from, &options).unwrap();
+    let store = wholly::Store::open_with(&from, options, Default::default()).unwrap();
+    let mut group = store.begin();
+    group.create("made", 0o644).unwrap();
+    group.commit().unwrap();
+    drop(store);
+    wholly(&["mkfs", "--size", "32M", &image]).exits(0);
+    let refused = wholly(&["import", &image, &from]);
+    assert!(refused.code != Some(0) && refused.err.contains("`wholly recover`"), "{}{}", refused.out, refused.err);
+    wholly(&["recover", &from]).exits(1);
+    let imported = wholly(&["import", &image, &from]);
+    imported.exits(0);
+    assert!(imported.err.contains("/.wholly is left out"), "{}", imported.err);
+    wholly(&["export", &image, &out]).exits(0);
+    let out = Path::new(&out);
+    assert!(out.join("made").exists() && out.join("below/.wholly").exists() && !out.join(".wholly").exists());
+}

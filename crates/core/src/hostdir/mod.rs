@@ -341,6 +341,17 @@ impl Store {
         neighbours: Option<Arc<dyn Neighbours>>,
     ) -> Result<Store> {
         let region = recover::fitted(region, &host, &options)?;
+        Self::open_fitted(region, host, options, ownership, neighbours)
+    }
+
+    /// The same, of a log that lies on what it was made for.
+    fn open_fitted(
+        region: Arc<dyn Region>,
+        host: Arc<dyn HostFs>,
+        options: Options,
+        ownership: Option<Box<dyn Ownership>>,
+        neighbours: Option<Arc<dyn Neighbours>>,
+    ) -> Result<Store> {
         let inner = recover::open(region, host, options, ownership, neighbours)?;
         let store = Store { inner: Arc::new(inner), heir: OnceLock::new() };
         let _ = store.inner.itself.set(Arc::downgrade(&store.inner));

@@ -25,7 +25,7 @@ use super::published::Published;
 use super::room::Room;
 use super::shadow::Shadows;
 use super::table::{host_error, is_there};
-use super::{Options, StoreInner};
+use super::{Options, Store, StoreInner};
 use crate::error::{Error, Result};
 use crate::log::fit;
 use crate::log::layout::Origin;
@@ -154,14 +154,17 @@ pub(super) fn open(
     })
 }
 
-/// The log's region as what the log was made for. An empty one is made again for the medium that it lies on.
+/// The log's region. A log that lies on another medium than it was made for is read as what it was made for, all of it
+/// is written back, and it is made again for its medium. Where that cannot be, it is used as what it was made for.
 pub(super) fn fitted(region: Arc<dyn Region>, host: &Arc<dyn HostFs>, options: &Options) -> Result<Arc<dyn Region>> {
     let (as_made, fits) = fit::as_made::<Origin>(region.clone())?;
     if fits {
         return Ok(as_made);
     }
-    let looked = open(as_made.clone(), host.clone(), options.clone(), None, None)?.recovery;
-    if looked.scan.groups > 0 || !looked.conflicts.is_empty() {
+    let options = Options { background: false, ..options.clone() };
+    let opened = Store::open_fitted(as_made.clone(), host.clone(), options, None, None);
+    // Why it cannot be, the caller finds out, who opens it as it is.
+    if opened.and_then(Store::close).is_err() {
         return Ok(as_made);
     }
     fit::make_again::<Origin>(&*region)?;

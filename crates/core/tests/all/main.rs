@@ -39,6 +39,7 @@ mod rot;
 mod salvage;
 mod shadow;
 mod space;
+mod sparse;
 mod staged;
 mod straight;
 mod taken_away;

@@ -366,7 +366,7 @@ fn check(case: &Case, dir: &Path, medium: HostMedium, at_once: bool) {
     let refused = store.apply(id).unwrap_err();
     assert!(!told(&refused).is_empty(), "{}", case.name);
     let paths: [&str; 0] = [];
-    let applied = store.apply_over(id, &paths);
+    let applied = store.apply_over(id, &paths, &paths);
     if case.refused.is_empty() {
         let (is_left, replaced) = applied.unwrap_or_else(|error| panic!("{}: {error}", case.name));
         assert!(!is_left && replaced.iter().map(ToString::to_string).eq(told(&refused)), "{}", case.name);
@@ -412,12 +412,12 @@ fn a_part_is_applied_over_what_is_there() {
     for (dir, medium) in stores("over-part") {
         let (store, id) = two_rewritten(&dir, medium);
         fs::write(dir.join("f"), "mine, changed").unwrap();
-        let (is_left, replaced) = store.apply_over(id, &["a"]).unwrap();
+        let (is_left, replaced) = store.apply_over(id, &["a"], &[]).unwrap();
         assert!(is_left && replaced.len() == 1 && replaced[0].path == Path::new("a"), "{replaced:?}");
         assert_eq!(fs::read(dir.join("a")).unwrap(), b"theirs");
         assert_eq!(fs::read(dir.join("f")).unwrap(), b"mine, changed");
         assert_eq!(told(&store.apply(id).unwrap_err()).len(), 1);
-        store.apply_over(id, &["f"]).unwrap();
+        store.apply_over(id, &["f"], &[]).unwrap();
         assert_eq!(fs::read(dir.join("f")).unwrap(), b"theirs");
         assert_eq!(store.undos().unwrap().len(), 2, "each part can be taken back");
     }

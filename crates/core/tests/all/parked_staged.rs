@@ -221,7 +221,7 @@ fn what_is_left_keeps_its_content_files() {
         let store = open(&world);
         let id = park(&store, &[("a", STAGE), ("b", STAGE + 1), ("small", 10)]);
         let first = world.trace().events.len();
-        assert!(store.apply_part(id, &["a"]).unwrap());
+        assert!(store.apply_part(id, &["a"], &[]).unwrap());
         assert_eq!((contents(&world).len(), store.review(id).unwrap().changes().len()), (1, 2));
         assert!(parked_content(&store, id, "b").unwrap() == content(STAGE + 1, 1));
         let trace = world.trace();

@@ -377,7 +377,7 @@ impl Runner<'_> {
         }
         let all: [&str; 0] = [];
         let done = self.operation(format!("apply {i}"), after, |runner| {
-            runner.store().apply_over(id, &all).map_err(failed("apply over what is there"))
+            runner.store().apply_over(id, &all, &all).map_err(failed("apply over what is there"))
         })?;
         self.visible = visible;
         match done {

@@ -27,6 +27,7 @@ fn of_bytes(sites: &[Site]) -> Vec<Site> {
         "layer.",
         "adopt.",
         "undo.",
+        "kept.",
         "room.",
     ]);
     sites.iter().copied().filter(|site| !others.contains(site)).collect()

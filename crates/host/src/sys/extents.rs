@@ -1,6 +1,7 @@
 //! Where a file's blocks lie on its device, which `rustix` does not ask.
 
 use super::of_std;
+use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::ioctl;
 
@@ -75,6 +76,7 @@ pub struct Extent {
 pub fn shared_extents(file: std::os::fd::BorrowedFd<'_>) -> rustix::io::Result<Vec<Extent>> {
     let is_shared = |flags| flags & (NOWHERE | SHARED) == SHARED;
     // Nobody writes a whole file back to hear that it is alone.
+    let file = of_std(&file);
     if extents(file, 0, is_shared)?.is_empty() { Ok(Vec::new()) } else { extents(file, SYNC, is_shared) }
 }
 
@@ -84,15 +86,16 @@ pub fn shared_extents(file: std::os::fd::BorrowedFd<'_>) -> rustix::io::Result<V
 /// # Errors
 /// `EOPNOTSUPP` where the file system does not tell.
 pub fn reserved_extents(file: std::os::fd::BorrowedFd<'_>) -> rustix::io::Result<Vec<(u64, u64)>> {
+    reserved_in(of_std(&file))
+}
+
+/// The same of a file that is open here.
+pub(crate) fn reserved_in(file: BorrowedFd<'_>) -> rustix::io::Result<Vec<(u64, u64)>> {
     let all = extents(file, 0, |flags| flags & (UNKNOWN | DELAYED | UNWRITTEN) == UNWRITTEN)?;
     Ok(all.into_iter().map(|extent| (extent.offset, extent.offset + extent.length)).collect())
 }
 
-fn extents(
-    file: std::os::fd::BorrowedFd<'_>,
-    flags: u32,
-    is_wanted: impl Fn(u32) -> bool,
-) -> rustix::io::Result<Vec<Extent>> {
+fn extents(file: BorrowedFd<'_>, flags: u32, is_wanted: impl Fn(u32) -> bool) -> rustix::io::Result<Vec<Extent>> {
     let mut all: Vec<Extent> = Vec::new();
     let mut start = 0;
     loop {
@@ -107,7 +110,7 @@ fn extents(
         };
         // SAFETY: FS_IOC_FIEMAP reads the head and writes at most `count` extents behind it, for which there is room;
         // any bytes are valid ones.
-        let asked = unsafe { ioctl::ioctl(of_std(&file), ioctl::Updater::<FIEMAP, RawMap>::new(&mut map)) };
+        let asked = unsafe { ioctl::ioctl(file, ioctl::Updater::<FIEMAP, RawMap>::new(&mut map)) };
         match asked {
             Err(Errno::INTR) => continue,
             Err(Errno::NOTTY | Errno::INVAL) => return Err(Errno::OPNOTSUPP),

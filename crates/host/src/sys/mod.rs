@@ -6,6 +6,7 @@ mod handle;
 pub mod mounts;
 mod page;
 
+pub(crate) use extents::reserved_in;
 pub use extents::{Extent, reserved_extents, shared, shared_extents};
 pub use handle::file_handle;
 pub(crate) use page::{PageContent, SharedPage, WipedPage};

@@ -316,6 +316,27 @@ fn a_run_that_is_killed_inside_of_a_run_leaves_all_or_nothing() {
     println!("{} had nothing, {} all", ended[0], ended[1]);
 }
 
+/// The superuser's run in a directory of another user leaves no folder there that is root's, unless it is told to.
+#[test]
+fn the_superuser_is_in_no_owners_way() {
+    let Some(rig) = Rig::new("owner") else { return };
+    let dir = rig.dir("dir", "echo 1 > a");
+    std::os::unix::fs::chown(&dir, Some(1234), Some(1235)).unwrap();
+    let run = |options: &[&str]| {
+        let mut command = super::common::views::command(env!("CARGO_BIN_EXE_wholly"));
+        command.env_remove("WHOLLY_KEEP_UNDO").arg("run").args(options).args(["--", "sh", "-c", "echo 2 > a"]);
+        command.current_dir(&dir).output().unwrap()
+    };
+    let output = run(&[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("another user's") && said.contains("--keep-undo"), "{output:?}");
+    assert_eq!(traces(&dir), [] as [PathBuf; 0]);
+    let output = run(&["--keep-undo", "1G"]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(is_there(&dir, ".wholly/undo"));
+    on(&dir, &["deinit"]).exits(0);
+}
+
 /// A backup that leaves out what caches say of themselves has no undo, and all else of the store.
 #[test]
 fn a_backup_can_leave_undo_out() {

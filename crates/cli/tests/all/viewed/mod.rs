@@ -14,6 +14,7 @@ mod matrix;
 mod outcomes;
 mod packages;
 mod programs;
+mod reviewed;
 mod root;
 mod run;
 mod since;

@@ -257,7 +257,7 @@ impl State {
 
     /// An object that is held lies with the undo that holds it from now on.
     pub fn put_away(&mut self, id: u64) {
-        self.lie(id, (HELD, id_name(id).into()));
+        self.tell_home(id, |object| object.set_hanging(HELD));
     }
 
     /// Whether what is held on an anchor may leave it: no pass needs it there, and the log says nothing of it at or

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use super::attributes::Sets;
-use super::{ANCHORS, BLANKS, Name};
+use super::{ANCHORS, BLANKS, HELD, Name};
 use crate::hostdir::file::File;
 use crate::hostdir::records::{Baseline, Birth};
 use crate::rules::{DIRECTORY, REGULAR, SYMLINK, TYPE};
@@ -102,6 +102,7 @@ enum Lies {
     Other,
     Anchored,
     Blank,
+    Held,
 }
 
 /// The same, with all times so much later.
@@ -278,6 +279,7 @@ impl Object {
             Lies::Other => self.other.as_deref().map(Home::Name),
             Lies::Anchored => Some(Home::Folder(ANCHORS)),
             Lies::Blank => Some(Home::Folder(BLANKS)),
+            Lies::Held => Some(Home::Folder(HELD)),
         }
     }
 
@@ -290,7 +292,11 @@ impl Object {
     /// The host has it in this folder of the store's own from now on.
     pub(super) fn set_hanging(&mut self, folder: u64) {
         self.set_home(None);
-        self.lies = if folder == BLANKS { Lies::Blank } else { Lies::Anchored };
+        self.lies = match folder {
+            BLANKS => Lies::Blank,
+            HELD => Lies::Held,
+            _ => Lies::Anchored,
+        };
     }
 
     /// One of very many has one name, or two that are the same.
@@ -383,7 +389,7 @@ mod tests {
         assert_eq!(both(&object), (None, None));
         object.set_place(name(1, "c"));
         assert_eq!(both(&object), (name(1, "c"), None));
-        for folder in [ANCHORS, BLANKS] {
+        for folder in [ANCHORS, BLANKS, HELD] {
             object.set_hanging(folder);
             assert_eq!(both(&object), (name(1, "c"), name(folder, "")));
             object.set_place(None);

@@ -105,15 +105,16 @@ impl Store {
     }
 
     /// Commits a part of a parked group, as [`apply`](Self::apply) does with all of it: the changes at these paths,
-    /// which are relative to the store's directory, and of what is in them, with those that they need. The rest stays
+    /// which are relative to the store's directory, and of what is in them, with those that they need; all of it where
+    /// none are given. What is at the paths of `but`, and what needs that, is no part. The rest stays
     /// parked. Gives whether there is any. A crash while the rest is being parked leaves the whole group parked,
     /// although the part is committed.
     ///
     /// # Errors
     /// Those of [`apply`](Self::apply); [`Error::NotFound`] if there is no change at these paths.
-    pub fn apply_part<P: AsRef<Path>>(&self, id: ParkedId, paths: &[P]) -> Result<bool> {
-        let paths: Vec<&[u8]> = paths.iter().map(|path| path.as_ref().as_os_str().as_bytes()).collect();
-        self.used(|inner| inner.apply_part(id, &paths))
+    pub fn apply_part<P: AsRef<Path>>(&self, id: ParkedId, paths: &[P], but: &[P]) -> Result<bool> {
+        let [paths, but] = [paths, but].map(bytes_of);
+        self.used(|inner| inner.apply_part(id, &paths, &but))
     }
 
     /// Commits of a parked group what nothing is in the way of, and drops the rest with the group, in one step. Gives
@@ -142,9 +143,9 @@ impl Store {
     /// # Errors
     /// Those of [`apply_part`](Self::apply_part). [`Error::ChangedMeanwhile`] has what cannot be replaced: nothing has
     /// changed.
-    pub fn apply_over<P: AsRef<Path>>(&self, id: ParkedId, paths: &[P]) -> Result<(bool, Vec<Mismatch>)> {
-        let paths: Vec<&[u8]> = paths.iter().map(|path| path.as_ref().as_os_str().as_bytes()).collect();
-        self.used(|inner| inner.apply_over(id, &paths))
+    pub fn apply_over<P: AsRef<Path>>(&self, id: ParkedId, paths: &[P], but: &[P]) -> Result<(bool, Vec<Mismatch>)> {
+        let [paths, but] = [paths, but].map(bytes_of);
+        self.used(|inner| inner.apply_over(id, &paths, &but))
     }
 
     /// Lists what has changed meanwhile of what a parked group relies on, as of now. The list is empty if the group
@@ -336,4 +337,8 @@ impl StoreInner {
             None => Ok(()),
         }
     }
+}
+
+fn bytes_of<P: AsRef<Path>>(paths: &[P]) -> Vec<&[u8]> {
+    paths.iter().map(|path| path.as_ref().as_os_str().as_bytes()).collect()
 }

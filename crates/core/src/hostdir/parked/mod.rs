@@ -50,7 +50,7 @@ pub(super) use format::{
 };
 pub(super) use part::{Choice, ChoiceFor, is_in_the_way, lies_in};
 pub(super) use summary::{
-    Base, Content, ContentFile, Known, LARGEST_SUM, Left, LeftContent, Piece, Settled, Summary, runs,
+    Base, Content, ContentFile, Known, LARGEST_SUM, Left, LeftContent, Piece, Settled, Summary, merged, runs,
 };
 
 pub use wholly_error::{Mismatch, ParkedId};

@@ -167,9 +167,14 @@ pub(crate) fn lies_in(path: &[u8], above: &[u8]) -> bool {
 
 impl StoreInner {
     /// See [`Store::apply_part`](crate::Store::apply_part).
-    pub(in crate::hostdir) fn apply_part(self: &Arc<Self>, id: ParkedId, paths: &[&[u8]]) -> Result<bool> {
+    pub(in crate::hostdir) fn apply_part(
+        self: &Arc<Self>,
+        id: ParkedId,
+        paths: &[&[u8]],
+        but: &[&[u8]],
+    ) -> Result<bool> {
         let refuse = |_: &Summary, mismatches: Vec<Mismatch>| Err(Error::ChangedMeanwhile(id, mismatches.into()));
-        self.apply_some(id, paths, refuse)
+        self.apply_some(id, (paths, but), refuse)
     }
 
     /// See [`Store::apply_over`](crate::Store::apply_over).
@@ -177,6 +182,7 @@ impl StoreInner {
         self: &Arc<Self>,
         id: ParkedId,
         paths: &[&[u8]],
+        but: &[&[u8]],
     ) -> Result<(bool, Vec<Mismatch>)> {
         let mut replaced: Vec<Mismatch> = Vec::new();
         let mut tries = 0;
@@ -191,18 +197,18 @@ impl StoreInner {
                 false => Err(Error::ChangedMeanwhile(id, refused.into())),
             }
         };
-        let is_left = self.apply_some(id, paths, amend)?;
+        let is_left = self.apply_some(id, (paths, but), amend)?;
         replaced.sort();
         replaced.dedup();
         Ok((is_left, replaced))
     }
 
-    /// Applies what is at some paths, or all where none are given. Where something is in the way, `amend` says what to
-    /// apply instead. Gives whether anything is left.
+    /// Applies what is at some paths, or all where none are given, without what is at others and what needs that.
+    /// Where something is in the way, `amend` says what to apply instead. Gives whether anything is left.
     fn apply_some(
         self: &Arc<Self>,
         id: ParkedId,
-        paths: &[&[u8]],
+        (paths, but): (&[&[u8]], &[&[u8]]),
         mut amend: impl FnMut(&Summary, Vec<Mismatch>) -> Result<Summary>,
     ) -> Result<bool> {
         self.check_usable()?;
@@ -212,7 +218,9 @@ impl StoreInner {
         let mut parked = self.read_own_parked(id)?;
         let whole = std::mem::take(&mut parked.summary);
         let is_wanted = |path: &[u8]| paths.is_empty() || paths.iter().any(|above| lies_in(path, above));
-        let chosen = Choice::of(&whole, ChoiceFor::Applying, is_wanted);
+        let is_left_out = |path: &[u8]| but.iter().any(|above| lies_in(path, above));
+        let left_out = Choice::of(&whole, ChoiceFor::LeavingOut, is_left_out);
+        let chosen = Choice::of(&whole, ChoiceFor::Applying, is_wanted).without(&left_out);
         if chosen.is_empty() {
             return Err(Error::NotFound(format!("a change of parked group {id} at these paths")));
         }

@@ -159,7 +159,17 @@ impl Piece {
 pub(crate) const LONGEST_PIECE: u64 = 1 << 20;
 
 /// The runs that ranges come to, however they lie over each other, in pieces.
-pub(crate) fn runs(mut ranges: Vec<(u64, u64)>) -> Vec<Piece> {
+pub(crate) fn runs(ranges: Vec<(u64, u64)>) -> Vec<Piece> {
+    let pieces = |(from, to): (u64, u64)| {
+        let piece =
+            move |offset: u64| Piece { offset, length: (to - offset).min(LONGEST_PIECE) as u32, ..Piece::default() };
+        (from..to).step_by(LONGEST_PIECE as usize).map(piece)
+    };
+    merged(ranges).into_iter().flat_map(pieces).collect()
+}
+
+/// The same bytes in ranges of which none touches another, in order.
+pub(crate) fn merged(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     ranges.sort_unstable();
     let mut whole: Vec<(u64, u64)> = Vec::new();
     for (from, to) in ranges {
@@ -168,12 +178,7 @@ pub(crate) fn runs(mut ranges: Vec<(u64, u64)>) -> Vec<Piece> {
             _ => whole.push((from, to)),
         }
     }
-    let pieces = |(from, to): (u64, u64)| {
-        let piece =
-            move |offset: u64| Piece { offset, length: (to - offset).min(LONGEST_PIECE) as u32, ..Piece::default() };
-        (from..to).step_by(LONGEST_PIECE as usize).map(piece)
-    };
-    whole.into_iter().flat_map(pieces).collect()
+    whole
 }
 
 impl Summary {

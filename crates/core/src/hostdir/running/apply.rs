@@ -6,10 +6,12 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
+use wholly_host::Fallocate;
+
 use super::attributes::{Mine, Wish};
 use super::names::{At, refused};
 use super::{Inner, Running};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hostdir::names::{Found, Kind, Last, Name, ROOT, Set, Wanted, xattr_checksum};
 use crate::hostdir::parked::{Base, Content, Finder, Known, Mismatch, ParkedFile, Summary, Written};
 use crate::hostdir::records::Birth;
@@ -68,6 +70,15 @@ impl Applying<'_> {
     }
 }
 
+/// Whether space is reserved that a file has had.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reserve {
+    Must,
+    /// Where there is so much.
+    IfThere,
+    Not,
+}
+
 impl Running {
     /// Does what a parked group would do, but for the commit. Gives what that relied on and is otherwise: then the
     /// group is only fit to be aborted.
@@ -106,7 +117,7 @@ impl Running {
         for (id, content) in &summary.contents {
             let file = files.get(id).or_else(|| born.get(id));
             let written = parked.written(&*self.store.host, *id)?;
-            self.set_content(&written, file.expect("it was joined or made"), content)?;
+            self.set_content(&written, file.expect("it was joined or made"), content, Reserve::Must)?;
         }
         for (id, (set, mtime_ns)) in &summary.sets {
             let birth = matches!(summary.objects.get(id), Some(Known::Born(_)));
@@ -345,7 +356,13 @@ impl Running {
         true
     }
 
-    pub(super) fn set_content(&mut self, written: &Written<'_>, file: &Arc<Inner>, content: &Content) -> Result<()> {
+    pub(super) fn set_content(
+        &mut self,
+        written: &Written<'_>,
+        file: &Arc<Inner>,
+        content: &Content,
+        reserve: Reserve,
+    ) -> Result<()> {
         if content.limit < self.size_of(file)? {
             self.set_len(file, content.limit)?;
         }
@@ -353,7 +370,19 @@ impl Running {
             self.set_len(file, content.size)?;
         }
         for (range, how) in &content.space {
-            self.fallocate(file, *how, range.start, range.end - range.start)?;
+            let (from, length) = (range.start, range.end - range.start);
+            let done = match reserve {
+                Reserve::Not if how.reserves() => Err(Error::NoSpace(String::new())),
+                _ => self.fallocate(file, *how, from, length),
+            };
+            match done {
+                // What reads as zeros reads so without space, too.
+                Err(Error::NoSpace(_)) if reserve != Reserve::Must && how.zeroes() => {
+                    self.fallocate(file, Fallocate::Punch, from, length)?;
+                }
+                Err(Error::NoSpace(_)) if reserve != Reserve::Must => {}
+                done => done?,
+            }
         }
         for piece in &content.pieces {
             self.write(file, piece.offset, &written.piece(piece)?)?;

@@ -8,7 +8,7 @@ use wholly_host::{Rename, Stat};
 
 use super::Running;
 use super::Sharing;
-use super::apply::{Applying, content_changed};
+use super::apply::{Applying, Reserve, content_changed};
 use super::left::By;
 use super::undo::adopted;
 use crate::error::{Error, Result};
@@ -124,7 +124,7 @@ impl Running {
         for (id, content) in &summary.contents {
             let file = self.open_object(applying.ids[id], true)?;
             self.join(&file)?;
-            self.set_content(&kept.undo.written(&*self.store.host, *id)?, &file, content)?;
+            self.set_content(&kept.undo.written(&*self.store.host, *id)?, &file, content, Reserve::IfThere)?;
         }
         for (id, (set, mtime_ns)) in &summary.sets {
             let mtime_ns = mtime_ns.filter(|_| !looked.times.contains(id));
@@ -176,8 +176,17 @@ impl Running {
         let (undo, made) = (&kept.undo.summary, &kept.made.summary);
         for id in lost(undo).filter(|id| !made.objects.contains_key(id)) {
             let found = find_held(&*self.store.host, id)?;
-            let was = undo.settled(id).map(|settled| settled.stat.inode());
-            let Some((folder, path, stat)) = found.filter(|(_, _, stat)| Some(stat.inode()) == was) else {
+            // In a copy that was accepted it is another inode.
+            let is_it = |stat: &Stat| {
+                undo.settled(id).is_some_and(|was| {
+                    let looks = |stat: &Stat| (stat.mode, stat.size);
+                    // An archive may have lost the rest.
+                    let seconds = |ns: i64| ns - ns.rem_euclid(1_000_000_000);
+                    let is_time = [was.stat.mtime_ns, seconds(was.stat.mtime_ns)].contains(&stat.mtime_ns);
+                    was.stat.inode() == stat.inode() || (looks(&was.stat) == looks(stat) && is_time)
+                })
+            };
+            let Some((folder, path, stat)) = found.filter(|(_, _, stat)| is_it(stat)) else {
                 applying.wrong(applying.path(id), "it is no longer kept");
                 continue;
             };

@@ -34,11 +34,12 @@
 //! ```
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
-use wholly_host::Rename;
+use wholly_host::{Fallocate, Rename};
 
-use super::apply::Applying;
+use super::apply::{Applying, Reserve};
 use super::left::Noting;
 use super::park::For;
 use super::whole::ANY_TIME;
@@ -49,7 +50,8 @@ use crate::hostdir::joint::cannot_be_undone;
 use crate::hostdir::kept::{anchor_path, lost};
 use crate::hostdir::names::{Found, Ids, Kind, Last, ROOT, Set};
 use crate::hostdir::parked::{
-    Base, Content, Known, ParkedFile, Provisional, Settled, Summary, UNFINISHED, Writing, is_readable, runs, undo_path,
+    Base, Content, Known, ParkedFile, Provisional, Settled, Summary, UNFINISHED, Writing, is_readable, merged, runs,
+    undo_path,
 };
 use crate::hostdir::records::Birth;
 use crate::hostdir::table::host_error;
@@ -289,25 +291,57 @@ impl Running {
     /// The bytes of a file that the group changes, as everybody has them.
     fn content_before(&self, file: &Arc<Inner>, content: &Content) -> Result<Content> {
         let size = file.size.load(Ordering::Acquire);
+        // What is beyond comes as zeros.
+        let end = content.limit.min(content.size);
         let mut ranges: Vec<(u64, u64)> = content.pieces.iter().map(|piece| (piece.offset, piece.end())).collect();
         ranges.extend(content.space.iter().filter(|(_, how)| how.zeroes()).map(|(range, _)| (range.start, range.end)));
-        ranges.push((content.limit.min(content.size), u64::MAX));
-        let mut there = Vec::new();
+        ranges.push((end, u64::MAX));
+        let ranges = merged(ranges);
+        let reserved = self.reserved_before(file, &ranges, end)?;
+        let (mut there, mut space) = (Vec::new(), Vec::new());
         let mut buffer = vec![0; STEP as usize];
-        for piece in runs(ranges.into_iter().map(|(from, to)| (from.min(size), to.min(size))).collect()) {
-            let mut at = piece.offset;
-            while at < piece.end() {
-                let length = (piece.end() - at).min(STEP);
-                // What is beyond the group's own end comes as zeros.
-                let part = &mut buffer[..length as usize];
-                self.read(file, at, part)?;
-                if at < content.limit.min(content.size) || part.iter().any(|byte| *byte != 0) {
-                    there.push((at, at + length));
+        for (from, to) in ranges.into_iter().map(|(from, to)| (from.min(size), to.min(size))) {
+            let mut at = from;
+            while at < to {
+                let data = self.next_data(file, at)?.map_or(to, |data| data.min(to));
+                if at < data.min(end) {
+                    space.push((at..data.min(end), Fallocate::Punch));
                 }
-                at += length;
+                let until = if data < to { self.next_hole(file, data)?.map_or(to, |hole| hole.min(to)) } else { to };
+                at = data;
+                while at < until {
+                    let length = (until - at).min(STEP);
+                    let part = &mut buffer[..length as usize];
+                    self.read(file, at, part)?;
+                    if at < end || part.iter().any(|byte| *byte != 0) {
+                        there.push((at, at + length));
+                    }
+                    at += length;
+                }
             }
         }
-        Ok(Content { limit: content.limit.min(size), size, pieces: runs(there), ..Content::default() })
+        space.extend(reserved);
+        Ok(Content { limit: content.limit.min(size), size, pieces: runs(there), space, ..Content::default() })
+    }
+
+    /// The space that a file has for bytes of these ranges without data in it. The group itself ends it at `end`.
+    fn reserved_before(
+        &self,
+        file: &Arc<Inner>,
+        ranges: &[(u64, u64)],
+        end: u64,
+    ) -> Result<Vec<(Range<u64>, Fallocate)>> {
+        let Some(home) = self.store.home_to_read(file)? else { return Ok(Vec::new()) };
+        let mut all = Vec::new();
+        for (from, to) in home.reserved()? {
+            for range in ranges.iter().map(|range| range.0.max(from)..range.1.min(to)).filter(|range| !range.is_empty())
+            {
+                // Holes in front of the end are made there first.
+                let how = if range.start < end { Fallocate::Zero } else { Fallocate::Keep };
+                all.push((range, how));
+            }
+        }
+        Ok(all)
     }
 
     /// Undoes a provisional group, but for the commit.
@@ -329,7 +363,7 @@ impl Running {
         for (id, content) in &summary.contents {
             let file = self.open_object(*id, true)?;
             self.join(&file)?;
-            self.set_content(&undo.written(&*self.store.host, *id)?, &file, content)?;
+            self.set_content(&undo.written(&*self.store.host, *id)?, &file, content, Reserve::Not)?;
         }
         for (id, (set, mtime_ns)) in &summary.sets {
             self.set_all(*id, &applying.path(*id), (set, *mtime_ns), true)?;
