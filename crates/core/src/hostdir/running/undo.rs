@@ -55,6 +55,7 @@ use crate::hostdir::parked::{
 };
 use crate::hostdir::records::Birth;
 use crate::hostdir::table::host_error;
+use crate::index::BLOCK;
 use crate::log::layout::EntryKind;
 use crate::site;
 use crate::sync::Ordering;
@@ -304,8 +305,14 @@ impl Running {
             let mut at = from;
             while at < to {
                 let data = self.next_data(file, at)?.map_or(to, |data| data.min(to));
-                if at < data.min(end) {
-                    space.push((at..data.min(end), Fallocate::Punch));
+                // What is beyond comes as a hole. Of less than a block there is none.
+                let hole = at..data.min(end).max(at);
+                let blocks = whole_blocks(&hole);
+                if blocks.is_empty() {
+                    there.push((hole.start, hole.end));
+                } else {
+                    there.extend([(hole.start, blocks.start), (blocks.end, hole.end)]);
+                    space.push((blocks, Fallocate::Punch));
                 }
                 let until = if data < to { self.next_hole(file, data)?.map_or(to, |hole| hole.min(to)) } else { to };
                 at = data;
@@ -320,7 +327,8 @@ impl Running {
                 }
             }
         }
-        space.extend(reserved);
+        there.retain(|(from, to)| from < to);
+        let space = put_over(space, reserved);
         Ok(Content { limit: content.limit.min(size), size, pieces: runs(there), space, ..Content::default() })
     }
 
@@ -334,8 +342,8 @@ impl Running {
         let Some(home) = self.store.home_to_read(file)? else { return Ok(Vec::new()) };
         let mut all = Vec::new();
         for (from, to) in home.reserved()? {
-            for range in ranges.iter().map(|range| range.0.max(from)..range.1.min(to)).filter(|range| !range.is_empty())
-            {
+            let parts = ranges.iter().map(|range| whole_blocks(&(range.0.max(from)..range.1.min(to))));
+            for range in parts.filter(|range| !range.is_empty()) {
                 // Holes in front of the end are made there first.
                 let how = if range.start < end { Fallocate::Zero } else { Fallocate::Keep };
                 all.push((range, how));
@@ -370,6 +378,37 @@ impl Running {
         }
         self.is_applied(undo.head.id)
     }
+}
+
+/// The blocks that lie in a range as a whole.
+fn whole_blocks(range: &Range<u64>) -> Range<u64> {
+    range.start.next_multiple_of(BLOCK)..range.end - range.end % BLOCK
+}
+
+type Spaces = Vec<(Range<u64>, Fallocate)>;
+
+/// Ranges in order of which none lies in another, the second ones over the first.
+fn put_over(under: Spaces, over: Spaces) -> Spaces {
+    let mut all: Spaces = Vec::new();
+    for (range, how) in under {
+        let mut at = range.start;
+        for (taken, _) in over.iter().filter(|(taken, _)| taken.start < range.end && taken.end > range.start) {
+            all.push((at..taken.start.max(at), how));
+            at = taken.end.max(at);
+        }
+        all.push((at..range.end.max(at), how));
+    }
+    all.extend(over);
+    all.retain(|(range, _)| !range.is_empty());
+    all.sort_by_key(|(range, _)| range.start);
+    all.dedup_by(|next, last| {
+        let touches = last.0.end == next.0.start && last.1 == next.1;
+        if touches {
+            last.0.end = next.0.end;
+        }
+        touches
+    });
+    all
 }
 
 fn found(id: u64, kind: Kind) -> Found {
