@@ -267,7 +267,7 @@ impl Object {
     pub fn set_place(&mut self, place: Place) {
         let (lies, home) = (self.lies, self.home().and_then(Home::name).cloned());
         self.set_both(place, home);
-        if matches!(lies, Lies::Anchored | Lies::Blank) {
+        if matches!(lies, Lies::Anchored | Lies::Blank | Lies::Held) {
             self.lies = lies;
         }
     }
