@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Version of all JSON that the command prints but that of `bench`, which has its own. Raised when a field changes its
 /// meaning or goes.
-pub const OUTPUT_VERSION: u32 = 5;
+pub const OUTPUT_VERSION: u32 = 6;
 
 /// How this run speaks to its user.
 pub struct Ui {

@@ -113,9 +113,9 @@ pub fn as_made<P: ClientPart>(region: Arc<dyn Region>) -> Result<(Arc<dyn Region
 
 /// Makes a log again for the medium that it lies on. Nothing may be in it, and it may not be open.
 ///
-/// Its segments lose their headers before its superblock speaks of other blocks: nobody reads in them what was aligned
-/// otherwise. They are in no use before, too, as the tail is above all that is in them. Its incarnation goes on, since
-/// what is parked has ids of the ones before.
+/// The headers of its segments are wiped before the superblock names other blocks. So no reader meets records that are
+/// aligned in the old way. If a crash comes between the two, nothing is lost: the tail is above all that was in them.
+/// Its incarnation goes on, since what is parked has ids of the ones before.
 ///
 /// # Errors
 /// Of the medium; [`Error::Corrupt`] if no superblock is valid.

@@ -63,7 +63,7 @@ pub fn import(args: &CopyArgs, ui: &Ui) -> Result<Exit, Failure> {
     Ok(Exit::DONE)
 }
 
-/// Refuses a store of which the directory does not have all.
+/// Refuses a store whose log holds groups that are not written back: the directory lacks them.
 fn refuse_pending(dir: &Path) -> Result<(), Failure> {
     let failed = |why: String| Failure::new(format!("import {}", dir.display()), why);
     match wholly::check(dir) {

@@ -158,7 +158,7 @@ fn recover_takes_everything_home() {
         let run = place.run(&["recover", "--json"]);
         run.exits(1);
         let report: Value = serde_json::from_str(&run.out).unwrap();
-        assert_eq!(report["output_version"], 5);
+        assert_eq!(report["output_version"], 6);
         assert_eq!(report["groups"], 5);
         assert_eq!(report["files"], 2);
         assert!(report["conflicts"].as_array().unwrap().is_empty());

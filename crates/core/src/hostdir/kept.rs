@@ -516,7 +516,7 @@ impl StoreInner {
                     let known = self.names.with(|state| state.whole.get(&id)?.bytes);
                     bytes += known.map_or_else(|| self.bytes_below(&path), Ok)?;
                 }
-                // Another program may change it by its other names. Without a checksum nobody could tell.
+                // Another program may change the file by another name. Without a checksum nobody would notice.
                 _ if stat.nlink > 1 && undo.is_changed(id) && !undo.is_summed(id) => {
                     return Ok(Err(
                         "it has written very much to a file of which it has removed one of several names".into()

@@ -161,9 +161,10 @@ pub(super) fn fitted(region: Arc<dyn Region>, host: &Arc<dyn HostFs>, options: &
     if fits {
         return Ok(as_made);
     }
-    let options = Options { background: false, ..options.clone() };
+    // Nothing is released here: this open cannot ask other stores what was decided.
+    let options = Options { background: false, release: false, ..options.clone() };
     let opened = Store::open_fitted(as_made.clone(), host.clone(), options, None, None);
-    // Why it cannot be, the caller finds out, who opens it as it is.
+    // The caller opens it as it is then, and learns why.
     if opened.and_then(Store::close).is_err() {
         return Ok(as_made);
     }

@@ -93,7 +93,7 @@ pub(in crate::hostdir) fn is_held_or_tag(name: &[u8]) -> bool {
     is_held || [TAG, RESERVE].contains(&&*join(UNDO_FOLDER, name))
 }
 
-/// The ids of the groups of which there is a file whose name ends so, the oldest first.
+/// The ids of the groups that have a file with this ending, the oldest first.
 pub(super) fn ids(host: &dyn HostFs, end: &[u8]) -> Result<Vec<u64>> {
     let mut ids: Vec<u64> = files(host)?.iter().filter_map(|name| named(name, end)).collect();
     // In the order in which they began.

@@ -168,7 +168,7 @@ pub(crate) fn runs(ranges: Vec<(u64, u64)>) -> Vec<Piece> {
     merged(ranges).into_iter().flat_map(pieces).collect()
 }
 
-/// The same bytes in ranges of which none touches another, in order.
+/// The same bytes as ranges in order, none of which touches the next.
 pub(crate) fn merged(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     ranges.sort_unstable();
     let mut whole: Vec<(u64, u64)> = Vec::new();

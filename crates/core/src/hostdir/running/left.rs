@@ -189,8 +189,8 @@ impl Running {
         Ok(left)
     }
 
-    /// The checksum of what the group has in these ranges of a file. A file that nobody uses is not entered into the
-    /// table of open files.
+    /// The checksum of these ranges of a file, as the group sees it. A file that nobody uses stays out of the table of
+    /// open files.
     fn sum_file(&self, noting: &mut Noting, id: u64, ranges: &[(u64, u64)]) -> Result<LeftContent> {
         if ranges.is_empty() {
             return noting.sum(ranges, |_, _| Ok(()));

@@ -387,7 +387,7 @@ fn whole_blocks(range: &Range<u64>) -> Range<u64> {
 
 type Spaces = Vec<(Range<u64>, Fallocate)>;
 
-/// Ranges in order of which none lies in another, the second ones over the first.
+/// Puts `over` on top of `under`. The ranges of each are in order; so are those that come of it, and none overlap.
 fn put_over(under: Spaces, over: Spaces) -> Spaces {
     let mut all: Spaces = Vec::new();
     for (range, how) in under {
