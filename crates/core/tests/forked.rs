@@ -244,6 +244,8 @@ fn a_child_outlives_its_parent() {
         });
         parent.join();
         tell(&to_child.1);
+        // A child that fails does not keep us waiting.
+        drop(to_parent.1);
         hear(&to_parent.0);
         assert_eq!(std::fs::read(place.dir.join("a")).unwrap()[..2], [1, 2]);
         place.open().close().unwrap();

@@ -251,6 +251,29 @@ pub fn switch() {
     NOTHING.with(|nothing| nothing.load(Ordering::SeqCst));
 }
 
+/// A thread. It goes on when this is dropped.
+#[derive(Debug)]
+pub struct Spawned(thread::JoinHandle<()>);
+
+#[allow(missing_docs)]
+impl Spawned {
+    pub fn join(self) {
+        let _ = self.0.join();
+    }
+
+    pub fn is_current(&self) -> bool {
+        self.0.thread().id() == thread::current().id()
+    }
+}
+
+/// Starts a thread.
+///
+/// # Errors
+/// None: the standard interface's may fail.
+pub fn spawn(work: impl FnOnce() + Send + 'static) -> rustix::io::Result<Spawned> {
+    Ok(Spawned(thread::spawn(work)))
+}
+
 /// Does `work` while another thread does `help`. Returns when both are done.
 pub fn beside<T>(help: impl FnOnce() + Send, work: impl FnOnce() -> T) -> T {
     thread::scope(|scope| {

@@ -5,13 +5,16 @@
 //! `wholly-sync-loom` has as much of it as the index needs, in a memory model. Constants may use only `new` of these
 //! types, and none in the index: the model's cannot be made at compile time.
 
-#![forbid(unsafe_code)]
 #![warn(missing_docs)]
+
+mod spawn;
 
 pub use crossbeam_utils::atomic::AtomicCell;
 pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 pub use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use std::thread;
+
+pub use spawn::{Spawned, beside, spawn};
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64 as StdAtomicU64;
@@ -35,17 +38,6 @@ fn new_token() -> u64 {
     let token = NEXT.fetch_add(1, Ordering::Relaxed);
     TOKEN.with(|own| own.set(token));
     token
-}
-
-/// Does `work` while another thread does `help`; alone where the system gives no other thread. Returns when both are
-/// done.
-pub fn beside<T>(help: impl FnOnce() + Send, work: impl FnOnce() -> T) -> T {
-    thread::scope(|scope| {
-        let helper = thread::Builder::new().name("wholly-recovery".into()).spawn_scoped(scope, help);
-        let result = work();
-        drop(helper);
-        result
-    })
 }
 
 /// Waiting for a condition that another thread is about to make true: spins, then yields, then sleeps briefly.

@@ -46,7 +46,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use wholly::Policy;
-use wholly::sync::{AtomicU64, Condvar, Mutex, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, thread};
+use wholly::sync::{AtomicU64, Condvar, Mutex, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, Spawned, spawn};
 use wholly::vfs::{
     Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, RenameFlags,
     Result, Seek, SetAttr, SetTime, StatFs, Vfs, XattrFlags,
@@ -82,7 +82,7 @@ pub struct PolicyVfs(Guarded<Policed>);
 /// The same, without regard to forks.
 struct Policed {
     inner: Arc<Inner>,
-    timer: Mutex<Option<(Arc<Stop>, thread::JoinHandle<()>)>>,
+    timer: Mutex<Option<(Arc<Stop>, Spawned)>>,
 }
 
 struct Inner {
@@ -141,7 +141,7 @@ impl Policed {
         }
         let inner = Arc::new(Inner { vfs, policy, gate: RwLock::default(), pieces: AtomicU64::new(0) });
         let timer = match policy {
-            Policy::Shared { interval } => Some(inner.clone().commit_every(interval)),
+            Policy::Shared { interval } => Some(inner.clone().commit_every(interval)?),
             _ => None,
         };
         Ok(Policed { inner, timer: Mutex::new(timer) })
@@ -164,7 +164,7 @@ impl OverVolume for Policed {
         if let Some((stop, timer)) = self.timer.lock().unwrap_or_else(PoisonError::into_inner).take() {
             *stop.is_told.lock().unwrap_or_else(PoisonError::into_inner) = true;
             stop.told.notify_all();
-            let _ = timer.join();
+            timer.join();
         }
         // Without a caller: if it fails, so does the unmount. A call that panicked may have left anything.
         if let Ok(mut dirty) = self.inner.gate.write() {
@@ -175,7 +175,7 @@ impl OverVolume for Policed {
 }
 
 impl Inner {
-    fn commit_every(self: Arc<Self>, interval: Duration) -> (Arc<Stop>, thread::JoinHandle<()>) {
+    fn commit_every(self: Arc<Self>, interval: Duration) -> Result<(Arc<Stop>, Spawned)> {
         let stop = Arc::new(Stop::default());
         let waits = stop.clone();
         let timer = move || {
@@ -191,7 +191,7 @@ impl Inner {
                 volume.forked.leave(used);
             }
         };
-        (stop, thread::spawn(timer))
+        Ok((stop, spawn(timer)?))
     }
 
     fn shut(&self) -> Shut<'_> {

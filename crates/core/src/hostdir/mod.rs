@@ -358,7 +358,7 @@ impl Store {
         store.inner.finish_recovery()?;
         store.inner.settle_joint()?;
         if store.inner.options.background {
-            checkpoint::start_worker(&store.inner);
+            checkpoint::start_worker(&store.inner)?;
         }
         Ok(store)
     }

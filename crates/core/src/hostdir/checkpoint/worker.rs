@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Checkpointer, Lot, StoreInner};
 use crate::error::{Error, Result};
 use crate::hostdir::table::host_error;
-use crate::sync::{Condvar, Mutex, Ordering, thread};
+use crate::sync::{Condvar, Mutex, Ordering, Spawned, spawn};
 
 /// How often the background thread looks whether a shared group has grown old.
 const TICK: Duration = Duration::from_millis(100);
@@ -26,7 +26,7 @@ pub(super) struct Worker {
 struct Orders {
     checkpoint: bool,
     stop: bool,
-    thread: Option<thread::JoinHandle<()>>,
+    thread: Option<Spawned>,
     /// How often the thread has done all there was to do.
     rounds: u64,
 }
@@ -55,15 +55,18 @@ impl Checkpointer {
         };
         self.worker.wake.notify_all();
         if let Some(thread) = thread
-            && thread.thread().id() != thread::current().id()
+            && !thread.is_current()
         {
-            let _ = thread.join();
+            thread.join();
         }
     }
 }
 
 /// Starts the background thread. It ends when the store is closed or its last handle dropped.
-pub(in crate::hostdir) fn start_worker(store: &Arc<StoreInner>) {
+///
+/// # Errors
+/// `EAGAIN` if the system gives no other thread.
+pub(in crate::hostdir) fn start_worker(store: &Arc<StoreInner>) -> Result<()> {
     let waker = Arc::downgrade(store);
     store.log.on_low_water(Box::new(move || {
         if let Some(store) = waker.upgrade() {
@@ -72,8 +75,10 @@ pub(in crate::hostdir) fn start_worker(store: &Arc<StoreInner>) {
     }));
     let worker = store.checkpointer.worker.clone();
     let weak = Arc::downgrade(store);
-    let thread = thread::spawn(move || work(&worker, &weak));
+    let thread = spawn(move || work(&worker, &weak))
+        .map_err(|errno| wholly_media::Error::new("pthread_create", "the background thread", errno))?;
     store.checkpointer.worker.orders.lock().unwrap().thread = Some(thread);
+    Ok(())
 }
 
 fn work(worker: &Worker, store: &Weak<StoreInner>) {
