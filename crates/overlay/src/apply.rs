@@ -83,18 +83,24 @@ impl<'a, 'v> Apply<'a, 'v> {
         self.find_files()?;
         self.place(&self.plan.root, Ino::ROOT)?;
         for number in 0..self.plan.files.len() {
+            self.group.look_once(true)?;
             self.change_file(number)?;
         }
+        self.group.look_once(false)?;
         while let Some((ino, dir)) = self.placed.pop() {
             self.finish_directory(ino, dir)?;
         }
         Ok(())
     }
 
-    /// Files that keep a name, and are given others or have changed, by that name, as long as it leads to them.
+    /// Files that keep a name, and are given others or have changed, by that name, as long as it leads to them. Where no
+    /// name changes, each is found when its turn comes.
     fn find_files(&mut self) -> Result<()> {
+        let names_change = self.plan.fates().next().is_some();
         for (number, file) in self.plan.files.iter().enumerate() {
-            if let Source::Below(path) = &file.source {
+            if let Source::Below(path) = &file.source
+                && (names_change || file.upper.as_slice() != std::slice::from_ref(path))
+            {
                 self.inos[number] = self.group.at(path)?;
             }
         }
@@ -368,6 +374,9 @@ impl<'a, 'v> Apply<'a, 'v> {
     /// Content and attributes of a file that was there.
     fn change_file(&mut self, number: usize) -> Result<()> {
         let file = &self.plan.files[number];
+        if let (None, Source::Below(path)) = (self.inos[number], &file.source) {
+            self.inos[number] = self.group.at(path)?;
+        }
         let Some(ino) = self.inos[number].filter(|_| file.source != Source::Nowhere) else { return Ok(()) };
         let path = match &file.source {
             Source::Below(path) | Source::Aside(path, _) => path,

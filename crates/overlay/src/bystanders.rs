@@ -31,7 +31,7 @@ impl Look<'_> {
     pub fn once_more(&self, plan: &Plan, whole: &BTreeSet<Path>) -> Result<BTreeSet<(Path, String)>> {
         let mut late = self.wrong(plan, |path| whole.contains(path))?;
         let files = plan.files.iter().filter_map(|file| match &file.source {
-            Source::Below(path) | Source::Aside(path, _) => Some(path),
+            Source::Aside(path, _) => Some(path),
             _ => None,
         });
         for path in files.cloned().chain(plan.hidden.iter()) {
@@ -60,10 +60,11 @@ impl Look<'_> {
             }
         }
         for file in &plan.files {
-            if let Source::Below(path) = &file.source
-                && let Some(stat) = self.lower.stat(path)?
-            {
-                self.compare(&mut wrong, path, &stat);
+            if let Source::Below(path) = &file.source {
+                match self.lower.stat(path)? {
+                    Some(stat) => self.compare(&mut wrong, path, &stat),
+                    None => _ = wrong.insert((path.clone(), "it is gone".into())),
+                }
             }
         }
         self.look_at_directory(&plan.root, &mut wrong)?;

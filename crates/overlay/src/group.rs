@@ -143,6 +143,11 @@ impl<'v> Group<'v> {
         Ok(names)
     }
 
+    /// See [`StoreVfs::look_once`].
+    pub fn look_once(&self, begins: bool) -> Result<()> {
+        self.vfs.look_once(self.id, begins).map_err(|error| Error::Store { path: show(b""), error })
+    }
+
     pub fn attributes(&self, ino: Ino, path: &[u8]) -> Result<Attr> {
         self.vfs.getattr(&self.superuser(), ino).of("getattr", path)
     }

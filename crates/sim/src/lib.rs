@@ -62,6 +62,7 @@
 mod choice;
 mod config;
 mod count;
+mod count_host;
 mod coverage;
 mod event;
 mod explore;
@@ -85,6 +86,7 @@ mod world;
 pub use choice::{Choice, ParseChoiceError, Pick};
 pub use config::{DEAD, HostModel, KERNEL, Medium, Mutation, MutationKind, PmemMode, SimConfig, os_thread};
 pub use count::{Count, CountingRegion, Counts};
+pub use count_host::CountingHost;
 pub use coverage::{Coverage, SiteCoverage};
 pub use event::{Attribute, Event, EventKind, Fate, Mark, NameChange, Trace};
 pub use explore::{Exploration, ExploreLimits, Explorer, Tally};

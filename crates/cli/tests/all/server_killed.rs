@@ -192,6 +192,8 @@ fn what_is_shared_outlives_who_wrote_it() {
         write("first");
         other.sync_all().expect("sync");
         write("second");
+        // The kernel does not pass it on.
+        rustix::fs::syncfs(&other).expect("syncfs");
         served.kill();
         drop(other);
         served.again();

@@ -7,6 +7,7 @@ mod apply;
 mod attributes;
 mod claims;
 mod commit;
+mod glance;
 mod identify;
 mod left;
 mod look;
@@ -48,9 +49,10 @@ use crate::log::lane::AppendError;
 use crate::log::layout::EntryKind;
 use crate::log::{Gathered, Lane};
 use crate::rules::permit::Who;
-use crate::sync::{Backoff, Ordering};
+use crate::sync::{Backoff, Mutex, Ordering};
 
 use adopt::Brought;
+use glance::Glance;
 use patience::Patience;
 use shadow::{InARow, Shadows};
 
@@ -188,6 +190,8 @@ pub(crate) struct Running {
     keep: Option<Box<Keeping>>,
     /// How exact the times of its changes are, in ns.
     grain_ns: i64,
+    /// What it has seen on the host, where it looks once only.
+    glance: Mutex<Option<Arc<Glance>>>,
     /// What it will take of the host.
     promised: Promise,
     /// On whose behalf its calls on names are made.
@@ -239,6 +243,7 @@ impl Running {
             brought: None,
             keep: None,
             grain_ns: GRAIN_NS,
+            glance: Mutex::default(),
             promised: Promise::default(),
             who: Who::Process,
             time: (0, false),

@@ -19,6 +19,7 @@ mod full;
 mod fuzz_corpus;
 mod fuzz_recovery;
 mod guests;
+mod host_calls;
 mod hosts;
 mod joint;
 mod killed;

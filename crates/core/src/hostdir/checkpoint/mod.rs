@@ -58,7 +58,8 @@ pub struct CheckpointReport {
 pub(crate) struct Checkpointer {
     /// Held during a pass.
     queue: Mutex<Queue>,
-    running: AtomicU8,
+    /// How many passes have begun and ended: odd during a pass.
+    turns: AtomicU64,
     /// 1 if programs see the same times of change after a checkpoint as before it.
     keeps_ctimes: AtomicU8,
     /// Why nothing more can be taken home, after recovery found that a bystander was there.
@@ -98,7 +99,7 @@ impl Checkpointer {
     pub fn new() -> Self {
         Checkpointer {
             queue: Mutex::default(),
-            running: AtomicU8::new(0),
+            turns: AtomicU64::new(0),
             keeps_ctimes: AtomicU8::new(0),
             blocked: Mutex::new(None),
             held: AtomicU8::new(0),
@@ -111,9 +112,14 @@ impl Checkpointer {
         }
     }
 
+    /// How many passes have begun and ended. While it is even, and stays, the store changes nothing at home.
+    pub fn turns(&self) -> u64 {
+        self.turns.load(Ordering::SeqCst)
+    }
+
     /// Whether home files may be changing.
     pub fn is_running(&self) -> bool {
-        self.running.load(Ordering::SeqCst) != 0
+        !self.turns().is_multiple_of(2)
     }
 
     /// From now on programs see the same times of change after a checkpoint as before it.
@@ -212,14 +218,14 @@ impl StoreInner {
 
     /// Takes home the oldest lot, or `all` of them.
     fn pass(&self, queue: &mut Queue, all: bool) -> Result<CheckpointReport> {
-        self.checkpointer.running.store(1, Ordering::SeqCst);
+        self.checkpointer.turns.fetch_add(1, Ordering::SeqCst);
         let mut result = self.checkpoint_lot(queue, all);
         if result.as_ref().is_err_and(is_taken_away) {
             // A bystander has come in the middle. What he has changed a pass finds at its beginning, and names it as a
             // conflict.
             result = self.checkpoint_lot(queue, all);
         }
-        self.checkpointer.running.store(0, Ordering::SeqCst);
+        self.checkpointer.turns.fetch_add(1, Ordering::SeqCst);
         self.checkpointer.worker.tell_waiters();
         if matches!(result, Err(Error::NoSpace(_))) {
             self.room.forget();

@@ -141,6 +141,18 @@ impl StoreVfs {
         self.change_group(group, |running| running.stage_from(&file, from))
     }
 
+    /// The calls from here on belong to one piece of work, on a few objects, if it `begins`: the group looks once at
+    /// what the host has of each, until this is called again. What others change meanwhile counts as changed later.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such running group.
+    pub fn look_once(&self, group: GroupId, begins: bool) -> Result<()> {
+        self.change_group(group, |running| {
+            running.glance(begins);
+            Ok(())
+        })
+    }
+
     /// Sets the time of change of the directory `dir` to `ns`, in nanoseconds since 1970, if the group has changed
     /// names in it; else does nothing. For calls that repeat earlier changes of another program: the directory gets the
     /// time of the last of these.

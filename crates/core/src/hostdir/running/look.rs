@@ -61,7 +61,7 @@ impl Running {
         // A pass may be about to set the time at home: it is known here, or there, or in both.
         let mtime_before = file.as_ref().and_then(|file| file.mtime());
         let checkpoints = self.store.checkpointer.is_running();
-        let host = place.map_or_else(nameless, |place| Some(self.store.host.stat(&place)));
+        let host = place.map_or_else(nameless, |place| Some(self.stat_at_home(found.id, &place)));
         let mut host = host.transpose().map_err(|error| host_error(error, path))?;
         drop(still);
         if let Some(host) = host.as_mut().filter(|_| self.store.checkpointer.keeps_ctimes()) {

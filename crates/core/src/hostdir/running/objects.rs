@@ -38,14 +38,19 @@ impl Running {
     /// What `name` names in a directory.
     pub(in crate::hostdir) fn look_up(&self, dir: u64, name: &[u8]) -> Result<Option<Found>> {
         self.store.check_usable()?;
-        self.walk().lookup(dir, name)
+        let turns = self.store.checkpointer.turns();
+        let found = self.walk().lookup(dir, name)?;
+        if let Some(Found { id, stat: Some((stat, passes)), .. }) = found {
+            self.note_seen(id, stat, turns, passes);
+        }
+        Ok(found)
     }
 
     /// An object by its id.
     pub(in crate::hostdir) fn object(&self, id: u64) -> Result<Found> {
         let kind = self.store.names.with(|state| state.objects.get(&id).map(|object| object.kind));
         match kind {
-            Some(kind) => Ok(Found { id, kind, stat: None }),
+            Some(kind) => Ok(Found { id, kind, stat: self.glanced(id) }),
             None => Err(Error::Refused(format!("object {id:#x}"), Errno::STALE)),
         }
     }

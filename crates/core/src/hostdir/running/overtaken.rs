@@ -55,8 +55,10 @@ impl Running {
         self.check_open()?;
         let look_at_all = || {
             let mut wrong = Vec::new();
+            let _glancing = self.glancing();
             for part in self.summarize_in_parts(For::Review) {
                 wrong.extend(self.look_for_changes(&part?)?);
+                self.look_anew();
             }
             Ok(wrong)
         };
@@ -86,7 +88,7 @@ impl Running {
 
     /// Looks at a part of what the group would change.
     fn look_for_changes(&self, summary: &Summary) -> Result<Vec<Mismatch>> {
-        let everybody = Running::looking(self.store.clone());
+        let everybody = self.everybody();
         let mut applying = Applying::new(summary);
         let mut seen = BTreeMap::new();
         for (&id, known) in &summary.objects {
@@ -127,7 +129,7 @@ impl Running {
             (state.host_path(id), inode)
         });
         match path.filter(|_| inode.is_some() || id == ROOT) {
-            Some(path) => self.compare_home(&path, inode, id == ROOT),
+            Some(path) => self.compare_home(self.stat_at_home(id, &path), &path, inode, id == ROOT),
             None => Ok(AtHome::Nowhere),
         }
     }
@@ -143,13 +145,19 @@ impl Running {
             (state.host_path_of(dir, name), inode, stray)
         });
         match path.filter(|_| !is_stray) {
-            Some(path) => self.compare_home(&path, inode, false),
+            Some(path) => self.compare_home(self.store.host.stat(&path), &path, inode, false),
             None => Ok(AtHome::Nowhere),
         }
     }
 
-    fn compare_home(&self, path: &[u8], inode: Option<(u64, i64)>, is_any: bool) -> Result<AtHome> {
-        let now = match self.store.host.stat(path) {
+    fn compare_home(
+        &self,
+        found: wholly_media::Result<Stat>,
+        path: &[u8],
+        inode: Option<(u64, i64)>,
+        is_any: bool,
+    ) -> Result<AtHome> {
+        let now = match found {
             Ok(stat) => Some(stat),
             Err(error) if matches!(error.errno, Errno::NOENT | Errno::NOTDIR) => None,
             Err(error) if matches!(error.errno, Errno::XDEV | Errno::LOOP | Errno::ACCESS) => {

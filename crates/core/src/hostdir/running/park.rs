@@ -263,7 +263,7 @@ impl Running {
             self.check_shown()?;
         }
         let mut summary = Summary::default();
-        let everybody = Running::looking(self.store.clone());
+        let everybody = self.everybody();
         let told: BTreeSet<u64> = self.told().iter().filter(|_| has_rest).map(|(id, _)| *id).collect();
         let mut speaks_of: Vec<u64> = told.iter().copied().collect();
         let is_born = |id: u64| self.names.as_ref().is_some_and(|private| private.is_born(id));

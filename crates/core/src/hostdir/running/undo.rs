@@ -144,6 +144,7 @@ impl Running {
     fn write_undo(&mut self) -> Result<Option<Ids>> {
         let store = self.store.clone();
         let _caller = store.names.caller();
+        let _glancing = self.glancing();
         let mut parts = self.summarize_in_parts(For::Undo);
         let first = parts.next().expect("there is a first part")?;
         if first.is_empty() {
@@ -195,6 +196,7 @@ impl Running {
                 for ((id, _), left) in dirs {
                     self.note_inside(noting.as_mut().expect("it has noted that"), (id, left), &mut writing)?;
                 }
+                self.look_anew();
             }
             writing.finish()?;
             store
@@ -223,7 +225,7 @@ impl Running {
 
     /// From what the group changes to what there was before. Names stay as they are. It has adopted these objects.
     fn turn_back(&self, summary: &mut Summary, adopted: &Ids) -> Result<()> {
-        let looking = Running::looking(self.store.clone());
+        let looking = self.everybody();
         let shared = self.shared(summary)?;
         let is_made = |summary: &Summary, id: u64| summary.settled(id).is_none() && !shared.contains(&id);
         let changed: Vec<u64> = summary.contents.keys().copied().collect();

@@ -82,7 +82,7 @@ impl Running {
         // First: what a pass takes home while the host is asked is in one of the two, or in both.
         let sets = self.sets_of(found);
         let place = self.store.names.with(|state| state.host_path(found.id));
-        let at_home = place.map(|place| self.store.host.list_xattrs(&place)).transpose();
+        let at_home = place.map(|place| self.list_at_home(found.id, &place)).transpose();
         let at_home = match at_home {
             Err(error) if error.errno == Errno::OPNOTSUPP => Vec::new(),
             names => names.map_err(|error| host_error(error, at.bytes()))?.unwrap_or_default(),
@@ -123,6 +123,9 @@ impl Running {
         }
         let place = self.store.names.with(|state| state.host_path(found.id));
         let is_there = place.is_some();
+        if is_there && self.has_not(found.id, name) {
+            return Ok(None);
+        }
         let space = Spaces::of(name);
         if !is_there && self.store.xattr_spaces.has(space) {
             return Ok(None);

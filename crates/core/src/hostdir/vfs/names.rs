@@ -109,6 +109,7 @@ impl StoreVfs {
     pub(super) fn find(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<Attr> {
         let dir = self.inodes.id(dir)?;
         self.look(ctx, |running| {
+            let _glancing = running.glancing();
             self.check_search(ctx, running, dir)?;
             match name {
                 b"." => return self.refer(running, dir),

@@ -113,6 +113,7 @@ impl NamePlan<'_> {
     fn set_one(&self, id: u64, path: &[u8], kind: Kind, wanted: &Set) -> Result<()> {
         let (store, failed) = (self.store, |error| host_error(error, path));
         let at = store.names.with(|state| state.object_at(id, path));
+        // Once more: writing to it may have taken set-user-id bits away.
         let stat = store.host.stat_at(at).map_err(failed)?;
         let other = |wanted: Option<u32>, is: u32| wanted.filter(|&wanted| wanted != is);
         let (uid, gid) = (other(wanted.uid, stat.uid), other(wanted.gid, stat.gid));
@@ -145,6 +146,8 @@ impl NamePlan<'_> {
 
     /// Files of which more goes home than bytes.
     pub fn files(&mut self) -> Vec<Arc<File>> {
+        self.timed_files.sort_unstable_by_key(|file| file.number);
+        self.timed_files.dedup_by_key(|file| file.number);
         std::mem::take(&mut self.timed_files)
     }
 
