@@ -21,6 +21,7 @@ use crate::groups::{Call, Groups, Touches};
 use crate::identity::Identity;
 use crate::lost::Lost;
 use crate::points::Points;
+use crate::untold::Untold;
 
 /// The inode numbers of a store mean one thing as long as somebody refers to them, so that they need no generations.
 const GENERATION: Generation = Generation(0);
@@ -40,6 +41,8 @@ pub(crate) struct Adapter {
     pub owns_content: bool,
     /// Whose numbers the kernel speaks of.
     pub identity: Identity,
+    /// Access lists that it could not be told.
+    pub untold: Untold,
     /// Where programs see other file systems.
     pub points: Points,
     /// What nobody may hear of.
@@ -222,7 +225,12 @@ impl fuser::Filesystem for Adapter {
         let flags = RenameFlags::from_bits_retain(flags.bits());
         let call = belongs!(self.change(req, &named(&[(parent, name), (new_parent, new_name)])), reply);
         let (old_name, new_name) = (name.as_bytes(), new_name.as_bytes());
-        let renamed = self.vfs.rename(&call.ctx, ino(parent), old_name, ino(new_parent), new_name, flags);
+        let (from, to) = ((ino(parent), old_name), (ino(new_parent), new_name));
+        let brought = match flags.is_empty() {
+            true => self.untold.bring(&*self.vfs, (req.pid(), &call.ctx), from, to),
+            false => Ok(()),
+        };
+        let renamed = brought.and_then(|()| self.vfs.rename(&call.ctx, from.0, old_name, to.0, new_name, flags));
         if renamed.is_ok() && flags.contains(RenameFlags::WHITEOUT) {
             // The call has made something.
             if let Ok(left) = self.vfs.lookup(&call.ctx, ino(parent), old_name) {
@@ -433,7 +441,9 @@ impl fuser::Filesystem for Adapter {
     fn getxattr(&self, req: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let name = name.as_bytes();
         let found = self.vfs.getxattr(&self.look(req).ctx, ino(node), name);
-        value(reply, size, found.and_then(|found| self.identity.told(name, found)));
+        let told = found
+            .and_then(|found| self.identity.told(name, found).inspect_err(|_| self.untold.note(req.pid(), ino(node))));
+        value(reply, size, told);
     }
 
     fn listxattr(&self, req: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {

@@ -46,6 +46,7 @@
 //! | `lost.rs` | writes of which no program is sure to hear that they failed |
 //! | `options.rs` | what follows `-o` |
 //! | `points.rs` | names on which other file systems are mounted |
+//! | `untold.rs` | access lists that a program could not be told |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -60,6 +61,7 @@ mod kernel;
 mod lost;
 mod options;
 mod points;
+mod untold;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -81,6 +83,7 @@ pub use lost::Lost;
 pub use options::{Clock, MountOptions, OptionError, Sharing};
 pub use points::Point;
 use points::Points;
+use untold::Untold;
 
 /// A mounted file system, whose requests wait until it is [served](Self::serve).
 pub struct Mount {
@@ -207,5 +210,16 @@ fn adapter(vfs: Arc<dyn Vfs>, options: &MountOptions) -> io::Result<Adapter> {
     let points = Points::new(&*vfs, &ctx, &options.points)?;
     let groups = Arc::new(Groups::new(&vfs, options));
     let (identity, lost) = (options.identity.clone(), Lost::default());
-    Ok(Adapter { vfs, valid, syncs_on_close, groups, whole_writes, owns_content, identity, points, lost })
+    Ok(Adapter {
+        vfs,
+        valid,
+        syncs_on_close,
+        groups,
+        whole_writes,
+        owns_content,
+        identity,
+        points,
+        lost,
+        untold: Untold::default(),
+    })
 }

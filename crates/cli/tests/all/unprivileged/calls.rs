@@ -301,3 +301,21 @@ fn lists_that_name_others_are_kept_or_the_call_is_refused() {
     }
     assert_eq!(std::fs::read(dir.join("named")).unwrap(), b"old\nnew\n");
 }
+
+/// `sed -i` goes on where it cannot copy the list, and exits with 0.
+#[test]
+fn a_file_that_is_replaced_by_a_new_one_keeps_a_list_that_names_others() {
+    let Some(rig) = Rig::new("replaced-list") else { return };
+    let dir = rig.dir("dir", "umask 022; echo old > named; echo old > other; echo old > plain");
+    for path in ["named", "other"] {
+        lsetxattr(dir.join(path), ACCESS, &names_somebody_else(), XattrFlags::empty()).unwrap();
+    }
+    let before = std::fs::metadata(dir.join("named")).unwrap().mode();
+    // What nobody asked for is not brought over.
+    let script = "sed -i s/old/new/ named plain; echo new > n; mv n other";
+    assert!(rig.run(&dir, &[], script).status.success());
+    assert_eq!(std::fs::read(dir.join("named")).unwrap(), b"new\n");
+    assert_eq!(std::fs::metadata(dir.join("named")).unwrap().mode(), before);
+    let has = |path: &str| attributes(&dir.join(path)).iter().any(|one| one.0 == ACCESS.as_bytes());
+    assert_eq!(["named", "other", "plain"].map(has), [true, false, false]);
+}

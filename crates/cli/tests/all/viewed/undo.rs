@@ -8,15 +8,15 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Something of each kind that a command can find.
-const BEFORE: &str = "mkdir -p d/e keep quiet; echo one > a; echo two > b; ln b d/b2; echo deep > d/e/f; ln -s a l; mkfifo p; \
+const BEFORE: &str = "mkdir -p d/e keep quiet; echo one > a; echo two > b; ln b d/b2; echo deep > d/e/f; ln -s a l; mkfifo p; : > void; \
                       head -c 200000 /dev/zero > large; setfattr -n user.tag -v old a; chmod 640 b; \
-                      touch -d @1000000000 a b d/e/f d keep quiet large .";
+                      touch -d @1000000000 a b d/e/f d keep quiet large void .";
 
 /// Something of each kind that a command can do.
 const SCRIPT: &str = "echo more >> a; setfattr -n user.tag -v new a; setfattr -n user.two -v x d; chmod 600 b; \
                       rm -r d/e; mkdir -p n/m; echo new > n/m/f; ln n/m/f n/g; mv large n/moved; \
                       echo other > t; mv t l; rm p; chmod 700 keep; printf x | dd of=n/moved bs=1 seek=5000 \
-                      conv=notrunc 2> /dev/null; : > keep/empty; ln -s nowhere n/l; mkdir quiet/x; rmdir quiet/x";
+                      conv=notrunc 2> /dev/null; : > keep/empty; ln -s nowhere n/l; mkdir quiet/x; rmdir quiet/x; : > void";
 
 fn kept(dir: &Path, script: &str) {
     kept_in(dir, &[], script);

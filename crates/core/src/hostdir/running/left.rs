@@ -95,6 +95,28 @@ fn sum_of(
     Ok(sum.finish_128())
 }
 
+/// Reads a step at a time with `read`, but no holes: these are what lies before the next data.
+fn over_holes(
+    mut next_data: impl FnMut(u64) -> Result<Option<u64>>,
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<()>,
+) -> impl FnMut(u64, &mut [u8]) -> Result<()> {
+    // What is before it, and was not read yet, is a hole.
+    let mut data = 0;
+    move |at, buffer| {
+        // Less is read as fast as it is asked for.
+        if buffer.len() == STEP {
+            if data <= at {
+                data = next_data(at)?.unwrap_or(u64::MAX);
+            }
+            if data >= at + STEP as u64 {
+                buffer.fill(0);
+                return Ok(());
+            }
+        }
+        read(at, buffer)
+    }
+}
+
 /// The bytes that a group has written to a file.
 fn written(content: &Content) -> Vec<(u64, u64)> {
     let zeroed = content.space.iter().filter(|(_, how)| how.zeroes());
@@ -201,10 +223,11 @@ impl Running {
             (None, Some(path)) => sum_at_home(&*self.store.host, noting, &path, ranges),
             _ => {
                 let file = self.open_object(id, false)?;
-                noting.sum(ranges, |at, buffer| {
+                let read = |at, buffer: &mut [u8]| {
                     buffer.fill(0);
                     self.read(&file, at, buffer).map(drop)
-                })
+                };
+                noting.sum(ranges, over_holes(|at| self.next_data(&file, at), read))
             }
         }
     }
@@ -261,9 +284,13 @@ fn open_to_read(host: &dyn HostFs, path: &[u8]) -> Result<Option<Arc<dyn HostFil
     }
 }
 
-fn read_from(file: &dyn HostFile, path: &[u8], at: u64, buffer: &mut [u8]) -> Result<()> {
-    buffer.fill(0);
-    file.read_at(at, buffer).map(drop).map_err(|error| host_error(error, path))
+/// Reads what is at home.
+fn read_from(file: &dyn HostFile, path: &[u8]) -> impl FnMut(u64, &mut [u8]) -> Result<()> {
+    let read = move |at, buffer: &mut [u8]| {
+        buffer.fill(0);
+        file.read_at(at, buffer).map(drop).map_err(|error| host_error(error, path))
+    };
+    over_holes(move |at| file.next_data(at).map_err(|error| host_error(error, path)), read)
 }
 
 fn sum_at_home(host: &dyn HostFs, noting: &mut Noting, path: &[u8], ranges: &[(u64, u64)]) -> Result<LeftContent> {
@@ -271,7 +298,7 @@ fn sum_at_home(host: &dyn HostFs, noting: &mut Noting, path: &[u8], ranges: &[(u
         return noting.sum(ranges, |_, _| Ok(()));
     }
     match open_to_read(host, path)? {
-        Some(file) => noting.sum(ranges, |at, buffer| read_from(&*file, path, at, buffer)),
+        Some(file) => noting.sum(ranges, read_from(&*file, path)),
         None => Ok(LeftContent::Unread),
     }
 }
@@ -371,7 +398,7 @@ impl StoreInner {
     /// The checksum of what is where a group has written to a file; none where this user may not read it.
     fn sum_of_left(&self, path: &[u8], left: &Left) -> Result<Option<u128>> {
         let Some(file) = open_to_read(&*self.host, path)? else { return Ok(None) };
-        sum_of(&left.ranges, &mut Vec::new(), |at, buffer| read_from(&*file, path, at, buffer)).map(Some)
+        sum_of(&left.ranges, &mut Vec::new(), read_from(&*file, path)).map(Some)
     }
 
     /// Whether a file begins with all that a group has left, and has more.

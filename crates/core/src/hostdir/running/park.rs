@@ -15,7 +15,7 @@ use crate::hostdir::clock::Mtime;
 use crate::hostdir::joint::Neighbour;
 use crate::hostdir::joint::folder::prepared_path;
 use crate::hostdir::kept::{is_any_kept, only_tells};
-use crate::hostdir::names::{Change, Found, Ids, Kind, Name, Object, ROOT, names_in};
+use crate::hostdir::names::{Change, Found, Ids, Kind, Name, Object, ROOT, Set, names_in};
 use crate::hostdir::parked::{
     Base, Content, FOLDER, Known, LARGEST_SUM, LONGEST_NOTE, ParkedId, Settled, Summary, UNFINISHED, Writing,
     is_readable, named_content, path_of, runs,
@@ -321,6 +321,12 @@ impl Running {
                     .contents
                     .insert(id, Content { limit, size: file.size, space, pieces: runs(ranges), file: None });
                 speaks_of.push(id);
+            } else if let Some(ns) = file.mtime.seen().filter(|_| !is_born(id))
+                && stays(id)?
+            {
+                // An empty file was emptied: it has another time by that.
+                summary.sets.insert(id, (Set::default(), Some(ns)));
+                speaks_of.push(id);
             }
         }
         let of_files: HashMap<u64, Mtime> =
@@ -328,6 +334,7 @@ impl Running {
         for (id, set) in self.names.iter().flat_map(|private| private.sets()).filter(|_| has_rest) {
             if stays(*id)? {
                 let told = self.told_mtime(*id, is_born(*id), &of_files);
+                let told = told.or_else(|| summary.sets.get(id)?.1);
                 summary.sets.insert(*id, (set.clone(), told));
                 speaks_of.push(*id);
             }
