@@ -93,7 +93,7 @@ impl<'a, 'v> Apply<'a, 'v> {
         Ok(())
     }
 
-    /// Files that keep a name, and are given others or have changed, by that name, as long as it leads to them. Where no
+    /// Files that keep a name, and are given others or have changed, by that name, as long as it leads to them. If no
     /// name changes, each is found when its turn comes.
     fn find_files(&mut self) -> Result<()> {
         let names_change = self.plan.fates().next().is_some();

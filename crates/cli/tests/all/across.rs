@@ -84,6 +84,37 @@ fn make(dir: &Path, holds: &str) {
     }
 }
 
+/// What a clone has of a store: nothing, for `.wholly` keeps itself out of git. So it is a directory like any other.
+#[test]
+fn a_clone_has_no_store() {
+    let Some(rig) = Rig::new("cloned") else { return };
+    let plain = rig.dir("plain", "echo 1 > f; echo removed > g");
+    for (holds, first, _) in HOLDS {
+        let original = rig.path(holds);
+        make(&original, holds);
+        let git = "git init -q && git add -A && git -c user.name=a -c user.email=a@b.c commit -qm a";
+        succeeds(&mut shell(&original, git));
+        for (verb, _) in first.iter().chain(&[("apply", 0), ("undo", 0), ("init", 0)]) {
+            let [clone, other] = ["clone", "other"].map(|name| rig.path(name));
+            succeeds(
+                shell(&plain, "git clone -q $FROM $TO; cp -a . $OTHER")
+                    .env("FROM", &original)
+                    .env("TO", &clone)
+                    .env("OTHER", &other),
+            );
+            assert!(!clone.join(".wholly").exists());
+            let said = |dir: &Path| {
+                let (code, text) = call(dir, verb);
+                (code, text.replace(dir.to_str().unwrap(), "DIR"))
+            };
+            let (is, wanted) = (said(&clone), said(&other));
+            assert_eq!(is.0, wanted.0, "{holds}: {verb}: {}", is.1);
+            assert_eq!(clone.join(".wholly").exists(), other.join(".wholly").exists(), "{holds}: {verb}");
+            [clone, other].iter().for_each(|dir| std::fs::remove_dir_all(dir).unwrap());
+        }
+    }
+}
+
 fn call(dir: &Path, verb: &str) -> (Option<i32>, String) {
     let at = dir.to_str().unwrap();
     let done = match verb {
