@@ -20,9 +20,12 @@ use crate::sync::Mutex;
 #[derive(Debug, Default)]
 pub(in crate::hostdir) struct Glance {
     stats: Mutex<HashMap<u64, Seen>>,
-    /// The names of their extended attributes, with how many passes had begun and ended.
-    xattrs: Mutex<HashMap<u64, (Vec<Vec<u8>>, u64)>>,
+    /// The names of their extended attributes.
+    xattrs: Mutex<HashMap<u64, Listed>>,
 }
+
+/// Names, and how many passes had begun and ended.
+type Listed = (Vec<Vec<u8>>, u64);
 
 impl Glance {
     /// What was seen when so many passes had begun and ended.
