@@ -2,7 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use wholly::{Error, Result, Stat};
+use wholly::{Error, Result};
+use wholly_vfs::Stat;
 
 use crate::answer::{answer, done};
 use crate::arguments::{bytes_mut, exclusive, shared};

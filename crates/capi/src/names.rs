@@ -2,7 +2,8 @@
 
 use std::ffi::{c_char, c_int};
 
-use wholly::{Error, Rename, Result};
+use wholly::{Error, Result};
+use wholly_vfs::Rename;
 
 use crate::answer::done;
 use crate::arguments::{exclusive, named_path, shared};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use wholly::{Error, Options, Policy, Result};
+use wholly::{Error, Options, Result};
 use wholly_host::{HostMedium, HostOptions};
+use wholly_vfs::Policy;
 
 use crate::sized::{self, Sized};
 

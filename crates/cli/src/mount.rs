@@ -16,9 +16,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use wholly::vfs::{Errno, Vfs};
-use wholly::{Options, Policy, StoreVfs};
+use wholly::{Options, StoreVfs};
 use wholly_fuse::{Mount, MountOptions, Unmounter};
+use wholly_vfs::Policy;
+use wholly_vfs::{Errno, Vfs};
 use wholly_volume::{EngineKind, PolicyVfs, Volume, VolumeVfs};
 
 /// What the process in the background says once programs can use the mount.

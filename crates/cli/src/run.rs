@@ -66,8 +66,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wholly::StoreVfs;
-use wholly::vfs::GroupId;
 use wholly_fuse::{Doom, Identity, Lost, MountOptions, Server};
+use wholly_vfs::GroupId;
 
 pub use command::exec;
 pub use hold::hold;

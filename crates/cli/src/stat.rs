@@ -79,7 +79,7 @@ pub fn run(args: &StatArgs, ui: &Ui) -> Result<Exit, Failure> {
     };
     let host = HostDir::open(&args.dir, options)
         .map_err(|error| Failure::of_media(format!("stat {}", args.dir.display()), error))?;
-    let time = |path: &[u8], of: fn(&wholly_host::Stat) -> i64| {
+    let time = |path: &[u8], of: fn(&wholly_vfs::Stat) -> i64| {
         host.stat(path).ok().map(|stat| of(&stat) / 1_000_000_000).filter(|&seconds| seconds > 0)
     };
     let Support { file_system, level, reasons } = Support::look(&host);

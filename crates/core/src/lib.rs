@@ -45,26 +45,22 @@ pub mod hostdir;
 pub mod log;
 mod mount;
 mod open;
-#[doc(hidden)]
-pub mod rules;
 mod salvage;
 pub mod site;
-pub mod vfs;
 
 pub use check::{check, clear_unfinished, parked, parts, tidy, undos};
 #[doc(hidden)]
 pub use hostdir::{Baseline, Identity, Neighbours, check_region};
 pub use hostdir::{
     Change, CheckpointReport, Decided, Fate, File, Finding, FindingKind, Group, IfChanged, KeepUndo, KeptUndo, LAYER,
-    LONGEST_NOTE, Options, Parked, Part, PartState, Policy, RecoveryReport, Released, Report, Review, Salvaged,
-    SalvagedGroup, Side, Store, StoreStat, StoreVfs, UndoFate, Undoing, Undone, What, Writer, XattrChange,
+    LONGEST_NOTE, Options, Parked, Part, PartState, RecoveryReport, Released, Report, Review, Salvaged, SalvagedGroup,
+    Side, Store, StoreStat, StoreVfs, UndoFate, Undoing, Undone, What, Writer, XattrChange,
 };
 pub use mount::{Holder, MountGroup};
 pub use salvage::salvage;
+use wholly_error as error;
 #[doc(inline)]
 pub use wholly_error::{Error, Mismatch, ParkedId, Result};
-pub use wholly_host::{DirEntry, Fallocate, Rename, SetXattr, Stat};
-#[doc(hidden)]
-pub use {index, sync};
-
-use wholly_error as error;
+pub use wholly_host::{DirEntry, Fallocate, SetXattr};
+#[doc(inline)]
+pub use wholly_vfs::{self as vfs, Policy, Rename, Stat};

@@ -7,9 +7,9 @@
 use std::path::Path;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
-use wholly::vfs::{Context, Ino, Mode, OFlags, Vfs};
 use wholly::{Options, Store, StoreVfs};
 use wholly_host::HostOptions;
+use wholly_vfs::{Context, Ino, Mode, OFlags, Vfs};
 
 mod counted;
 #[path = "all/common/dir.rs"]

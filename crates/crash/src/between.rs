@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use wholly::{Error, ParkedId, Side, Store, What};
-use wholly_host::{At, DirEntry, FileHandle, HostFile, HostFs, HostNames, Rename, SetXattr, Space, Stat};
+use wholly_host::{At, DirEntry, FileHandle, HostFile, HostFs, HostNames, SetXattr, Space};
 use wholly_media::{Guarantees, Result as Media, Site};
 use wholly_sim::World;
+use wholly_vfs::{Rename, Stat};
 
 use crate::bystanders::perform;
 use crate::look::at_home;

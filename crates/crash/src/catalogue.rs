@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use wholly::{Fallocate, Policy};
+use wholly::Fallocate;
+use wholly_vfs::Policy;
 
 use crate::script;
 use crate::sequences;

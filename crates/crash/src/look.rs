@@ -5,8 +5,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use wholly::{DirEntry, Error, File, Group, Side, Stat, Store};
+use wholly::{DirEntry, Error, File, Group, Side, Store};
 use wholly_sim::{Image, Place, World};
+use wholly_vfs::Stat;
 
 use crate::script::{PATHS, XATTRS};
 use crate::tree::{Kind, Number, OWNER, Object, State, Time};

@@ -17,9 +17,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use wholly::{Error, Options, Store};
-use wholly_host::{At, DirEntry, FileHandle, HostFile, HostFs, HostNames, Rename, SetXattr, Space, Stat};
+use wholly_host::{At, DirEntry, FileHandle, HostFile, HostFs, HostNames, SetXattr, Space};
 use wholly_media::{Guarantees, Result as Media, Site};
 use wholly_sim::{ExploreLimits, Explorer, Image, World};
+use wholly_vfs::{Rename, Stat};
 
 use crate::bystanders::perform;
 use crate::look::at_home;

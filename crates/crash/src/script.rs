@@ -40,8 +40,9 @@
 
 use std::sync::LazyLock;
 
-use wholly::{Fallocate, Policy, Rename};
+use wholly::Fallocate;
 use wholly_host::SetXattr;
+use wholly_vfs::{Policy, Rename};
 
 use crate::workload::{Adopted, Op, Start, Step, Workload};
 

@@ -17,9 +17,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly::Stat;
-use wholly_host::{Fallocate, Rename};
+use wholly_host::Fallocate;
 use wholly_sim::World;
+use wholly_vfs::Rename;
+use wholly_vfs::Stat;
 
 use crate::workload::{ADOPTED, Adopted, Op};
 pub use attributes::Time;

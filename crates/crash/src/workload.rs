@@ -12,9 +12,10 @@
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-use wholly::{Fallocate, Policy, Rename};
+use wholly::Fallocate;
 use wholly_host::SetXattr;
 use wholly_sim::Random;
+use wholly_vfs::{Policy, Rename};
 
 use crate::tree::{FILE_MODE, Object, State};
 

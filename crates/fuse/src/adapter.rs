@@ -11,7 +11,7 @@ use fuser::{
     OpenAccMode, OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
     ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use wholly::vfs::{
+use wholly_vfs::{
     Attr, Context, Errno, FallocateFlags, FileType, Handle, OFlags, RenameFlags, Result, Seek, SetAttr, Vfs, XattrFlags,
 };
 

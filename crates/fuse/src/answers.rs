@@ -1,7 +1,7 @@
 //! What the kernel is answered, and asked for, and what of a request takes more than one look.
 
 use fuser::{InitFlags, KernelConfig, ReplyData, ReplyEmpty, ReplyWrite, ReplyXattr, Request};
-use wholly::vfs::{Attr, Errno, FileType, Mode, Result, SetAttr, SetTime};
+use wholly_vfs::{Attr, Errno, FileType, Mode, Result, SetAttr, SetTime};
 
 use crate::convert::errno;
 

@@ -5,7 +5,7 @@
 //! go. So what is left of a caller is whose new files are.
 
 use fuser::Request;
-use wholly::vfs::{Context, Mode, Result};
+use wholly_vfs::{Context, Mode, Result};
 
 use crate::adapter::Adapter;
 use crate::groups::{Call, Touches};

@@ -1,9 +1,9 @@
-//! Between the words of the kernel's protocol and those of [`Vfs`](wholly::vfs::Vfs).
+//! Between the words of the kernel's protocol and those of [`Vfs`](wholly_vfs::Vfs).
 
 use std::time::{Duration, SystemTime};
 
 use fuser::{FileAttr, INodeNo, TimeOrNow};
-use wholly::vfs::{Attr, Errno, FileType, Ino, SetTime, Timestamp};
+use wholly_vfs::{Attr, Errno, FileType, Ino, SetTime, Timestamp};
 
 /// Nanoseconds of a second.
 const SECOND: u32 = 1_000_000_000;

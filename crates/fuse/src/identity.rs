@@ -9,8 +9,8 @@
 //! him, and not be changed.
 
 use rustix::process::{getegid, geteuid, getgroups};
-use wholly::rules::acl::{Acl, is_acl};
-use wholly::vfs::{Attr, Errno};
+use wholly_vfs::rules::acl::{Acl, is_acl};
+use wholly_vfs::{Attr, Errno};
 
 /// See the head of this module.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -80,7 +80,7 @@ impl Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wholly::vfs::{FileType, Ino, Mode, Timestamp};
+    use wholly_vfs::{FileType, Ino, Mode, Timestamp};
 
     #[test]
     fn groups_that_the_kernel_cannot_know_are_shown_as_the_first() {

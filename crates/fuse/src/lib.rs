@@ -4,7 +4,7 @@
 //!
 //! A mount is the whole store to the programs that use it: what one of them does, the others see when its call returns,
 //! as on any file system. What survives a crash is what the store's policy for calls outside of groups says
-//! ([`wholly::vfs`]), with the calls of the kernel in the place of those of programs, which are the same but for two:
+//! ([`wholly_vfs`]), with the calls of the kernel in the place of those of programs, which are the same but for two:
 //!
 //! - *mapped memory*: what is written through a shared mapping reaches the store by `msync`, `munmap`, `fsync` or
 //!   whenever the kernel likes, and then counts as written.
@@ -69,7 +69,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fuser::{Filesystem, Session};
-use wholly::vfs::{Context, Vfs};
+use wholly_vfs::{Context, Vfs};
 
 use adapter::Adapter;
 pub use answers::LARGEST_WRITE;

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use wholly::vfs::Errno;
+use wholly_vfs::Errno;
 
 /// Whether any such write has failed. Clones are the same.
 #[derive(Clone, Debug, Default)]

@@ -7,7 +7,7 @@ use crate::points::Point;
 use fuser::{Config, MountOption, SessionACL};
 use rustix::time::{ClockId, clock_gettime};
 use thiserror::Error;
-use wholly::vfs::GroupId;
+use wholly_vfs::GroupId;
 
 /// Who may use a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

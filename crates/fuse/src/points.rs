@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use wholly::vfs::{Attr, Context, Errno, FileType, Ino, Mode, Result, Timestamp, Vfs};
+use wholly_vfs::{Attr, Context, Errno, FileType, Ino, Mode, Result, Timestamp, Vfs};
 
 use crate::adapter::Adapter;
 

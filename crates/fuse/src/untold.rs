@@ -7,8 +7,8 @@
 use rustix::fs::XattrFlags;
 use std::collections::HashMap;
 use std::sync::Mutex;
-use wholly::rules::acl;
-use wholly::vfs::{Context, Errno, Ino, Vfs};
+use wholly_vfs::rules::acl;
+use wholly_vfs::{Context, Errno, Ino, Vfs};
 
 /// Threads that are remembered: each asks shortly before it renames.
 const MOST: usize = 256;

@@ -1,53 +1,9 @@
 //! The calls by which a store reaches its directory.
 
-use crate::{At, HostNames, Inode};
+use crate::{At, HostNames};
 use std::sync::Arc;
 use wholly_media::{Guarantees, Region, Result, Site};
-
-/// What is known of a host object: its identity, and what a bystander's change would alter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Stat {
-    /// Inode number.
-    pub ino: u64,
-    /// Time of birth in ns since the epoch, 0 where the file system has none. With `ino` it names the file for ever.
-    pub btime_ns: i64,
-    /// Size in bytes.
-    pub size: u64,
-    /// Bytes allocated to the file.
-    pub allocated: u64,
-    /// Time of the last access in ns since the epoch.
-    pub atime_ns: i64,
-    /// Time of the last change of content in ns since the epoch.
-    pub mtime_ns: i64,
-    /// Time of the last change of content or attributes in ns since the epoch.
-    pub ctime_ns: i64,
-    /// Type and permission bits as in `st_mode`.
-    pub mode: u32,
-    /// Number of names; of a directory as the file system counts.
-    pub nlink: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Of a device, its number.
-    pub rdev: u64,
-    /// Whether nobody may change it, its names or its attributes (`chattr +i`).
-    pub is_immutable: bool,
-    /// Whether a file may only be appended to, and a directory may only get names (`chattr +a`).
-    pub is_append_only: bool,
-}
-
-impl Stat {
-    /// Which inode it is.
-    pub fn inode(&self) -> Inode {
-        (self.ino, self.btime_ns)
-    }
-
-    /// Whether this is a regular file.
-    pub fn is_file(&self) -> bool {
-        self.mode & 0o170_000 == 0o100_000
-    }
-}
+use wholly_vfs::Stat;
 
 /// The space of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::names::touch;
 use super::resolve::{open_beneath, open_beneath_with, split};
 use crate::mount::{self, Served};
 use crate::sys::{self, FileSystem, OrFail, show};
-use crate::{At, HostFile, HostFs, Inode, Space, Stat};
+use crate::{At, HostFile, HostFs, Space};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, IFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -18,6 +18,7 @@ use wholly_media::{
     Error, Guarantees, Kind, PersistenceDomain, Region, Result, Site,
     pmem::{EmulatedRegion, Emulation, Emulator, PmemOptions, PmemRegion, is_dax},
 };
+use wholly_vfs::{Inode, Stat};
 
 /// What the files of a directory are taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

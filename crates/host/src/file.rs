@@ -3,7 +3,7 @@
 use super::dir::Pmem;
 use super::names::{link_itself, timestamps};
 use crate::sys::{self, OrFail, reserved_in, show};
-use crate::{Fallocate, HostFile, Stat};
+use crate::{Fallocate, HostFile};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FallocateFlags, RenameFlags, SeekFrom, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
@@ -14,6 +14,7 @@ use wholly_media::{
     Error, Region, Result, Site,
     pmem::{PmemOptions, PmemRegion},
 };
+use wholly_vfs::Stat;
 
 /// Bytes of a block of most file systems that can share them. Where blocks are larger, all is copied.
 pub(super) const BLOCK: u64 = 4096;

@@ -8,7 +8,7 @@ use super::home::{FOLDER, StoreHome, UNFINISHED};
 use super::names::{itself, move_name};
 use super::resolve::open_beneath;
 use crate::sys::{OrFail, show};
-use crate::{Attributes, HostDir, HostNames, HostOptions, Rename};
+use crate::{Attributes, HostDir, HostNames, HostOptions};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -16,6 +16,7 @@ use rustix::process::geteuid;
 use std::path::Path;
 use std::sync::Arc;
 use wholly_media::{Error, Site};
+use wholly_vfs::Rename;
 
 const FILL: Site = Site("fill");
 

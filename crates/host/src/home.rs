@@ -5,8 +5,8 @@ use super::names::timestamps;
 use super::owner::{Busy, LOCK, OwnerLock};
 use super::resolve::open_beneath;
 use super::unfinished;
+use crate::HostFs;
 use crate::sys::{FileSystem, OrFail, mounts, show};
-use crate::{HostFs, Stat};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags};
 use rustix::io::Errno;
@@ -18,6 +18,7 @@ use wholly_media::{
     disk::DiskRegion,
     pmem::{PmemOptions, PmemRegion},
 };
+use wholly_vfs::Stat;
 
 /// The name of a store's folder in its directory.
 pub const HOME: &str = ".wholly";

@@ -18,6 +18,7 @@
 //! | `unfinished.rs` | that folder while it has another name |
 //! | `owner.rs` | [`OwnerLock`]: one process owns a store |
 //! | `claim.rs` | [`Claim`]: which one goes on with it after `fork` |
+//! | `forked.rs` | [`Forked`]: how a child goes on |
 //! | `support/` | [`Support`]: whether the file system can carry a store |
 //! | `mount/` | [`mount`]: what programs ask of a mount of ours, on plain descriptors |
 //! | `sys/` | system calls; [`mounts`]: the kernel's list of mounts |
@@ -29,6 +30,7 @@ mod claim;
 mod dir;
 mod file;
 mod fill;
+mod forked;
 mod home;
 pub mod mount;
 mod name_calls;
@@ -48,12 +50,13 @@ mod sys;
 mod tests;
 mod unfinished;
 
-pub use calls::{Fallocate, HostFile, HostFs, Space, Stat};
+pub use calls::{Fallocate, HostFile, HostFs, Space};
 pub use claim::{Claim, Refused, Use};
 pub use dir::{HostDir, HostMedium, HostOptions, coarse_clock};
 pub use file::OrdinaryFile;
+pub use forked::{Forked, Inherit, Used, keep_for_ever};
 pub use home::{HOME, HomeError, IGNORED, StoreHome, Trust, UNFINISHED, UNNAMED};
-pub use name_calls::{At, DirEntry, FileHandle, HostNames, Inode, Rename, SetXattr};
+pub use name_calls::{At, DirEntry, FileHandle, HostNames, SetXattr};
 pub use named::find;
 pub use object::{Attributes, Object};
 pub use owner::{Busy, OwnerLock};

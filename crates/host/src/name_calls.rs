@@ -1,11 +1,9 @@
 //! The calls on a host directory's names and attributes.
 
-use crate::{HostFile, Stat};
+use crate::HostFile;
 use std::sync::Arc;
 use wholly_media::{Result, Site};
-
-/// Which inode something is: its number, and its time of birth in ns since the epoch, 0 where the file system has none.
-pub type Inode = (u64, i64);
+use wholly_vfs::{Inode, Rename, Stat};
 
 /// A path, and what must be there for a call to be made: whoever owns a directory may exchange what is in it at any
 /// time. What is not told is not compared.
@@ -24,17 +22,6 @@ impl<'a> From<&'a [u8]> for At<'a> {
     fn from(path: &'a [u8]) -> Self {
         At { path, dir: None, inode: None }
     }
-}
-
-/// What [`HostNames::rename`] does about the new name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Rename {
-    /// What has the new name loses it.
-    Replace,
-    /// Nothing may have the new name.
-    NoReplace,
-    /// What has the new name gets the old one.
-    Exchange,
 }
 
 /// What [`HostNames::set_xattr`] expects.

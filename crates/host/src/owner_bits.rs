@@ -22,7 +22,7 @@ use super::home::HOME;
 use super::resolve::open_beneath;
 use super::{HostDir, file};
 use crate::sys::{self, OrFail, show};
-use crate::{At, DirEntry, FileHandle, HostFile, HostFs, HostNames, Rename, SetXattr, Space, Stat};
+use crate::{At, DirEntry, FileHandle, HostFile, HostFs, HostNames, SetXattr, Space};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -30,6 +30,7 @@ use rustix::process::{getegid, geteuid, getgroups};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wholly_media::{Error, Guarantees, Result, Site};
+use wholly_vfs::{Rename, Stat};
 
 /// The name of the slip in the store's folder.
 pub const SLIP: &str = "lent";

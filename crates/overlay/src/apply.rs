@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rustix::fs::{AtFlags, FileType, IFlags, StatxAttributes, StatxFlags, readlinkat, unlinkat};
 use rustix::io::Errno;
-use wholly::vfs::{Handle, Ino, OFlags, Vfs};
+use wholly_vfs::{Handle, Ino, OFlags, Vfs};
 
 use crate::content::{self, Bytes};
 use crate::error::{Error, OnHost, Result, show};

@@ -3,7 +3,7 @@
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use wholly::vfs::{Ino, SetAttr, Vfs, XattrFlags};
+use wholly_vfs::{Ino, SetAttr, Vfs, XattrFlags};
 
 use crate::error::Result;
 use crate::group::{Group, OnGroup};

@@ -4,8 +4,8 @@ use std::os::fd::BorrowedFd;
 
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::{Errno, pread};
-use wholly::vfs::{Context, FallocateFlags, Handle, Ino, OFlags, Seek, SetAttr, Vfs};
 use wholly_host::{reserved_extents, shared, shared_extents};
+use wholly_vfs::{Context, FallocateFlags, Handle, Ino, OFlags, Seek, SetAttr, Vfs};
 
 use crate::error::{OnHost, Result};
 use crate::group::{Group, OnGroup};

@@ -22,7 +22,7 @@ pub enum Error {
     /// The store refused a call on the group.
     #[error("{call} {path} in the group: {why}", why = wholly_media::in_words(*.errno))]
     Call {
-        /// The call, as [`Vfs`](wholly::vfs::Vfs) names it.
+        /// The call, as [`Vfs`](wholly_vfs::Vfs) names it.
         call: &'static str,
         /// On what, relative to the store's directory.
         path: String,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rustix::io::Errno;
 use wholly::StoreVfs;
-use wholly::vfs::{Attr, Context, GroupId, Ino, Mode, RenameFlags, SetAttr, SetTime, Vfs};
+use wholly_vfs::{Attr, Context, GroupId, Ino, Mode, RenameFlags, SetAttr, SetTime, Vfs};
 
 use crate::deep;
 use crate::error::{Error, Result, show};
@@ -16,7 +16,7 @@ pub(crate) trait OnGroup<T> {
     fn of(self, call: &'static str, path: &[u8]) -> Result<T>;
 }
 
-impl<T> OnGroup<T> for wholly::vfs::Result<T> {
+impl<T> OnGroup<T> for wholly_vfs::Result<T> {
     fn of(self, call: &'static str, path: &[u8]) -> Result<T> {
         self.map_err(|errno| Error::Call { call, path: show(path), errno })
     }

@@ -7,8 +7,8 @@ use rustix::fs::{
     statx,
 };
 use rustix::io::Errno;
-use wholly::vfs::Timestamp;
 use wholly_host::FileHandle;
+use wholly_vfs::Timestamp;
 
 use crate::error::{OnHost, Result};
 

@@ -67,8 +67,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
-use wholly::vfs::GroupId;
 use wholly::{Mismatch, StoreVfs};
+use wholly_vfs::GroupId;
 
 use apply::Apply;
 use bystanders::Look;
@@ -227,7 +227,7 @@ fn note(group: &mut Group<'_>, wrong: &BTreeSet<(Path, String)>) -> Result<Vec<M
             }
             concerned = group.dir(above)?;
         }
-        let (ino, mismatch) = (concerned.unwrap_or(wholly::vfs::Ino::ROOT), Plan::mismatch(wrong));
+        let (ino, mismatch) = (concerned.unwrap_or(wholly_vfs::Ino::ROOT), Plan::mismatch(wrong));
         let noted = group.vfs.note_overtaken(group.id, ino, mismatch.clone());
         noted.map_err(|error| Error::Store { path: mismatch.path.display().to_string(), error })?;
         overtaken.push(mismatch);

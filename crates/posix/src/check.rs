@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::panic::Location;
 
-use wholly::vfs::Errno;
+use wholly_vfs::Errno;
 
 /// What a case returns.
 pub type Outcome = Result<(), Failure>;

@@ -23,7 +23,7 @@ pub use choose::sequence;
 pub use ops::{Op, Path};
 pub use tree::{Described, describe};
 
-use wholly::vfs::{Ino, Vfs};
+use wholly_vfs::{Ino, Vfs};
 
 use crate::tree::Tree;
 use ops::Runner;

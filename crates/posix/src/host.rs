@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, RawDir, SeekFrom, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::io::ReadWriteFlags;
-use wholly::vfs::{
+use wholly_vfs::{
     Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, Handle, Ino, Mode, OFlags, RenameFlags, Result,
     Seek, SetAttr, SetTime, StatFs, Vfs, XattrFlags,
 };

@@ -1,4 +1,4 @@
-//! What a file system owes its programs: a suite of cases over the trait [`Vfs`](wholly::vfs::Vfs).
+//! What a file system owes its programs: a suite of cases over the trait [`Vfs`](wholly_vfs::Vfs).
 //!
 //! What Linux does is right. So the suite is run over the host's own file systems first ([`HostVfs`],
 //! `tests/all/host.rs`): a case that fails there is wrong. Where host file systems differ among themselves, a list of

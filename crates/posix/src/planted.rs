@@ -7,7 +7,7 @@ pub use mistake::Mistake;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use wholly::vfs::{
+use wholly_vfs::{
     Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, Found, Handle, Ino, Mode, OFlags, RenameFlags,
     Result, Seek, SetAttr, StatFs, Vfs, XattrFlags,
 };

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use wholly::vfs::{Ino, Vfs};
+use wholly_vfs::{Ino, Vfs};
 
 use crate::check::Outcome;
 use crate::tree::Tree;

@@ -1,6 +1,6 @@
 //! A [`Vfs`] whose calls are made with another context, and something done before each of them.
 
-use wholly::vfs::{
+use wholly_vfs::{
     Access, Attr, Context, DirEntry, FallocateFlags, FileType, Handle, Ino, Mode, OFlags, RenameFlags, Result, Seek,
     SetAttr, StatFs, Vfs, XattrFlags,
 };

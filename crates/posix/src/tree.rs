@@ -1,6 +1,6 @@
 //! What cases make their calls with: a directory of their own, by paths, as some user.
 
-use wholly::vfs::{
+use wholly_vfs::{
     Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, Found, Handle, Ino, Mode, OFlags, Paths,
     RenameFlags, Result, Seek, SetAttr, SetTime, Timestamp, Vfs, XattrFlags,
 };

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use wholly_host::{At, DirEntry, FileHandle, HostFile, HostFs, HostNames, Rename, SetXattr, Space, Stat};
+use wholly_host::{At, DirEntry, FileHandle, HostFile, HostFs, HostNames, SetXattr, Space};
 use wholly_media::{Guarantees, Result, Site};
+use wholly_vfs::{Rename, Stat};
 
 /// A host directory that counts the calls that go by a path. Calls that failed count.
 pub struct CountingHost {

@@ -11,8 +11,9 @@ use super::world::{BLOCKS, Call, Change, Live, World};
 use super::{hash, names};
 use rustix::io::Errno;
 use std::sync::Arc;
-use wholly_host::{Fallocate, HostFile, HostFs, Space, Stat};
+use wholly_host::{Fallocate, HostFile, HostFs, Space};
 use wholly_media::{Error, Guarantees, Region, Result, Site};
+use wholly_vfs::Stat;
 
 /// The directory of a simulated world.
 pub(super) struct SimHost {

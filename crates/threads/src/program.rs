@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use wholly_crash::{EXISTING, NAMES, Op, Start, State, Step, Workload};
-use wholly_host::{Fallocate, Rename};
+use wholly_host::Fallocate;
+use wholly_vfs::Rename;
 
 use crate::{Options, Policy};
 

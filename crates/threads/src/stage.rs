@@ -175,7 +175,7 @@ macro_rules! served {
                 self.0.read_dir(path)
             }
 
-            fn metadata(&mut self, path: &str) -> crate::Result<wholly_host::Stat> {
+            fn metadata(&mut self, path: &str) -> crate::Result<wholly_vfs::Stat> {
                 self.0.metadata(path)
             }
 

@@ -1,4 +1,4 @@
-//! Calls on a volume by path, for the user of the calling process: what a [`Store`](wholly::Store) and its groups
+//! Calls on a volume by path, for the user of the calling process: what a `Store` and its groups
 //! offer, by the same names. Errors are those of the system calls of these names.
 
 use std::ffi::OsStr;
@@ -7,11 +7,13 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use rustix::process::{getegid, geteuid, getgroups};
-use wholly::vfs::{
+use wholly_error::{Error, Result};
+use wholly_host::{DirEntry, Fallocate, SetXattr};
+use wholly_vfs::{
     Access, Attr, Context, Errno, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, Paths, RenameFlags,
     SetAttr, SetTime, Timestamp, Vfs, XattrFlags,
 };
-use wholly::{DirEntry, Error, Fallocate, Rename, Result, SetXattr, Stat};
+use wholly_vfs::{Rename, Stat};
 
 use crate::engine::InoGen;
 use crate::{Volume, VolumeVfs};

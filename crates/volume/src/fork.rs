@@ -19,10 +19,10 @@ use std::sync::{Arc, OnceLock};
 
 use rustix::fd::OwnedFd;
 use rustix::io::fcntl_dupfd_cloexec;
-use wholly::hostdir::{Inherit, keep_for_ever};
-use wholly::vfs::{Errno, GroupId};
-use wholly::{Error, Result};
+use wholly_error::{Error, Result};
 use wholly_host::{Claim, Refused};
+use wholly_host::{Inherit, keep_for_ever};
+use wholly_vfs::{Errno, GroupId};
 
 use crate::open::{Mounted, failed, region_of_volume};
 use crate::{Volume, VolumeOptions, owner};

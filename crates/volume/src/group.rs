@@ -1,9 +1,10 @@
-//! Explicit groups of a volume, as a [`Store`](wholly::Store) has them.
+//! Explicit groups of a volume, as a `Store` has them.
 
 use std::path::Path;
 
-use wholly::vfs::{Errno, GroupId, OFlags, Vfs};
-use wholly::{Error, Fallocate, Result};
+use wholly_error::{Error, Result};
+use wholly_host::Fallocate;
+use wholly_vfs::{Errno, GroupId, OFlags, Vfs};
 
 use crate::calls::{VolumeCalls, VolumeFile};
 
@@ -15,7 +16,7 @@ use crate::calls::{VolumeCalls, VolumeFile};
 ///
 /// # Example
 /// ```
-/// # fn main() -> wholly::Result<()> {
+/// # fn main() -> wholly_error::Result<()> {
 /// # let path = std::path::PathBuf::from(format!("/dev/shm/wholly-doc-group-{}", std::process::id()));
 /// use wholly_volume::{EngineKind, Volume, VolumeOptions};
 ///
@@ -54,7 +55,7 @@ impl VolumeGroup {
         VolumeGroup { calls, has_ended: false }
     }
 
-    /// Its id: in a [`Context`](wholly::vfs::Context) it makes calls on a [`VolumeVfs`](crate::VolumeVfs) the group's.
+    /// Its id: in a [`Context`](wholly_vfs::Context) it makes calls on a [`VolumeVfs`](crate::VolumeVfs) the group's.
     ///
     /// # Errors
     /// Why there is no group, if the volume could not begin one.

@@ -43,12 +43,12 @@
 //! | `open` | [`Volume`]: opening and checking volumes |
 //! | `owner` | which process has a volume open |
 //! | `fork` | which one goes on with it after `fork` |
-//! | `calls` | calls by path, in a group or outside, as a [`Store`](wholly::Store) has them |
+//! | `calls` | calls by path, in a group or outside, as a `Store` has them |
 //! | `group` | [`VolumeGroup`]: explicit groups |
 //! | `policy` | [`PolicyVfs`]: implicit groups of several calls |
 //!
 //! ```
-//! # fn main() -> wholly::Result<()> {
+//! # fn main() -> wholly_error::Result<()> {
 //! # let path = std::env::temp_dir().join(format!("wholly-doc-volume-{}", std::process::id()));
 //! use wholly_volume::{Volume, VolumeOptions};
 //!
@@ -58,7 +58,7 @@
 //! file.write_at(0, b"new")?; // durable
 //! let mut group = volume.begin();
 //! group.write_at(&file, 0, b"old")?;
-//! group.rename("a", "b", wholly::Rename::NoReplace)?;
+//! group.rename("a", "b", wholly_vfs::Rename::NoReplace)?;
 //! group.commit()?; // durable, both or nothing
 //! # assert_eq!(volume.read_file("b")?, b"old");
 //! # drop(file);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, SeekFrom, fstat, openat, statat, unlinkat};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
-use wholly::{Error, Result};
+use wholly_error::{Error, Result};
 use wholly_media::Region;
 
 use crate::EngineKind;

@@ -10,17 +10,17 @@ use std::time::Duration;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
-use wholly::hostdir::Forked;
-use wholly::sync::{AtomicBool, Mutex, Ordering};
-use wholly::vfs::Timestamp;
-use wholly::{Error, Result};
+use sync::{AtomicBool, Mutex, Ordering};
+use wholly_error::{Error, Result};
+use wholly_host::Forked;
 use wholly_media::{
     Error as MediaError, FileSystem, Guarantees, Region, Site,
     disk::DiskRegion,
     pmem::{PmemOptions, PmemRegion},
 };
+use wholly_vfs::Timestamp;
 
-use wholly::vfs::Vfs;
+use wholly_vfs::Vfs;
 
 use crate::engine::fine_grained_wal;
 use crate::engine::hybrid_log::WriteBack;

@@ -45,9 +45,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use wholly::Policy;
-use wholly::sync::{AtomicU64, Condvar, Mutex, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, Spawned, spawn};
-use wholly::vfs::{
+use sync::{AtomicU64, Condvar, Mutex, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, Spawned, spawn};
+use wholly_vfs::Policy;
+use wholly_vfs::{
     Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, RenameFlags,
     Result, Seek, SetAttr, SetTime, StatFs, Vfs, XattrFlags,
 };

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use wholly::rules::names::{check_node, check_target};
-use wholly::rules::permit::{Who, check_open};
-use wholly::sync::{AtomicU64, Ordering, RwLock};
-use wholly::vfs::{
+use sync::{AtomicU64, Ordering, RwLock};
+use wholly_vfs::rules::names::{check_node, check_target};
+use wholly_vfs::rules::permit::{Who, check_open};
+use wholly_vfs::{
     Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, RenameFlags,
     Result, Seek, SetAttr, StatFs, Vfs, XattrFlags,
 };

@@ -10,9 +10,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use wholly::vfs::{Context, Errno, GroupId, Ino, Mode, OFlags, Vfs};
-use wholly::{Error, Policy, Rename};
+use wholly_error::Error;
 use wholly_posix::Tree;
+use wholly_vfs::{Context, Errno, GroupId, Ino, Mode, OFlags, Vfs};
+use wholly_vfs::{Policy, Rename};
 use wholly_volume::{EngineKind, Medium, PolicyVfs, Volume, VolumeFile, VolumeGroup, VolumeOptions, VolumeVfs};
 
 unsafe extern "C" {

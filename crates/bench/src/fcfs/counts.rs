@@ -11,9 +11,9 @@ use crate::workload::{Case, Payload, Sequence, Size};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use wholly::vfs::Timestamp;
 use wholly_media::Region;
 use wholly_sim::{Count, CountingRegion, Counts};
+use wholly_vfs::Timestamp;
 use wholly_volume::VolumeOptions;
 
 /// Sites of stores and fences that bring content home, or make room for others once it is there.

@@ -5,11 +5,11 @@ use crate::workload::{Case, Payload, Update};
 use crate::{Error, Result};
 use rustix::fs::{Mode, OFlags};
 use std::sync::Arc;
-use wholly::vfs::{Context, Errno, Handle, Ino, Vfs};
 use wholly_media::{
     Region,
     pmem::{PmemOptions, PmemRegion},
 };
+use wholly_vfs::{Context, Errno, Handle, Ino, Vfs};
 use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs, WriteBack};
 
 /// A system of the suite.

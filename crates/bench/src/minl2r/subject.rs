@@ -10,10 +10,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
-use wholly::Policy;
-use wholly::vfs::{Context, Handle, Ino, Timestamp, Vfs};
 use wholly_media::Region;
 use wholly_sim::Random;
+use wholly_vfs::Policy;
+use wholly_vfs::{Context, Handle, Ino, Timestamp, Vfs};
 use wholly_volume::{EngineKind, PolicyVfs, Volume, VolumeOptions, VolumeVfs};
 
 /// All volumes have the same: places of blocks depend on it.

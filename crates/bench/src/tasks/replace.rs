@@ -7,7 +7,8 @@ use crate::workload::{Payload, Sequence};
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use wholly::{Rename, Store};
+use wholly::Store;
+use wholly_vfs::Rename;
 
 /// Bytes of log of the steady state, and where the checkpoint waits for the end of the turn.
 const LOG_BYTES: u64 = 2 << 20;

@@ -9,12 +9,12 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use std::sync::Arc;
 use std::time::Instant;
-use wholly::vfs::{Context, Ino, Vfs};
 use wholly_media::{
     Region, Site,
     pmem::{PmemOptions, PmemRegion},
 };
 use wholly_sim::Random;
+use wholly_vfs::{Context, Ino, Vfs};
 use wholly_volume::{Volume, VolumeOptions, VolumeVfs};
 
 const BLOCK: usize = 4096;

@@ -10,8 +10,8 @@ use rustix::fs::OFlags;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
-use wholly::vfs::{Context, FallocateFlags, Ino, Mode, Vfs};
 use wholly_media::pmem::{PmemOptions, PmemRegion};
+use wholly_vfs::{Context, FallocateFlags, Ino, Mode, Vfs};
 use wholly_volume::{Volume, VolumeOptions, VolumeVfs};
 
 pub(super) const CLEAN: &str = "clean";

@@ -13,8 +13,8 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use wholly::vfs::{Context, Ino, Vfs};
 use wholly_sim::Random;
+use wholly_vfs::{Context, Ino, Vfs};
 use wholly_volume::{EngineKind, Medium, Volume, VolumeOptions, VolumeVfs};
 
 /// The bases, and the synchronous write of as many bytes as the volume's log gets for a group.

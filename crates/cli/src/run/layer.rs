@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use wholly::StoreVfs;
-use wholly::vfs::GroupId;
 use wholly_overlay::{Layers, UPPER, WORK, name_of, open_in};
+use wholly_vfs::GroupId;
 
 pub use wholly_overlay::{How, Taken};
 

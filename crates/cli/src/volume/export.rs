@@ -13,9 +13,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use wholly::vfs::{Attr, Context, Errno, FileType, Handle, Ino, OFlags, Seek, Timestamp, Vfs};
-use wholly_host::{Attributes, HostDir, HostNames, HostOptions, Stat};
+use wholly_host::{Attributes, HostDir, HostNames, HostOptions};
 use wholly_media::Site;
+use wholly_vfs::Stat;
+use wholly_vfs::{Attr, Context, Errno, FileType, Handle, Ino, OFlags, Seek, Timestamp, Vfs};
 use wholly_volume::VolumeVfs;
 
 const EXPORT: Site = Site("export");

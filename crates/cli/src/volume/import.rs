@@ -13,8 +13,9 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use wholly::vfs::{Context, Errno, FileType, Handle, Ino, Mode, OFlags, SetAttr, SetTime, Timestamp, Vfs, XattrFlags};
-use wholly_host::{At, Attributes, HOME, HostDir, HostFile, HostOptions, Inode, Object, StoreHome};
+use wholly_host::{At, Attributes, HOME, HostDir, HostFile, HostOptions, Object, StoreHome};
+use wholly_vfs::Inode;
+use wholly_vfs::{Context, Errno, FileType, Handle, Ino, Mode, OFlags, SetAttr, SetTime, Timestamp, Vfs, XattrFlags};
 use wholly_volume::VolumeVfs;
 
 /// Bytes that are copied at a time.

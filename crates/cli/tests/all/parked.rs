@@ -2,7 +2,8 @@
 
 use super::common::run::{Rig, shell, succeeds};
 use super::common::{self, Place, may_run};
-use wholly::{ParkedId, Rename, Store};
+use wholly::{ParkedId, Store};
+use wholly_vfs::Rename;
 
 /// Parks a group that changes a text, moves a file and makes a directory with a file in it.
 fn park(store: &Store) -> ParkedId {

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use wholly_host::{Fallocate, HostFile};
 use wholly_media::{Result, Site};
 
-use crate::index::BLOCK;
+use index::BLOCK;
 
 /// Zeros that are written at a time.
 const ZEROS: &[u8] = &[0; 64 << 10];

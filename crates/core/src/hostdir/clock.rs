@@ -5,7 +5,7 @@
 //! not, the group's record tells the time itself. So small groups pay nothing for times, and these are the same after a
 //! crash. Groups whose users look at the times of the host too, and compare, ask for less than that grain.
 
-use crate::sync::{AtomicU64, Ordering};
+use sync::{AtomicU64, Ordering};
 
 /// How exact times of changes are, in ns.
 pub(crate) const GRAIN_NS: i64 = 10_000_000;

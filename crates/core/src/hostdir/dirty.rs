@@ -7,7 +7,7 @@
 use crossbeam_utils::CachePadded;
 
 use crate::log::OWN_SLOTS;
-use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
+use sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 
 const BLOCK_BITS: u32 = 40;
 /// In the place of a block: the size is to be brought home.

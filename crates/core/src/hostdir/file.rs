@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use wholly_host::{HostFile, Stat};
+use wholly_host::HostFile;
 use wholly_media::Region;
+use wholly_vfs::Stat;
 
 use super::StoreInner;
 use super::clock::AT_HOME;
@@ -13,8 +14,8 @@ use super::published::{Published, Stock, Written};
 use super::records::Baseline;
 use super::space::{FileSpace, Wishes};
 use crate::error::{Error, Result};
-use crate::index::{BLOCK, FileIndex, NO_VERSION, RunVersion, pieces};
-use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Backoff, Mutex, OnceLock, Ordering, RwLock};
+use index::{BLOCK, FileIndex, NO_VERSION, RunVersion, pieces};
+use sync::{AtomicU8, AtomicU32, AtomicU64, Backoff, Mutex, OnceLock, Ordering, RwLock};
 
 /// Set in [`File::owner`] when an explicit group owns the file; the rest is the group's id. Otherwise the number of
 /// implicit calls.

@@ -10,12 +10,12 @@ use std::time::Duration;
 use wholly_host::Fallocate;
 
 use super::StoreInner;
-use super::fork::Used;
 use super::handle::File;
 use super::names::TRIES;
 use super::running::{Running, Sharing};
 use super::table::store_path;
 use crate::error::{Error, Result};
+use wholly_host::Used;
 
 /// An explicit group: updates of any number of files that survive a crash wholly or not at all.
 ///

@@ -7,10 +7,10 @@ use wholly_host::{Fallocate, Refused};
 
 use super::StoreInner;
 use super::file::File as Inner;
-use super::fork::keep_for_ever;
 use super::names::{Found, Kind};
 use crate::error::{Error, Result};
-use crate::sync::Ordering;
+use sync::Ordering;
+use wholly_host::keep_for_ever;
 
 /// An open regular file of a store. A clone is the same open file. It keeps the store open.
 ///

@@ -8,31 +8,13 @@
 //! before an explicit group joins one of its files.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::StoreInner;
 use super::file::File as Inner;
 use super::running::{Running, Sharing};
 use crate::error::Result;
-use crate::sync::{Ordering, RwLock};
-
-/// Which calls outside of explicit groups are committed together, and when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Policy {
-    /// Each call is a group of its own, and survives a power failure when it returns.
-    #[default]
-    PerOp,
-    /// The calls on a file between two syncs are one group. It is committed by [`File::sync`](super::File::sync),
-    /// [`Store::sync`](super::Store::sync), the last close of the file, the end of the store, or when an explicit group
-    /// takes the file. After a crash the file is as at its last commit.
-    PerSync,
-    /// All calls are one group. It is committed by any sync, by the end of the store, when an explicit group takes one
-    /// of its files, and in the background after `interval`.
-    Shared {
-        /// The longest time from the group's first call to its commit, if the store has a background thread.
-        interval: Duration,
-    },
-}
+use sync::{Ordering, RwLock};
+use wholly_vfs::Policy;
 
 /// The group that implicit calls go to, if it has begun.
 pub(super) type Epoch = RwLock<Option<Box<Running>>>;

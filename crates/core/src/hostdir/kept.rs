@@ -70,7 +70,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use wholly_host::{HostFs, Inode, Rename, Stat};
+use wholly_host::HostFs;
+use wholly_vfs::{Inode, Rename, Stat};
 
 pub(super) use folder::{anchor_path, find_held, held_path, is_held_or_tag, kept_path, made_path};
 use folder::{files, ids, line_path};
@@ -88,7 +89,7 @@ use super::records::Baseline;
 use super::table::{host_error, is_there};
 use crate::error::{Error, Result};
 use crate::site;
-use crate::sync::{AtomicU8, Mutex, Ordering};
+use sync::{AtomicU8, Mutex, Ordering};
 
 /// After the id in the name of an undo that is kept.
 const KEPT: &[u8] = b".kept";

@@ -9,7 +9,7 @@ use super::overlay::Overlay;
 use super::published::{Published, Stock};
 use super::running::Joined;
 use crate::log::{Gathered, Lane, Log, OWN_SLOTS};
-use crate::sync::{AtomicCell, AtomicU32, Mutex, Ordering, thread_token};
+use sync::{AtomicCell, AtomicU32, Mutex, Ordering, thread_token};
 
 /// Seats whose lane a group may append to while it runs. Groups beyond are gathered in memory, so that the number of
 /// segments that running groups hold is bounded.
@@ -164,8 +164,8 @@ impl Seats {
 mod tests {
     use wholly_sim::{SimConfig, World};
 
-    use crate::sync::Ordering;
     use crate::{Options, Store};
+    use sync::Ordering;
 
     /// Lanes are told apart by numbers of 32 bits, which groups beyond the pool used up, one each.
     #[test]

@@ -6,7 +6,7 @@ use super::StoreInner;
 use super::file::File;
 use crate::error::{Error, Result};
 use crate::log::layout::LARGEST_FILE;
-use crate::sync::Ordering;
+use sync::Ordering;
 
 /// Every file system has files of this length; beyond it the host is asked.
 const NO_QUESTION: u64 = 1 << 30;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::index::BLOCK;
-use crate::sync::{AtomicU64, Ordering, RwLock};
+use index::BLOCK;
+use sync::{AtomicU64, Ordering, RwLock};
 
 /// Positions from here on are bytes of buffers in memory.
 pub const MEMORY: u64 = 1 << 47;

@@ -77,11 +77,10 @@ pub use check::{Finding, FindingKind, Report, check_on, check_region};
 pub use check::{ReadOnly, is_own_folder, slots_of};
 pub use checkpoint::CheckpointReport;
 #[doc(hidden)]
-pub use fork::{Forked, Inherit, Ownership, Used, keep_for_ever};
+pub use fork::Ownership;
 pub use group::Group;
 pub(crate) use guest::is_temporary;
 pub use handle::File;
-pub use implicit::Policy;
 #[doc(hidden)]
 pub use joint::{ByPath, Neighbours, parts_on};
 pub use joint::{Decided, Part, PartState, Released};
@@ -105,13 +104,13 @@ pub use writer::Writer;
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use wholly_host::{HostFs, Refused};
+use wholly_host::{Forked, HostFs, Refused, keep_for_ever};
 use wholly_media::Region;
+use wholly_vfs::Policy;
 
 use crate::error::{Error, Result};
 use crate::log::layout::Origin;
 use crate::log::{BatchLane, Geometry, Log};
-use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
 use checkpoint::Checkpointer;
 use clock::Clock;
 use joint::JointCommits;
@@ -123,6 +122,7 @@ use parked::ParkedGroups;
 use published::Published;
 use room::Room;
 use shadow::Shadows;
+use sync::{AtomicU8, AtomicU64, Mutex, Ordering};
 use table::FileTable;
 
 /// How a store is made and opened.

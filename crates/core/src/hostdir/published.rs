@@ -2,8 +2,8 @@
 
 use super::dirty::{Dirty, DirtyBlock};
 use super::file::File;
-use crate::index::{BLOCK, Garbage, NO_VERSION, Pushed, RunVersion, Slot, VersionArena, prepare_alone};
-use crate::sync::{Mutex, Ordering};
+use index::{BLOCK, Garbage, NO_VERSION, Pushed, RunVersion, Slot, VersionArena, prepare_alone};
+use sync::{Mutex, Ordering};
 
 /// Versions that are asked of the arena at a time.
 const SPARE: usize = 64;

@@ -15,7 +15,7 @@ use wholly_media::Region;
 
 use super::checkpoint::Checkpointer;
 use super::clock::Clock;
-use super::fork::{Forked, Ownership};
+use super::fork::Ownership;
 use super::joint::{JointCommits, Neighbours};
 use super::lanes::Seats;
 use super::memory::Memory;
@@ -32,8 +32,9 @@ use crate::log::layout::Origin;
 use crate::log::scan::{self, ScanReport};
 use crate::log::site::RECOVER_INCARNATION;
 use crate::log::{BatchLane, first_of};
-use crate::sync::{AtomicU8, AtomicU64, Mutex};
 pub(super) use replay::{Replay, is_in_the_way};
+use sync::{AtomicU8, AtomicU64, Mutex};
+use wholly_host::Forked;
 
 /// What opening a store found and did.
 #[derive(Clone, Debug, Default)]

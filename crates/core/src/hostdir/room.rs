@@ -22,9 +22,9 @@ use super::StoreInner;
 use super::names::{Kind, State};
 use super::table::FileTable;
 use crate::error::{Error, Result};
-use crate::index::BLOCK;
 use crate::site;
-use crate::sync::{AtomicU8, AtomicU64, Ordering};
+use index::BLOCK;
+use sync::{AtomicU8, AtomicU64, Ordering};
 
 /// Bytes of a directory entry besides the name.
 const NAME_BYTES: u64 = 16;

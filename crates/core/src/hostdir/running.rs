@@ -36,7 +36,6 @@ use rustix::io::Errno;
 use super::StoreInner;
 use super::clock::{GRAIN_NS, Mtime};
 use super::file::{File as Inner, IMPLICIT};
-use super::implicit::Policy;
 use super::kept::Keeping;
 use super::lanes::Seat;
 use super::names::Private;
@@ -44,12 +43,13 @@ use super::overlay::{Place, PrivateWrite};
 use super::room::Promise;
 use super::writer::Recent;
 use crate::error::{Error, Result};
-use crate::index::BLOCK;
 use crate::log::lane::AppendError;
 use crate::log::layout::EntryKind;
 use crate::log::{Gathered, Lane};
-use crate::rules::permit::Who;
-use crate::sync::{Backoff, Mutex, Ordering};
+use index::BLOCK;
+use sync::{Backoff, Mutex, Ordering};
+use wholly_vfs::Policy;
+use wholly_vfs::rules::permit::Who;
 
 use adopt::Brought;
 use glance::Glance;
@@ -67,7 +67,7 @@ impl Drop for Running {
         if self.store.forked.is_inherited() {
             // It is the parent's, and lives there.
             std::mem::forget((self.seat.take(), self.parked.take(), self.recent.take()));
-            super::fork::keep_for_ever(&self.store);
+            wholly_host::keep_for_ever(&self.store);
             return;
         }
         self.abort();

@@ -28,8 +28,9 @@ mod proof;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wholly_host::{HostDir, HostFile, HostFs, Stat};
+use wholly_host::{HostDir, HostFile, HostFs};
 use wholly_media::Region;
+use wholly_vfs::Stat;
 
 use super::check::{Finding, FindingKind, ReadOnly};
 use super::homes::Looking;

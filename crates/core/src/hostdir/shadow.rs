@@ -28,7 +28,7 @@ use super::names::{OWN_FOLDER, id_name, join, names_in};
 use super::records::LONGEST_SHADOW;
 use crate::error::{Error, Result};
 use crate::site;
-use crate::sync::{AtomicU8, Mutex, Ordering, RwLock};
+use sync::{AtomicU8, Mutex, Ordering, RwLock};
 
 /// Where shadows are.
 pub(super) const SHADOW_FOLDER: &[u8] = b".wholly/shadow";

@@ -24,9 +24,9 @@ use std::ops::Range;
 
 use wholly_host::Fallocate;
 
-use crate::index::BLOCK;
 use crate::log::layout::LARGEST_FILE;
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use index::BLOCK;
+use sync::{AtomicU64, Mutex, Ordering};
 
 /// The first byte of the last block of the largest file.
 const LAST_BLOCK: u64 = LARGEST_FILE - BLOCK;

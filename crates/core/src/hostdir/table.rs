@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::{HostFile, HostFs, Inode, Stat};
+use wholly_host::{HostFile, HostFs};
+use wholly_vfs::{Inode, Stat};
 
 use super::StoreInner;
 use super::clock::Mtime;
@@ -13,8 +14,8 @@ use super::file::File;
 use super::names::{Found, Held, Kind, OWN_FOLDER, Object, TRIES, Walk, show};
 use super::recover::is_in_the_way;
 use crate::error::{Error, Result};
-use crate::rules::permit::{self, Who};
-use crate::sync::{Mutex, Ordering, RwLock};
+use sync::{Mutex, Ordering, RwLock};
+use wholly_vfs::rules::permit::{self, Who};
 
 #[derive(Default)]
 struct Table {

@@ -7,7 +7,7 @@ use super::group::Group;
 use super::running::Running;
 use super::{Store, StoreInner};
 use crate::error::Result;
-use crate::sync::Ordering;
+use sync::Ordering;
 
 /// Begins one group after the other, faster than [`Store::begin`]. It keeps what a group needs from one group to the
 /// next, so beginning and ending a group touches nothing that threads share. For a thread that commits many small

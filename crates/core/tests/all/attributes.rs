@@ -6,9 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use wholly::vfs::{Context, Ino, Mode, SetAttr, SetTime, Timestamp, Vfs};
 use wholly::{Error, Options, SetXattr, Store, StoreVfs};
 use wholly_host::{HostMedium, HostOptions};
+use wholly_vfs::{Context, Ino, Mode, SetAttr, SetTime, Timestamp, Vfs};
 
 use crate::common;
 
@@ -260,7 +260,7 @@ fn as_the_kernel_decides() {
 #[test]
 fn attributes_of_what_has_no_name_yet() {
     use wholly::StoreVfs;
-    use wholly::vfs::{Context, Ino, Mode, OFlags, Vfs, XattrFlags};
+    use wholly_vfs::{Context, Ino, Mode, OFlags, Vfs, XattrFlags};
     for (dir, medium) in common::Dir::on_media("nameless") {
         let store = common::made_in(&dir, medium)();
         let ctx = Context::of(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
@@ -289,7 +289,7 @@ fn attributes_of_what_has_no_name_yet() {
 #[test]
 fn a_name_that_is_about_to_be_given() {
     use wholly::StoreVfs;
-    use wholly::vfs::{Context, Ino, Mode, OFlags, Vfs};
+    use wholly_vfs::{Context, Ino, Mode, OFlags, Vfs};
     for (dir, medium) in common::Dir::on_media("about-to-be") {
         let store = common::made_in(&dir, medium)();
         let view = StoreVfs::new(&store);
@@ -340,7 +340,7 @@ fn what_is_set_by_a_name_that_stays_is_set() {
 /// A backup program on a mount goes by times of change: a checkpoint changes none that it sees.
 #[test]
 fn a_checkpoint_changes_no_time_of_change_that_programs_see() {
-    use wholly::vfs::{Context, Ino, Mode, OFlags, Vfs};
+    use wholly_vfs::{Context, Ino, Mode, OFlags, Vfs};
     for (dir, medium) in common::stores_of_files("ctimes") {
         // The host may tell times of what was just made that are later than the tick of the clock that calls go by.
         std::thread::sleep(std::time::Duration::from_millis(20));

@@ -18,10 +18,11 @@ use crate::common::{Dir, small};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use wholly::{Error, KeepUndo, Options, ParkedId, Store};
 use wholly_host::{
-    At, DirEntry, FileHandle, HostDir, HostFile, HostFs, HostMedium, HostNames, HostOptions, Rename, SetXattr, Space,
-    Stat, StoreHome, Trust,
+    At, DirEntry, FileHandle, HostDir, HostFile, HostFs, HostMedium, HostNames, HostOptions, SetXattr, Space,
+    StoreHome, Trust,
 };
 use wholly_media::{Guarantees, Result, Site};
+use wholly_vfs::{Rename, Stat};
 
 /// A directory at each call of which something happens first.
 struct Watched {

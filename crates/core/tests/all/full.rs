@@ -157,7 +157,7 @@ fn a_log_that_cannot_grow_is_used_again() {
 /// Under the policy `shared`, a sync of a directory commits everything, as a sync of any file does.
 #[test]
 fn a_sync_of_a_directory_commits_the_shared_group() {
-    use wholly::vfs::{Context, Ino, Mode, OFlags, Vfs};
+    use wholly_vfs::{Context, Ino, Mode, OFlags, Vfs};
     for config in media() {
         let world = World::new(SimConfig { log_len: 0, ..config.clone() });
         let policy = wholly::Policy::Shared { interval: std::time::Duration::MAX };

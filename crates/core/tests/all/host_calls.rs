@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use wholly::vfs::{Context, GroupId, Ino, Mode, SetAttr, Vfs};
 use wholly::{KeepUndo, Options, Store, StoreVfs};
 use wholly_host::HostFs;
 use wholly_sim::{CountingHost, SimConfig, World};
+use wholly_vfs::{Context, GroupId, Ino, Mode, SetAttr, Vfs};
 
 use crate::common::small;
 

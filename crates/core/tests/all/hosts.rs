@@ -14,8 +14,9 @@ use std::sync::Arc;
 use crate::common::Dir;
 use crate::common::mounts::{self, run};
 use wholly::{Error, Fallocate, Options, Store};
-use wholly_host::{HostDir, HostFs, HostNames, HostOptions, Level, Rename, Support};
+use wholly_host::{HostDir, HostFs, HostNames, HostOptions, Level, Support};
 use wholly_media::Site;
+use wholly_vfs::Rename;
 
 /// A file system, and what is said of it.
 struct Host {

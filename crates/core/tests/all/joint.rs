@@ -10,10 +10,10 @@ use std::sync::Arc;
 use crate::common::Dir;
 use crate::common::mounts::this_program;
 use crate::common::pair::{Memory, change, options, releasing};
-use wholly::vfs::{Context, Ino, Mode, OFlags, Vfs};
 use wholly::{Error, Store, StoreVfs};
 use wholly_media::Site;
 use wholly_sim::World;
+use wholly_vfs::{Context, Ino, Mode, OFlags, Vfs};
 
 fn open(dir: &Path) -> wholly::Result<Store> {
     Store::open_with(dir, options(), wholly_host::HostOptions::default())

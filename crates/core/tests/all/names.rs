@@ -639,7 +639,7 @@ fn a_second_name_is_no_conflict() {
 #[test]
 fn the_other_name_is_a_home() {
     use wholly::StoreVfs;
-    use wholly::vfs::{Context, Ino, Vfs};
+    use wholly_vfs::{Context, Ino, Vfs};
     for (dir, medium) in Dir::on_media("other-name") {
         fs::write(dir.join("a"), "0123").unwrap();
         fs::hard_link(dir.join("a"), dir.join("b")).unwrap();

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use crate::common::{self, Dir};
 use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-use wholly::vfs::{Context, Errno, Ino, Mode, OFlags, Paths, RenameFlags, SetAttr, Vfs};
 use wholly::{Store, StoreVfs};
 use wholly_host::{HostMedium, HostOptions};
+use wholly_vfs::{Context, Errno, Ino, Mode, OFlags, Paths, RenameFlags, SetAttr, Vfs};
 
 const USER: u32 = 1000;
 const OTHER_GROUP: u32 = 27;

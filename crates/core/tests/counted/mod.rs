@@ -4,8 +4,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use wholly::vfs::GroupId;
 use wholly::{KeepUndo, Store, StoreVfs, UndoFate};
+use wholly_vfs::GroupId;
 
 /// The system's allocator, counted.
 struct Counted;

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wholly::vfs::{Context, GroupId, Ino, Mode, OFlags, SetAttr, SetTime, Timestamp, Vfs};
 use wholly::{LAYER, Options, Store, StoreVfs};
 use wholly_host::HostFs;
 use wholly_sim::{Trace, World};
+use wholly_vfs::{Context, GroupId, Ino, Mode, OFlags, SetAttr, SetTime, Timestamp, Vfs};
 
 use super::Archive;
 use crate::setting::Setting;
@@ -124,7 +124,7 @@ fn context(group: GroupId) -> Context {
 }
 
 /// What tar asks the kernel for, and the kernel asks of the view.
-fn unpack(view: &StoreVfs, group: GroupId) -> Result<(), wholly::vfs::Errno> {
+fn unpack(view: &StoreVfs, group: GroupId) -> Result<(), wholly_vfs::Errno> {
     let ctx = context(group);
     let mut dirs = Vec::new();
     for n in 0..FILES {

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use wholly::{Error, Rename, Store};
+use wholly::{Error, Store};
 use wholly_host::SetXattr;
+use wholly_vfs::Rename;
 
 use super::in_group;
 use crate::life::Life;

@@ -5,8 +5,9 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wholly::{Error, File, Group, Options, ParkedId, Policy, Store};
+use wholly::{Error, File, Group, Options, ParkedId, Store};
 use wholly_sim::World;
+use wholly_vfs::Policy;
 
 use crate::apart::go_together;
 use crate::look::{FIFO, served, tree};

@@ -91,7 +91,7 @@ pub(crate) fn make_in_layer(fs: &dyn HostFs, path: &str, what: Adopted, bytes: &
     let path = in_layer(path);
     if fs.stat(path.as_bytes()).is_ok() {
         let gone = format!("{path}-");
-        fs.rename(SITE, path.as_bytes(), gone.as_bytes(), wholly_host::Rename::NoReplace)?;
+        fs.rename(SITE, path.as_bytes(), gone.as_bytes(), wholly_vfs::Rename::NoReplace)?;
     }
     bring(fs, &path, what, bytes)
 }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use wholly::{DirEntry, Stat};
+use wholly::DirEntry;
 use wholly_host::{HostDir, HostFile, HostFs, HostNames, HostOptions, SetXattr};
 use wholly_sim::{Random, SimConfig};
+use wholly_vfs::Stat;
 
 use super::host::SITE;
 use super::*;

@@ -6,7 +6,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use wholly::{DirEntry, Error, Fallocate, Stat};
+use wholly::{DirEntry, Error, Fallocate};
+use wholly_vfs::Stat;
 use wholly_volume::{EngineKind, Volume, VolumeCalls, VolumeFile, VolumeGroup};
 
 use super::{Making, OnVolume, Program, Running};

@@ -20,9 +20,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use wholly::Error;
-use wholly::vfs::Timestamp;
 use wholly_media::Region;
 use wholly_sim::{CountingRegion, Counts, Medium, SimConfig, World};
+use wholly_vfs::Timestamp;
 use wholly_volume::{EngineKind, Trial, Volume, VolumeCalls, VolumeOptions};
 
 use crate::life::Life;

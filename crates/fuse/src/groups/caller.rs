@@ -1,10 +1,10 @@
 //! Who may begin a group. The kernel checks nothing before a request of `ioctl`, so this is decided here, by what the
 //! calling thread is at that moment: not by how its descriptor was opened, since that may have come from anybody.
 
-use wholly::rules::acl::{self, Acl};
-use wholly::rules::permit;
-use wholly::vfs::{Attr, Context, Errno, Ino, Result, Vfs};
-use wholly_host::Stat;
+use wholly_vfs::Stat;
+use wholly_vfs::rules::acl::{self, Acl};
+use wholly_vfs::rules::permit;
+use wholly_vfs::{Attr, Context, Errno, Ino, Result, Vfs};
 
 /// `CAP_DAC_OVERRIDE`, whom no permissions stop, as a bit of a set of capabilities.
 const DAC_OVERRIDE: u64 = 1 << 1;
@@ -82,7 +82,7 @@ fn has_capabilities_here(thread: u32, user: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wholly::vfs::{FileType, Mode, Timestamp};
+    use wholly_vfs::{FileType, Mode, Timestamp};
 
     const ROOT: &str = "Name:\ta\nUid:\t0\t0\t0\t0\nGroups:\t \nCapEff:\t000001ffffffffff\n";
     const BARE: &str = "Name:\tb\nGroups:\t4 24 100 \nCapEff:\t0000000000000000\n";

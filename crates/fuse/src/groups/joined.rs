@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use wholly::vfs::{Errno, Result};
+use wholly_vfs::{Errno, Result};
 
 use super::process::Process;
 

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use fuser::{INodeNo, ReplyIoctl};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::Timespec;
-use wholly::vfs::{Errno, Result};
+use wholly_vfs::{Errno, Result};
 
 use super::changes::Changes;
 use super::process::Process;

@@ -63,8 +63,8 @@ mod view;
 use std::sync::{Arc, RwLockReadGuard};
 
 use fuser::{FileHandle, INodeNo, Notifier, ReplyIoctl, ReplyWrite, Request};
-use wholly::vfs::{Attr, Context, Errno, Result, Vfs};
 use wholly_host::mount::{ABORT, ADD, BEGIN, COMMIT, HOLDER, Holder, Served, WHAT};
+use wholly_vfs::{Attr, Context, Errno, Result, Vfs};
 
 use crate::convert::errno;
 use crate::options::{Clock, MountOptions};

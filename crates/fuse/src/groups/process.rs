@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::time::Timespec;
-use wholly::vfs::{Errno, Result};
+use wholly_vfs::{Errno, Result};
 
 /// A process, whatever becomes of its number.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockRea
 use std::time::Duration;
 
 use fuser::{INodeNo, Notifier, ReplyIoctl, ReplyWrite};
-use wholly::vfs::{Context, Errno, GroupId, Handle, Ino, Result, Vfs};
 use wholly_host::mount::Holder;
+use wholly_vfs::{Context, Errno, GroupId, Handle, Ino, Result, Vfs};
 
 use super::caller::Caller;
 use super::changes::{Changes, Touches};

@@ -1,6 +1,6 @@
 //! A mount all of which is one group, which whoever mounted it ends: groups of programs [join](Joined) it.
 
-use wholly::vfs::{Context, GroupId};
+use wholly_vfs::{Context, GroupId};
 
 use super::Call;
 use super::joined::Joined;

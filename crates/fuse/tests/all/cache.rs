@@ -10,7 +10,8 @@ use crate::common::or_skip;
 use crate::common::served::Served;
 use rustix::fs::{FallocateFlags, copy_file_range, fallocate};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
-use wholly::{MountGroup, Policy};
+use wholly::MountGroup;
+use wholly_vfs::Policy;
 use wholly_volume::EngineKind;
 
 const PAGE: usize = 4096;

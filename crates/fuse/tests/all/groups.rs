@@ -9,8 +9,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use crate::common::{Mounted, or_skip};
-use wholly::{Error, MountGroup, Options, Policy, Store};
+use wholly::{MountGroup, Options, Store};
+use wholly_error::Error;
 use wholly_fuse::MountOptions;
+use wholly_vfs::Policy;
 
 /// The kernel believes what it knows for as long as a test takes: what it is not told to forget it goes on telling.
 fn mounted() -> Option<Mounted> {

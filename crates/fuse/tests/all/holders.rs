@@ -15,7 +15,8 @@ use rustix::fs::{Gid, Uid, XattrFlags};
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
-use wholly::{Error, MountGroup, Options, Result};
+use wholly::{MountGroup, Options};
+use wholly_error::{Error, Result};
 use wholly_fuse::{Mount, MountOptions, Sharing, remount};
 use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 

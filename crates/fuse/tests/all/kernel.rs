@@ -9,8 +9,9 @@ use std::time::Duration;
 use crate::common::{Mounted, or_skip};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use wholly::{Options, Policy};
+use wholly::Options;
 use wholly_fuse::MountOptions;
+use wholly_vfs::Policy;
 
 fn per_sync() -> Option<Mounted> {
     let store = Options { policy: Policy::PerSync, ..Options::default() };

@@ -10,7 +10,8 @@ use crate::common::or_skip;
 use crate::common::served::Served;
 use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags, linkat, renameat_with};
 use rustix::io::Errno;
-use wholly::{MountGroup, Policy};
+use wholly::MountGroup;
+use wholly_vfs::Policy;
 use wholly_volume::EngineKind;
 
 /// All mounts that there are.

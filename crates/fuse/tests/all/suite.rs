@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::common::{self, Mounted, Scratch};
-use wholly::{Options, Policy};
+use wholly::Options;
 use wholly_fuse::{Mount, MountOptions, Sharing};
 use wholly_posix::{Exception, HostVfs};
+use wholly_vfs::Policy;
 use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 
 const fn exception(case: &'static str, reason: &'static str) -> Exception {

@@ -11,7 +11,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::common::{Scratch, or_skip};
-use wholly::{Error, MountGroup};
+use wholly::MountGroup;
+use wholly_error::Error;
 use wholly_fuse::{Mount, MountOptions, Unmounter};
 use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 

@@ -178,7 +178,7 @@ fn what_the_group_does_not_build_on_may_change() {
 /// What the command has done is in the group all the same, over what others have: for people to look at.
 #[test]
 fn the_group_shows_what_the_command_has_done() {
-    use wholly::vfs::{Context, Ino, OFlags, Vfs};
+    use wholly_vfs::{Context, Ino, OFlags, Vfs};
     if !common::may_mount() {
         return;
     }

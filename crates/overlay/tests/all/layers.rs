@@ -5,8 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::common::{self, OPTIONS, World, parents, same_as_plain, tree_of};
-use wholly::vfs::{Context, Ino, Vfs};
 use wholly_overlay::{Error, How};
+use wholly_vfs::{Context, Ino, Vfs};
 
 const SETUP: &str = r"
     mkdir -p d/sub e

@@ -1,7 +1,7 @@
 //! POSIX ACLs, as Linux keeps them: the attributes `system.posix_acl_access` and `system.posix_acl_default` (acl(5),
 //! linux/posix_acl_xattr.h).
 
-use wholly::vfs::{Access, Errno, FileType, OFlags};
+use wholly_vfs::{Access, Errno, FileType, OFlags};
 
 use super::{ANN, BOB, CREW};
 use crate::check::{Outcome, fails, same};

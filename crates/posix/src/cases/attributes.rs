@@ -1,6 +1,6 @@
 //! Permission bits, umask, and what every inode knows.
 
-use wholly::vfs::{Errno, FileType, OFlags};
+use wholly_vfs::{Errno, FileType, OFlags};
 
 use super::one_of_each;
 use crate::check::{Failure, Outcome, fails, holds, same};

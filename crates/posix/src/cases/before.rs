@@ -4,7 +4,7 @@
 //! times are set to the past before, and a change counts where they have left it. `ctime` cannot be set; [`Before`]
 //! lets a tick pass on another file, however long it takes, and then what changes is later, strictly.
 
-use wholly::vfs::{Attr, Errno, SetAttr, SetTime, Timestamp};
+use wholly_vfs::{Attr, Errno, SetAttr, SetTime, Timestamp};
 
 use crate::check::{Failure, Outcome, holds};
 use crate::tree::{Tree, at};

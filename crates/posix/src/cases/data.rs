@@ -1,6 +1,6 @@
 //! Reading, writing, appending, cutting.
 
-use wholly::vfs::{Errno, OFlags};
+use wholly_vfs::{Errno, OFlags};
 
 use super::one_of_each;
 use crate::check::{Outcome, fails, holds, same};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use wholly::vfs::{Errno, FileType, Ino};
+use wholly_vfs::{Errno, FileType, Ino};
 
 use super::one_of_each;
 use crate::check::{Outcome, fails, holds, same};

@@ -1,6 +1,6 @@
 //! Inodes that outlive their names, and files that never had one.
 
-use wholly::vfs::{Errno, OFlags};
+use wholly_vfs::{Errno, OFlags};
 
 use crate::check::{Outcome, fails, holds, same};
 use crate::suite::table;
@@ -59,7 +59,7 @@ fn a_removed_file_gets_no_name(t: &Tree<'_>) -> Outcome {
 fn a_removed_file_keeps_its_attributes_changeable(t: &Tree<'_>) -> Outcome {
     let file = t.file("f", 0o644, b"")?;
     t.unlink("f")?;
-    let change = wholly::vfs::SetAttr { mode: Some(bits(0o600)), ..Default::default() };
+    let change = wholly_vfs::SetAttr { mode: Some(bits(0o600)), ..Default::default() };
     t.vfs.setattr(&t.ctx, file.ino, None, &change)?;
     same(file.stat()?.mode, bits(0o600))
 }
@@ -133,7 +133,7 @@ fn tmpfile_gets_a_name(t: &Tree<'_>) -> Outcome {
 
 /// However it has lost its last name.
 fn tmpfile_gets_no_name_after_its_last(t: &Tree<'_>) -> Outcome {
-    let lost: [fn(&Tree<'_>) -> wholly::vfs::Result<()>; 3] = [
+    let lost: [fn(&Tree<'_>) -> wholly_vfs::Result<()>; 3] = [
         |t| t.unlink("f"),
         |t| {
             t.create("other", 0o600)?;
@@ -189,7 +189,7 @@ fn a_closed_handle_is_bad(t: &Tree<'_>) -> Outcome {
 
 fn the_roots_parent_is_the_root(t: &Tree<'_>) -> Outcome {
     let root = t.stat("/")?;
-    same(root.ino, wholly::vfs::Ino::ROOT)?;
+    same(root.ino, wholly_vfs::Ino::ROOT)?;
     same(t.stat("/..")?.ino, root.ino)?;
     same(t.stat("/../../.")?.ino, root.ino)?;
     same(t.stat("..")?.ino, root.ino)?;

@@ -1,6 +1,6 @@
 //! How long, how large, how many.
 
-use wholly::vfs::{Errno, FileType, OFlags, SetAttr};
+use wholly_vfs::{Errno, FileType, OFlags, SetAttr};
 
 use crate::check::{Outcome, fails, holds, same};
 use crate::suite::table;

@@ -1,6 +1,6 @@
 //! Hard links and link counts.
 
-use wholly::vfs::{Errno, FileType, OFlags};
+use wholly_vfs::{Errno, FileType, OFlags};
 
 use super::{NO_DIRECTORIES, one_of_each};
 use crate::check::{Outcome, fails, same};
@@ -118,7 +118,7 @@ fn counts_after_renaming_directories(t: &Tree<'_>) -> Outcome {
     t.rename("a/e", "b/e")?;
     same((t.stat("a")?.nlink, t.stat("b")?.nlink), (2, 3))?;
     t.create("a/f", 0o644)?;
-    t.rename_with("a/f", "b/e", wholly::vfs::RenameFlags::EXCHANGE)?;
+    t.rename_with("a/f", "b/e", wholly_vfs::RenameFlags::EXCHANGE)?;
     same((t.stat("a")?.nlink, t.stat("b")?.nlink), (3, 2))
 }
 

@@ -34,7 +34,7 @@ const CREW: u32 = 3100;
 
 /// Makes one of each type: `file`, `dir`, `link` (to nothing), `fifo`, `socket`.
 fn one_of_each(t: &Tree<'_>) -> Outcome {
-    use wholly::vfs::FileType;
+    use wholly_vfs::FileType;
     t.file("file", 0o644, b"content")?;
     t.mkdir("dir", 0o755)?;
     t.symlink("link", "nothing")?;

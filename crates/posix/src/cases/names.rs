@@ -1,6 +1,6 @@
 //! Making names and taking them away.
 
-use wholly::vfs::{Errno, FileType, OFlags};
+use wholly_vfs::{Errno, FileType, OFlags};
 
 use super::{NO_DIRECTORIES, one_of_each};
 use crate::check::{Outcome, fails, holds, same};

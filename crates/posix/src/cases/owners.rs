@@ -1,6 +1,6 @@
 //! Owners, and what becomes of set-user-id and set-group-id.
 
-use wholly::vfs::{Errno, FallocateFlags, OFlags, SetAttr};
+use wholly_vfs::{Errno, FallocateFlags, OFlags, SetAttr};
 
 use super::{ANN, BOB, CREW, one_of_each};
 use crate::check::{Outcome, fails, same};

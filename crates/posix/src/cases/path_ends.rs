@@ -1,6 +1,6 @@
 //! The last part of a path: slashes behind it, `.`, `..`, and the root.
 
-use wholly::vfs::{Errno, FileType, OFlags, RenameFlags, Result};
+use wholly_vfs::{Errno, FileType, OFlags, RenameFlags, Result};
 
 use super::one_of_each;
 use crate::check::{Failure, Outcome, fails, same};

@@ -1,6 +1,6 @@
 //! The way to the last part of a path.
 
-use wholly::vfs::{Errno, Ino, LINKS_MAX, OFlags};
+use wholly_vfs::{Errno, Ino, LINKS_MAX, OFlags};
 
 use crate::check::{Outcome, fails, same};
 use crate::suite::table;

@@ -1,6 +1,6 @@
 //! Renaming.
 
-use wholly::vfs::{Errno, FileType, RenameFlags};
+use wholly_vfs::{Errno, FileType, RenameFlags};
 
 use crate::check::{Failure, Outcome, fails, same};
 use crate::suite::table;

@@ -1,6 +1,6 @@
 //! Renaming each type over each: what Linux allows of them, and that everything is as it was where it does not.
 
-use wholly::vfs::{Errno, FileType};
+use wholly_vfs::{Errno, FileType};
 
 use super::one_of_each;
 use crate::check::{Failure, Outcome, same};

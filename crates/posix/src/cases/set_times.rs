@@ -1,6 +1,6 @@
 //! Setting times.
 
-use wholly::vfs::{Errno, SetTime, Timestamp};
+use wholly_vfs::{Errno, SetTime, Timestamp};
 
 use super::ANN;
 use super::before::{Before, PAST};

@@ -1,6 +1,6 @@
 //! Reserving space, holes, and copies within the file system.
 
-use wholly::vfs::{Errno, FallocateFlags, OFlags, Seek};
+use wholly_vfs::{Errno, FallocateFlags, OFlags, Seek};
 
 use crate::check::{Outcome, fails, holds, same};
 use crate::suite::table;

@@ -1,6 +1,6 @@
 //! Sticky directories: everybody makes names there, and takes away his own only.
 
-use wholly::vfs::{Errno, RenameFlags};
+use wholly_vfs::{Errno, RenameFlags};
 
 use super::{ANN, BOB};
 use crate::check::{Outcome, fails, same};

@@ -1,6 +1,6 @@
 //! Syncs: what can be seen of them without a crash. The crash explorer sees the rest.
 
-use wholly::vfs::{Errno, OFlags};
+use wholly_vfs::{Errno, OFlags};
 
 use crate::check::{Outcome, fails, same};
 use crate::suite::table;

@@ -1,6 +1,6 @@
 //! Which times an operation changes, and which it leaves.
 
-use wholly::vfs::{Errno, FallocateFlags, FileType, OFlags, RenameFlags};
+use wholly_vfs::{Errno, FallocateFlags, FileType, OFlags, RenameFlags};
 
 use super::before::Before;
 use crate::check::{Outcome, fails, holds, same};
@@ -316,7 +316,7 @@ fn stat_changes_nothing(t: &Tree<'_>) -> Outcome {
     for name in names {
         t.stat(name)?;
         t.xattrs(name)?;
-        t.access("file", wholly::vfs::Access::READ_OK)?;
+        t.access("file", wholly_vfs::Access::READ_OK)?;
         before.expect(name, "")?;
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Extended attributes.
 
-use wholly::vfs::{Errno, XattrFlags};
+use wholly_vfs::{Errno, XattrFlags};
 
 use super::{ANN, one_of_each};
 use crate::check::{Outcome, fails, same};

@@ -5,7 +5,7 @@
 //! shared directories themselves (their link counts and times are those of whoever came last), other callers' names in
 //! listings, and of the shared file appends, its size, and where its holes are, as both tell of other parts.
 
-use wholly::vfs::{Ino, OFlags, Result, Vfs};
+use wholly_vfs::{Ino, OFlags, Result, Vfs};
 
 use super::Path;
 use crate::tree::Tree;

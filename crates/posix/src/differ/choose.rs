@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use wholly::vfs::{FallocateFlags, OFlags, RenameFlags, Seek, XattrFlags};
+use wholly_vfs::{FallocateFlags, OFlags, RenameFlags, Seek, XattrFlags};
 
 use super::caller::{Caller, PART_BYTES};
 use super::ops::{Op, Path, SHARED_SLOT, SLOTS};

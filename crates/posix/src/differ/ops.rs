@@ -1,6 +1,6 @@
 //! The calls, and how they are made.
 
-use wholly::vfs::{FallocateFlags, FileType, Found, OFlags, RenameFlags, Seek, Vfs, XattrFlags};
+use wholly_vfs::{FallocateFlags, FileType, Found, OFlags, RenameFlags, Seek, Vfs, XattrFlags};
 
 use super::Said;
 use super::caller::{Caller, SHARED_FILE};
@@ -55,7 +55,7 @@ pub(super) struct Runner<'t, 'v> {
 }
 
 impl<'t, 'v> Runner<'t, 'v> {
-    pub fn new(tree: &'t Tree<'v>, caller: Caller) -> wholly::vfs::Result<Self> {
+    pub fn new(tree: &'t Tree<'v>, caller: Caller) -> wholly_vfs::Result<Self> {
         let mut slots = [const { None }; SLOTS + 1];
         if caller.has_parts() {
             slots[SHARED_SLOT] = Some(tree.open(SHARED_FILE, OFlags::RDWR)?);
@@ -82,11 +82,11 @@ impl<'t, 'v> Runner<'t, 'v> {
         found.is_ok_and(|found| self.shared.iter().any(|dir| dir.ino() == found.ino()))
     }
 
-    fn slot(&self, slot: usize) -> wholly::vfs::Result<&File<'v>> {
-        self.slots[slot].as_ref().ok_or(wholly::vfs::Errno::BADF)
+    fn slot(&self, slot: usize) -> wholly_vfs::Result<&File<'v>> {
+        self.slots[slot].as_ref().ok_or(wholly_vfs::Errno::BADF)
     }
 
-    fn call(&mut self, op: &Op) -> wholly::vfs::Result<String> {
+    fn call(&mut self, op: &Op) -> wholly_vfs::Result<String> {
         let t = self.tree;
         let done = |()| String::new();
         match op {

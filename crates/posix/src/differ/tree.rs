@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use wholly::vfs::{FileType, Ino, OFlags, Result, Vfs};
+use wholly_vfs::{FileType, Ino, OFlags, Result, Vfs};
 
 use super::caller::Caller;
 use crate::tree::Tree;

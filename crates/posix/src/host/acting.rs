@@ -4,7 +4,7 @@
 use nix::sched::{CloneFlags, unshare};
 use rustix::fs::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-use wholly::vfs::{Context, Errno, Result};
+use wholly_vfs::{Context, Errno, Result};
 
 /// While it lives, this thread's calls are those of a context's user. Credentials come back when it is dropped, also by
 /// a panic.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, StatxFlags, StatxTimestamp};
-use wholly::vfs::{Attr, Errno, FileType, Ino, Mode, Result, Timestamp};
+use wholly_vfs::{Attr, Errno, FileType, Ino, Mode, Result, Timestamp};
 
 struct Inode {
     fd: Arc<OwnedFd>,

@@ -3,9 +3,9 @@
 
 use crate::places;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
-use wholly::vfs::{FallocateFlags, Vfs};
 use wholly_posix::differ::{Caller, Op, Permitted, compare, sequence};
 use wholly_posix::{Mistake, Planted};
+use wholly_vfs::{FallocateFlags, Vfs};
 
 /// Sequences that are tried.
 fn cases() -> u32 {

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use rustix::fs::{AtFlags, OFlags, RenameFlags, ResolveFlags};
-use wholly::vfs::{Context, Errno, FileType, Ino, Mode, Paths, Result};
 use wholly_posix::{HostVfs, Tree, differ};
+use wholly_vfs::{Context, Errno, FileType, Ino, Mode, Paths, Result};
 
 /// One call that takes paths.
 #[derive(Clone, Debug)]

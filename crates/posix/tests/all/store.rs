@@ -3,9 +3,10 @@
 use std::sync::Mutex;
 
 use crate::places::{self, Stored};
-use wholly::vfs::{Context, Errno, FallocateFlags, FileType, Ino, OFlags, RenameFlags, Result, Vfs};
-use wholly::{Options, Policy};
+use wholly::Options;
 use wholly_posix::{Exception, Through, Tree};
+use wholly_vfs::Policy;
+use wholly_vfs::{Context, Errno, FallocateFlags, FileType, Ino, OFlags, RenameFlags, Result, Vfs};
 
 const fn exception(case: &'static str, reason: &'static str) -> Exception {
     Exception { case, reason }

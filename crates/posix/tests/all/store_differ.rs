@@ -14,11 +14,12 @@ use crate::places::{self, Place, Stored};
 use proptest::collection::vec;
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
-use wholly::vfs::{Context, OFlags, Seek, Vfs};
-use wholly::{Options, Policy, StoreVfs};
+use wholly::{Options, StoreVfs};
 use wholly_host::HostMedium;
 use wholly_posix::Through;
 use wholly_posix::differ::{Caller, Op, Permitted, clear, compare, same_trees, sequence};
+use wholly_vfs::Policy;
+use wholly_vfs::{Context, OFlags, Seek, Vfs};
 
 /// Sequences that are tried.
 fn cases() -> u32 {

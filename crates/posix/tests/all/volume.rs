@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use rustix::fd::OwnedFd;
-use wholly::Policy;
-use wholly::vfs::{Context, Errno, Ino, Vfs};
 use wholly_media::{
     Region,
     disk::DiskRegion,
     pmem::{PmemOptions, PmemRegion},
 };
 use wholly_posix::{Exception, Through, Tree};
+use wholly_vfs::Policy;
+use wholly_vfs::{Context, Errno, Ino, Vfs};
 use wholly_volume::{EngineKind, PolicyVfs, Volume, VolumeOptions, VolumeVfs};
 
 const VOLUME: &[Exception] = &[];

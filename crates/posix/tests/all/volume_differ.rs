@@ -100,7 +100,7 @@ fn several_threads() {
         let volume = open(region);
         let vfs = VolumeVfs::new(&volume);
         for _ in 0..sequences() / UNMOUNT_AFTER / 2 {
-            for place in [&vfs as &dyn wholly::vfs::Vfs, &ext4.vfs] {
+            for place in [&vfs as &dyn wholly_vfs::Vfs, &ext4.vfs] {
                 clear(place).and_then(|()| make_shared(place)).expect("what is shared");
             }
             let caller = |number| Caller::Beside { number, parts: true };

@@ -6,9 +6,10 @@ use super::*;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use wholly_host::{Fallocate, HostDir, HostFile, HostFs, HostMedium, HostOptions, Rename, SetXattr};
+use wholly_host::{Fallocate, HostDir, HostFile, HostFs, HostMedium, HostOptions, SetXattr};
 use wholly_media::Result;
 use wholly_scratch::TestDir;
+use wholly_vfs::Rename;
 
 const PATHS: &[&str] = &[
     "A",

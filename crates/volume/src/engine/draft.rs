@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use wholly::Result;
-use wholly::vfs::GroupId;
+use wholly_error::Result;
 use wholly_media::{Region, Site};
+use wholly_vfs::GroupId;
 
 use super::hybrid_log::Pended;
 use super::lanes::{Chain, Cursor, Redo};

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use wholly::{Error, Result};
+use wholly_error::{Error, Result};
 use wholly_media::{Guarantees, Region, Site};
 
 use super::hybrid_log::WriteBack;

@@ -9,10 +9,10 @@
 
 use std::collections::VecDeque;
 
-use wholly::sync::{AtomicU32, Condvar, Mutex, Ordering};
-use wholly::vfs::GroupId;
-use wholly::{Error, Result};
+use sync::{AtomicU32, Condvar, Mutex, Ordering};
+use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
+use wholly_vfs::GroupId;
 
 use super::Allocate;
 use super::draft::Draft;

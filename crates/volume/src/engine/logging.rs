@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use wholly::Result;
-use wholly::sync::{AtomicU64, Ordering};
-use wholly::vfs::GroupId;
+use sync::{AtomicU64, Ordering};
+use wholly_error::Result;
 use wholly_media::{Region, Site};
+use wholly_vfs::GroupId;
 
 use super::lanes::Lanes;
 use super::{CommitSequence, DataAt, Part, Placed, check_within, read_within};

@@ -1,6 +1,6 @@
 //! Sets of blocks of a volume, as whole walks over it make them.
 
-use wholly::sync::{AtomicU64, Ordering};
+use sync::{AtomicU64, Ordering};
 
 use crate::format::{Lba, Run};
 

@@ -48,9 +48,9 @@ pub mod patch;
 pub mod shadow;
 pub mod undo;
 
-use wholly::vfs::GroupId;
-use wholly::{Error, Result};
+use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
+use wholly_vfs::GroupId;
 
 use crate::format::dir::Head;
 pub use crate::format::inode::InodeMap;

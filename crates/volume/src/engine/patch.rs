@@ -1,6 +1,6 @@
 //! What recovery stores: bytes, and where.
 
-use wholly::Result;
+use wholly_error::Result;
 use wholly_media::{Region, Site};
 
 use super::logging::ZEROS;

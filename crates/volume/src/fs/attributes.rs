@@ -1,12 +1,12 @@
 //! Attributes, and who may see and change them.
 
-use wholly::rules::acl;
-use wholly::rules::attributes::Asked;
-use wholly::rules::permit::{WRITE, Who, check_access};
-use wholly::rules::set_id::privileges;
-use wholly::rules::xattr::CAPABILITY;
-use wholly::vfs::{Access, Attr, Context, Errno, FileType, Ino, Mode, Result, SetAttr, SetTime, Timestamp};
-use wholly_host::Stat;
+use wholly_vfs::Stat;
+use wholly_vfs::rules::acl;
+use wholly_vfs::rules::attributes::Asked;
+use wholly_vfs::rules::permit::{WRITE, Who, check_access};
+use wholly_vfs::rules::set_id::privileges;
+use wholly_vfs::rules::xattr::CAPABILITY;
+use wholly_vfs::{Access, Attr, Context, Errno, FileType, Ino, Mode, Result, SetAttr, SetTime, Timestamp};
 
 use super::explicit::What;
 use super::group::Need;
@@ -192,7 +192,7 @@ impl Core {
         let mut group = match self.begin(inode, Kind::Implicit, 0, Need::Vital) {
             Ok(group) => group,
             // Nobody who reads is to be told of that.
-            Err(wholly::Error::NoSpace(_)) => return Ok(()),
+            Err(wholly_error::Error::NoSpace(_)) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
         self.touch(&mut group, inode, &mut state, |times| times.atime = now)?;

@@ -17,8 +17,8 @@
 
 use std::sync::Arc;
 
-use wholly::sync::{AtomicU64, Mutex, Ordering};
-use wholly::{Error, Result};
+use sync::{AtomicU64, Mutex, Ordering};
+use wholly_error::{Error, Result};
 use wholly_media::Region;
 
 use super::Core;

@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use lines::{Below, Lines};
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use wholly::{Error, Result};
+use wholly_error::{Error, Result};
 use wholly_media::Region;
 
 use super::mount::{FIRST_INODE_BLOCKS, Plain, read_copy, read_superblock};

@@ -4,8 +4,8 @@
 use std::cell::RefCell;
 use std::collections::hash_map::Entry;
 
-use wholly::Result;
-use wholly::sync::{Mutex, thread};
+use sync::{Mutex, thread};
+use wholly_error::Result;
 
 use super::table::{ByNumber, Held};
 use super::{Core, map};

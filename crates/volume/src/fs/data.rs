@@ -1,6 +1,6 @@
 //! Reading and writing, and the space of files. Bytes of a mapped block beyond the end of its file are zeros.
 
-use wholly::vfs::{Context, Errno, FallocateFlags, Result, Seek};
+use wholly_vfs::{Context, Errno, FallocateFlags, Result, Seek};
 
 use super::explicit::What;
 use super::group::{Group, Need};

@@ -1,7 +1,7 @@
 //! Finding, entering and removing names in the leaves of one directory. Callers hold the directory's lock.
 
-use wholly::sync::Ordering;
-use wholly::{Error, Result};
+use sync::Ordering;
+use wholly_error::{Error, Result};
 
 use super::group::{Group, Need};
 use super::known::{self, KnownLeaf};

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use wholly::{Error, Result};
+use wholly_error::{Error, Result};
 use wholly_media::Region;
 
 use super::mount::{Plain, blocks_of, read_copy, read_superblock};

@@ -44,8 +44,8 @@ pub use claims::{Claims, What};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wholly::sync::{AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, RwLock, RwLockReadGuard};
-use wholly::vfs::{Context, Errno, GroupId, Result};
+use sync::{AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, RwLock, RwLockReadGuard};
+use wholly_vfs::{Context, Errno, GroupId, Result};
 
 use super::dir::Place;
 use super::group::{Body, Group, Need, Sight};
@@ -329,7 +329,13 @@ impl Core {
     }
 
     /// Begins a group for a call that changes an inode: in an explicit group if that is a twin.
-    pub fn begin<'c>(&'c self, inode: &'c Inode, kind: Kind, blocks: u64, need: Need) -> wholly::Result<Group<'c>> {
+    pub fn begin<'c>(
+        &'c self,
+        inode: &'c Inode,
+        kind: Kind,
+        blocks: u64,
+        need: Need,
+    ) -> wholly_error::Result<Group<'c>> {
         self.begin_logging(inode, kind, blocks, need, Logged::default())
     }
 
@@ -340,7 +346,7 @@ impl Core {
         blocks: u64,
         need: Need,
         logged: Logged,
-    ) -> wholly::Result<Group<'c>> {
+    ) -> wholly_error::Result<Group<'c>> {
         match inode.group() {
             None => Group::begin_logging(self, kind, blocks, need, logged),
             Some(explicit) => Group::call(self, explicit, blocks, need, logged),
@@ -505,7 +511,7 @@ impl Core {
             leaves: Leaves::new(self.known.clone()),
             refs: AtomicU64::new(0),
             idled: AtomicU32::new(0),
-            unborn: wholly::sync::AtomicBool::new(false),
+            unborn: sync::AtomicBool::new(false),
             twin: Some(Twin { group: explicit.clone(), shared: shared.clone(), changes }),
         });
         let mut twins = explicit.twins.lock().unwrap();
@@ -531,7 +537,7 @@ impl Core {
     ///
     /// # Errors
     /// `ENOSPC`.
-    pub fn keep_room(&self, shared: &Inode, name: &[u8]) -> wholly::Result<u64> {
+    pub fn keep_room(&self, shared: &Inode, name: &[u8]) -> wholly_error::Result<u64> {
         let mut state = shared.state.write().unwrap();
         let named = |state: &State| state.claims.as_ref()?.names.get(name)?.room;
         if let Some(key) = named(&state) {

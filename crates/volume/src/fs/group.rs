@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
-use wholly::sync::{MutexGuard, RwLockReadGuard};
-use wholly::vfs::GroupId;
-use wholly::{Error, Result};
+use sync::{MutexGuard, RwLockReadGuard};
+use wholly_error::{Error, Result};
+use wholly_vfs::GroupId;
 
 use super::Core;
 use super::explicit::Explicit;

@@ -19,7 +19,7 @@
 //!    never waits for a lock but `growth`: any call may do it before it is refused for want of space. The growth of the
 //!    file itself does not: it would wait for itself, and without free numbers no block is idle.
 
-use wholly::{Error, Result};
+use wholly_error::{Error, Result};
 
 use super::Core;
 use super::group::{Group, Need};

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use wholly::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering};
+use sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering};
 
 use super::table::ByNumber;
 use crate::format::Lba;

@@ -1,6 +1,6 @@
 //! Maps: from a block of a file to a block of the volume. Functions that change one are mutators (invariant 1).
 
-use wholly::Result;
+use wholly_error::Result;
 use wholly_media::Site;
 
 use crate::engine::{Load, StorageView, corrupt};
@@ -25,7 +25,7 @@ fn slot(index: u64) -> usize {
 }
 
 #[cold]
-fn damaged(seed: u64, level: u8, index: u64, fault: Fault) -> wholly::Error {
+fn damaged(seed: u64, level: u8, index: u64, fault: Fault) -> wholly_error::Error {
     corrupt(format!("map of stream {seed:#x}, level {level}, index {index}"), fault)
 }
 
@@ -399,7 +399,7 @@ pub fn walk(
     seed: u64,
     tree: &Tree,
     each: &mut dyn FnMut(u8, u64, Pointer) -> bool,
-    fault: &mut dyn FnMut(u8, u64, wholly::Error),
+    fault: &mut dyn FnMut(u8, u64, wholly_error::Error),
 ) -> Result<()> {
     if tree.depth > MAX_DEPTH {
         fault(tree.depth, 0, damaged(seed, tree.depth, 0, Fault("a map is too deep")));
@@ -413,7 +413,7 @@ fn walk_below(
     seed: u64,
     (level, index, raw): (u8, u64, u64),
     each: &mut dyn FnMut(u8, u64, Pointer) -> bool,
-    fault: &mut dyn FnMut(u8, u64, wholly::Error),
+    fault: &mut dyn FnMut(u8, u64, wholly_error::Error),
 ) -> Result<()> {
     let pointer = match decode(seed, level, index, raw) {
         Ok(None) => return Ok(()),

@@ -51,11 +51,11 @@ pub mod xattrs;
 use std::sync::Arc;
 
 use rustix::time::{ClockId, clock_gettime};
-pub use wholly::rules::{DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE};
-use wholly::sync::{AtomicBool, AtomicU64, Mutex, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use wholly::vfs::Timestamp;
-use wholly::{Error, Result};
+use sync::{AtomicBool, AtomicU64, Mutex, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use wholly_error::{Error, Result};
 use wholly_media::Site;
+use wholly_vfs::Timestamp;
+pub use wholly_vfs::rules::{DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE};
 
 use crate::engine::{Engine, Fields, Kind, Load, Logged, Operation, corrupt};
 use crate::format::Fault;

@@ -5,10 +5,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use wholly::sync::{AtomicUsize, Mutex, Ordering, thread};
-use wholly::vfs::Timestamp;
-use wholly::{Error, Result};
+use sync::{AtomicUsize, Mutex, Ordering, thread};
+use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
+use wholly_vfs::Timestamp;
 
 use super::backing::Backing;
 use super::overlay::is_lost;

@@ -1,12 +1,12 @@
 //! Calls that make, find, move and remove names. Errors come in the order in which Linux checks.
 
-use wholly::rules::acl;
-use wholly::rules::names::{WHITEOUT, check_kind, check_name, check_rename, rename_of};
-use wholly::rules::permit::{READ, SEARCH, WRITE, Who};
-use wholly::rules::set_id::in_directory;
-use wholly::sync::{MutexGuard, RwLockWriteGuard};
-use wholly::vfs::{Context, Errno, RenameFlags, Result};
-use wholly_host::Rename;
+use sync::{MutexGuard, RwLockWriteGuard};
+use wholly_vfs::Rename;
+use wholly_vfs::rules::acl;
+use wholly_vfs::rules::names::{WHITEOUT, check_kind, check_name, check_rename, rename_of};
+use wholly_vfs::rules::permit::{READ, SEARCH, WRITE, Who};
+use wholly_vfs::rules::set_id::in_directory;
+use wholly_vfs::{Context, Errno, RenameFlags, Result};
 
 use super::attributes::is_superuser;
 use super::dir::Place;

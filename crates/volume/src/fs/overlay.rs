@@ -8,7 +8,7 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly::sync::Mutex;
+use sync::Mutex;
 use wholly_media::{Error, Guarantees, Region, Result, Site};
 
 use crate::format::BLOCK;

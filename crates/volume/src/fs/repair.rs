@@ -21,9 +21,9 @@ pub use storing::{SITES, end_log, finish, give_up, store, unfinished};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use wholly::vfs::{Context, Errno};
-use wholly::{Error, Result};
+use wholly_error::{Error, Result};
 use wholly_media::Region;
+use wholly_vfs::{Context, Errno};
 
 use super::DIRECTORY;
 use super::check::{Examined, Finding, Watch, examine};

@@ -6,7 +6,7 @@
 
 use std::ops::ControlFlow;
 
-use wholly::{Error, Result};
+use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
 
 use super::check::check;

@@ -1,6 +1,6 @@
 //! Which units, blocks or inodes, are free: one bit each, in zones with a lock each. Volatile: a mount rebuilds it.
 
-use wholly::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, RwLock, thread_token};
+use sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, RwLock, thread_token};
 
 /// Units of a zone.
 const ZONE: u64 = 1 << 15;

@@ -1,7 +1,7 @@
 //! The storage version: where metadata is, and the mutators that change it (invariants 1 and 2).
 
-use wholly::sync::{Mutex, RwLock};
-use wholly::{Error, Result};
+use sync::{Mutex, RwLock};
+use wholly_error::{Error, Result};
 use wholly_media::Site;
 
 use super::map;

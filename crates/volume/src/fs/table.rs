@@ -4,9 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use wholly::Result;
-use wholly::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, RwLock};
-use wholly::vfs::{Context, Errno};
+use sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, RwLock};
+use wholly_error::Result;
+use wholly_vfs::{Context, Errno};
 
 use super::Core;
 use super::explicit::{Claims, Twin};

@@ -1,9 +1,9 @@
 //! Extended attributes and access control lists.
 
-use wholly::rules::acl::{self, Acl};
-use wholly::rules::permit::{READ, WRITE, Who};
-use wholly::rules::xattr::{CAPABILITY, are_capabilities, check_get, check_name, check_set, may_see};
-use wholly::vfs::{Context, Errno, Result, XattrFlags};
+use wholly_vfs::rules::acl::{self, Acl};
+use wholly_vfs::rules::permit::{READ, WRITE, Who};
+use wholly_vfs::rules::xattr::{CAPABILITY, are_capabilities, check_get, check_name, check_set, may_see};
+use wholly_vfs::{Context, Errno, Result, XattrFlags};
 
 use super::explicit::What;
 use super::group::{Group, Need};

@@ -7,10 +7,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use wholly::vfs::{Errno, Ino, OFlags, Result};
 use wholly_media::Region;
 use wholly_media::pmem::{PmemOptions, PmemRegion};
 use wholly_posix::Tree;
+use wholly_vfs::{Errno, Ino, OFlags, Result};
 use wholly_volume::{EngineKind, Object, Repair, Volume, VolumeOptions, VolumeVfs};
 
 /// What `df` says: free blocks, those for all users, inodes and free inodes.

@@ -19,9 +19,9 @@ use crate::hostdir::memory::{HOLE, MEMORY, SHADOWS, ZEROS};
 use crate::hostdir::names::Object;
 use crate::hostdir::records::Baseline;
 use crate::hostdir::table::host_error;
-use crate::index::{BLOCK, Claim, NO_VERSION, Piece, RunVersion, Slot, logged_pieces};
 use crate::site;
-use crate::sync::Ordering;
+use index::{BLOCK, Claim, NO_VERSION, Piece, RunVersion, Slot, logged_pieces};
+use sync::Ordering;
 
 /// Blocks of a batch: enough for the processor to fetch in parallel, few enough that a group that publishes to one of
 /// them does not wait long.

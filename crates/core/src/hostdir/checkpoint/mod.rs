@@ -37,8 +37,8 @@ use super::StoreInner;
 use super::dirty::DirtyBlock;
 use super::table::is_taken_away;
 use crate::error::{Error, Result};
-use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
 use pass::Pass;
+use sync::{AtomicU8, AtomicU64, Mutex, Ordering};
 pub(super) use worker::start_worker;
 
 /// What a checkpoint did.

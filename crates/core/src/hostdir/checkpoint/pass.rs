@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use wholly_host::Stat;
+use wholly_vfs::Stat;
 
 use super::hands::{Hands, Touched};
 use super::names::NamePlan;
@@ -18,7 +18,7 @@ use crate::hostdir::names::{ROOT, State};
 use crate::hostdir::records::Baseline;
 use crate::hostdir::table::{host_error, is_taken_away};
 use crate::site;
-use crate::sync::{BLOCKS_AT_A_TIME, Mutex, Ordering, thread};
+use sync::{BLOCKS_AT_A_TIME, Mutex, Ordering, thread};
 
 /// Files that are visited at a time: to begin costs an interrupt of the other processors, and meanwhile their owners
 /// publish by claims.

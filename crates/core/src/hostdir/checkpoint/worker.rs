@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Checkpointer, Lot, StoreInner};
 use crate::error::{Error, Result};
 use crate::hostdir::table::host_error;
-use crate::sync::{Condvar, Mutex, Ordering, Spawned, spawn};
+use sync::{Condvar, Mutex, Ordering, Spawned, spawn};
 
 /// How often the background thread looks whether a shared group has grown old.
 const TICK: Duration = Duration::from_millis(100);

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use wholly_host::{DirEntry, Rename, Stat};
+use wholly_host::DirEntry;
+use wholly_vfs::{Rename, Stat};
 
 use super::Group;
 use crate::error::Result;

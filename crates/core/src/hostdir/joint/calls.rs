@@ -8,7 +8,7 @@ use crate::hostdir::kept::{KeepUndo, Undoing, Undone};
 use crate::hostdir::parked::ParkedId;
 use crate::hostdir::running::Running;
 use crate::hostdir::{Group, Store, StoreInner, StoreVfs};
-use crate::vfs::GroupId;
+use wholly_vfs::GroupId;
 
 impl Store {
     /// Commits groups of several stores of this process together. After a crash all of them are there, or none. When

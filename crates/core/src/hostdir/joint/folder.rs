@@ -1,7 +1,8 @@
 //! The folder of records: what is in it, and how it changes.
 
 use rustix::io::Errno;
-use wholly_host::{HostFs, Rename};
+use wholly_host::HostFs;
+use wholly_vfs::Rename;
 
 use super::record::Record;
 use super::{DECIDED, FOLDER, PREPARED, UNDECIDED};

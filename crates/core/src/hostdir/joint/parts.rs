@@ -19,7 +19,7 @@ use crate::hostdir::kept::{kept_path, made_path};
 use crate::hostdir::parked::{ParkedFile, ParkedId, path_of};
 use crate::hostdir::running::Running;
 use crate::hostdir::table::is_there;
-use crate::vfs::GroupId;
+use wholly_vfs::GroupId;
 
 /// Another part of what was parked together.
 #[derive(Clone, Debug, PartialEq, Eq)]

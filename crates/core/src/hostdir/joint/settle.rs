@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::{HostFs, Rename};
+use wholly_host::HostFs;
+use wholly_vfs::Rename;
 
 use super::folder::{self, prepared_id, prepared_path};
 use super::record::Neighbour;
@@ -16,7 +17,7 @@ use crate::hostdir::parked::{self, Finder, Mismatch, ParkedFile, ParkedId};
 use crate::hostdir::running::{Running, Sharing};
 use crate::hostdir::table::{host_error, is_there};
 use crate::site;
-use crate::sync::{AtomicU8, Mutex};
+use sync::{AtomicU8, Mutex};
 
 use super::Neighbours;
 

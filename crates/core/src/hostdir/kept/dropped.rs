@@ -1,6 +1,6 @@
 //! How kept undo goes, and what stays of it: see invariants 6 and 9 to 11 of [`kept`](super).
 
-use wholly_host::Rename;
+use wholly_vfs::Rename;
 
 use super::folder::{RESERVE, dropped_path};
 use super::{KEPT, KeptUndo, LINE, described, ids, kept_path, line_path, made_path};

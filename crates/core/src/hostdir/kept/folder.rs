@@ -8,8 +8,9 @@
 //! Versions before had undo beside the parked groups. There it is found, too.
 
 use rustix::io::Errno;
-use wholly_host::{HostFs, Rename, Stat};
+use wholly_host::HostFs;
 use wholly_media::Site;
+use wholly_vfs::{Rename, Stat};
 
 use super::{DROPPED, KEPT, LINE, MADE, named};
 use crate::error::{Error, Result};
@@ -20,7 +21,7 @@ use crate::hostdir::names::{
 use crate::hostdir::parked::{FOLDER, path_of_kind};
 use crate::hostdir::table::host_error;
 use crate::site;
-use crate::sync::Ordering;
+use sync::Ordering;
 
 /// By this file programs know a folder that they may leave out.
 const TAG: &[u8] = b".wholly/undo/CACHEDIR.TAG";

@@ -20,7 +20,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use wholly_host::{HostFs, Rename, Stat};
+use wholly_host::HostFs;
+use wholly_vfs::{Rename, Stat};
 
 use super::folder::{dropped_path, taken_path};
 use super::{DROPPED, KEPT, files, ids, kept_path, lost};

@@ -12,7 +12,7 @@ use super::super::vfs::single;
 use super::super::{File, Group, Store, StoreVfs};
 use super::{FOLDER, LAYER};
 use crate::error::{Error, Result};
-use crate::vfs::{GroupId, Handle, Ino};
+use wholly_vfs::{GroupId, Handle, Ino};
 
 impl Store {
     /// Makes the *layer*: an empty directory of mode 0700 at [`LAYER`](crate::LAYER), in place of an earlier one. Any

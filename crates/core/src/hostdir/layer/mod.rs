@@ -7,15 +7,15 @@
 mod calls;
 
 use rustix::io::Errno;
-use wholly_host::Rename;
 use wholly_media::Site;
+use wholly_vfs::Rename;
 
 use super::StoreInner;
 use super::names::{DIRECTORY, TYPE, join};
 use super::table::host_error;
 use crate::error::Result;
-use crate::rules::acl;
 use crate::site;
+use wholly_vfs::rules::acl;
 
 /// The path of the [layer](crate::Store::make_layer), relative to the store's directory.
 pub const LAYER: &str = ".wholly/layer";

@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wholly_host::Stat;
+use wholly_vfs::Stat;
 
 use crate::hostdir::records::{Attributes, AttributesBefore, Xattr};
-use crate::rules::PERMISSIONS;
+use wholly_vfs::rules::PERMISSIONS;
 
 /// A value of an extended attribute; `None`: there is no such attribute.
 pub(crate) type XattrValue = Option<Arc<[u8]>>;

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::{BLANKS, Home, Ids, Kind, Names, Object, ROOT, State};
-use crate::sync::Ordering;
+use sync::Ordering;
 
 /// Calls that may have objects in hand.
 #[derive(Default)]

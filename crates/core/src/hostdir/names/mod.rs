@@ -48,13 +48,12 @@ mod walk;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
-use wholly_host::{At, Inode, Stat};
+use wholly_host::At;
+use wholly_vfs::{Inode, Stat};
 
 use super::file::File;
 use super::records::{Baseline, Birth, Identity};
 use crate::log::checksum::checksum;
-pub(super) use crate::rules::{DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE};
-use crate::sync::{AtomicU64, Mutex, Ordering, RwLock};
 pub(super) use attributes::{Set, XattrValue, checksum as xattr_checksum};
 use bytes::NameBytes;
 use claims::Claims;
@@ -67,7 +66,9 @@ pub(super) use private::Change;
 pub(super) use private::Private;
 pub(super) use register::Register;
 pub(super) use replay::{FoundObject, NameReplay, is_blank, names_in};
+use sync::{AtomicU64, Mutex, Ordering, RwLock};
 pub(super) use walk::{Entry, Found, Last, Walk, show};
+pub(super) use wholly_vfs::rules::{DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE};
 
 /// The store's directory.
 pub(super) const ROOT: u64 = 1;

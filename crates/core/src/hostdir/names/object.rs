@@ -6,8 +6,8 @@ use super::attributes::Sets;
 use super::{ANCHORS, BLANKS, HELD, Name};
 use crate::hostdir::file::File;
 use crate::hostdir::records::{Baseline, Birth};
-use crate::rules::{DIRECTORY, REGULAR, SYMLINK, TYPE};
-use wholly_host::{Inode, Stat};
+use wholly_vfs::rules::{DIRECTORY, REGULAR, SYMLINK, TYPE};
+use wholly_vfs::{Inode, Stat};
 
 /// What an object is. It never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

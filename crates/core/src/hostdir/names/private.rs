@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::packed::Packed;
 use super::{Held, Ids, Name, Set, Whole};
 use crate::hostdir::clock::{AT_HOME, Mtime};
-use crate::rules::acl::Acl;
+use wholly_vfs::rules::acl::Acl;
 
 /// What a name was and is to be.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,8 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use rustix::io::Errno;
-use wholly_host::{HostFs, Stat};
+use wholly_host::HostFs;
+use wholly_vfs::Stat;
 
 use super::TYPE;
 use super::{

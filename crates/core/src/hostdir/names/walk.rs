@@ -1,7 +1,8 @@
 //! From a path to what it names, as a group sees the directory.
 
 use rustix::io::Errno;
-use wholly_host::{HostFs, Stat};
+use wholly_host::HostFs;
+use wholly_vfs::Stat;
 
 use super::object::{Kind, Object};
 use super::packed::Packed;

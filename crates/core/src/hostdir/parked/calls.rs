@@ -11,7 +11,7 @@ use super::super::running::{Running, Sharing};
 use super::super::{Group, Store, StoreInner, StoreVfs};
 use super::{Finder, Head, Mismatch, Parked, ParkedId, Review};
 use crate::error::{Error, Result};
-use crate::vfs::GroupId;
+use wholly_vfs::GroupId;
 
 /// Parked groups. A parked group survives by itself until it is applied, discarded or expires. Nothing waits for it:
 /// other groups and programs may change what it would change, and then it is not applied.

@@ -5,14 +5,14 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use wholly_host::Stat;
+use wholly_vfs::Stat;
 
 use super::super::StoreInner;
 use super::super::names::{Kind, Name, show};
 use super::super::running::Running;
 use super::{Finder, Known, ParkedFile, Piece, Summary};
 use crate::error::{Error, Result};
-use crate::sync::Mutex;
+use sync::Mutex;
 
 /// What happens to a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::io::Errno;
-use wholly_host::{HostFs, Rename};
+use wholly_host::HostFs;
 use wholly_media::Site;
+use wholly_vfs::Rename;
 
 use super::super::StoreInner;
 use super::super::check::{Finding, FindingKind};
@@ -21,7 +22,7 @@ use super::{
 use crate::error::{Error, Result};
 use crate::log::layout::Origin;
 use crate::site;
-use crate::sync::{AtomicU8, Ordering};
+use sync::{AtomicU8, Ordering};
 
 /// The id that a file in the folder is named by; none where it has no such name.
 fn named(name: &[u8]) -> Option<u64> {

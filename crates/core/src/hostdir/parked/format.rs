@@ -643,7 +643,8 @@ fn base_of(bytes: &[u8]) -> Option<Base> {
 
 #[cfg(test)]
 mod tests {
-    use wholly_host::{Fallocate, Stat};
+    use wholly_host::Fallocate;
+    use wholly_vfs::Stat;
 
     use super::*;
     use crate::hostdir::joint::Neighbour;

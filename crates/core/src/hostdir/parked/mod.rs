@@ -55,7 +55,7 @@ pub(super) use summary::{
 
 pub use wholly_error::{Mismatch, ParkedId};
 
-use crate::sync::{AtomicU8, AtomicU64, Mutex};
+use sync::{AtomicU8, AtomicU64, Mutex};
 
 /// The folder of parked groups, below the store's directory.
 pub(super) const FOLDER: &[u8] = b".wholly/parked";

@@ -15,7 +15,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use wholly_host::{HostFs, Rename};
+use wholly_host::HostFs;
+use wholly_vfs::Rename;
 
 use super::super::StoreInner;
 use super::super::names::{Kind, Name, ROOT};

@@ -1,6 +1,6 @@
 //! Payload of `Identify`: which inode of the host an object is, and where it hangs.
 
-use wholly_host::Stat;
+use wholly_vfs::Stat;
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

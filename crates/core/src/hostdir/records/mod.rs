@@ -20,8 +20,8 @@ pub use space::Space;
 pub use value::Value;
 pub use xattr::Xattr;
 
-use crate::rules::{PERMISSIONS, TYPE};
 use rustix::fs::FileType;
+use wholly_vfs::rules::{PERMISSIONS, TYPE};
 
 /// Bytes of the longest name, of a file as of an extended attribute.
 pub const LONGEST_NAME: usize = 255;

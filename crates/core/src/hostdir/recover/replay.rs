@@ -22,11 +22,11 @@ use crate::hostdir::room::{Promise, promised_by_files, promised_by_names};
 use crate::hostdir::shadow::{Shadows, fault_of};
 use crate::hostdir::space::Shape;
 use crate::hostdir::table::{FileTable, host_error};
-use crate::index::BLOCK;
 use crate::log::checksum::payload_checksum;
 use crate::log::layout::{Entry, EntryKind, LARGEST_FILE, LINE, Superblock};
 use crate::log::scan::{self, CommittedGroup, Record, RecordView};
-use crate::sync::Ordering;
+use index::BLOCK;
+use sync::Ordering;
 
 /// A regular file that the log talks about.
 pub(super) struct Found {

@@ -1,7 +1,7 @@
 //! What a running group does to access control lists, what these allow, and what a directory hands down to new objects.
 
 use rustix::io::Errno;
-use wholly_host::Stat;
+use wholly_vfs::Stat;
 
 use super::Running;
 use super::attributes::Wish;
@@ -10,9 +10,9 @@ use crate::error::Result;
 use crate::hostdir::names::{Found, Kind, Set};
 use crate::hostdir::records::{Birth, Xattr};
 use crate::log::layout::EntryKind;
-use crate::rules::acl::{self, Acl, Lists};
-use crate::rules::permit::Who;
-use crate::rules::set_id::in_directory;
+use wholly_vfs::rules::acl::{self, Acl, Lists};
+use wholly_vfs::rules::permit::Who;
+use wholly_vfs::rules::set_id::in_directory;
 
 impl Running {
     /// Sets an access list, and with it the permission bits, or a default list; takes it away if there is nobody in it.

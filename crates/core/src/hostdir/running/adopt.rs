@@ -13,7 +13,7 @@
 //! 3. Of a group of which nobody knows whether it survives, nothing is given back.
 
 use rustix::io::Errno;
-use wholly_host::{Rename, Stat};
+use wholly_vfs::{Rename, Stat};
 
 use super::Running;
 use super::names::{At, refused};

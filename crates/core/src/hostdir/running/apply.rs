@@ -16,7 +16,7 @@ use crate::hostdir::names::{Found, Kind, Last, Name, ROOT, Set, Wanted, xattr_ch
 use crate::hostdir::parked::{Base, Content, Finder, Known, Mismatch, ParkedFile, Summary, Written};
 use crate::hostdir::records::Birth;
 use crate::log::layout::EntryKind;
-use crate::sync::Ordering;
+use sync::Ordering;
 
 /// In words: the bytes of a file are others than `then`.
 pub(super) fn content_changed(then: u64, now: u64) -> String {

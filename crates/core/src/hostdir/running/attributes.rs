@@ -1,7 +1,7 @@
 //! What a running group does to mode, owner and times. It decides as the kernel would for who calls, and logs
 //! what comes of it.
 
-use wholly_host::Stat;
+use wholly_vfs::Stat;
 
 use super::names::{At, check_bits, refused};
 use super::{Inner, Running, Sharing};
@@ -10,11 +10,11 @@ use crate::hostdir::clock::Mtime;
 use crate::hostdir::names::{Found, Kind, Moment, PERMISSIONS, Set, TRIES, Wanted};
 use crate::hostdir::records::{Attributes, AttributesBefore};
 use crate::log::layout::EntryKind;
-use crate::rules::acl;
-use crate::rules::attributes::Asked;
-use crate::rules::permit::{self, Who};
-use crate::rules::set_id::{SET_GROUP_ID, SET_USER_ID, privileges};
-use crate::rules::xattr::CAPABILITY;
+use wholly_vfs::rules::acl;
+use wholly_vfs::rules::attributes::Asked;
+use wholly_vfs::rules::permit::{self, Who};
+use wholly_vfs::rules::set_id::{SET_GROUP_ID, SET_USER_ID, privileges};
+use wholly_vfs::rules::xattr::CAPABILITY;
 
 /// An object whose attributes belong to the group.
 pub(super) struct Mine {

@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 use crate::hostdir::file::IMPLICIT;
 use crate::hostdir::names::{Found, Kind, Last, Object, Private, ROOT, TRIES, Walk, Wanted};
 use crate::hostdir::records::Baseline;
-use crate::rules::permit;
-use crate::sync::{Backoff, Ordering};
+use sync::{Backoff, Ordering};
+use wholly_vfs::rules::permit;
 
 /// Whether what somebody has found was taken away before he looked at it: then he is to look for it again.
 pub(super) fn is_gone(looked: Result<()>) -> Result<bool> {

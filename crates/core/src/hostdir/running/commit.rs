@@ -14,7 +14,7 @@ use crate::hostdir::parked::Provisional;
 use crate::hostdir::published::{Prepared, Stock, Written};
 use crate::log::batch::{Outcome, Request, record_bytes};
 use crate::site;
-use crate::sync::Ordering;
+use sync::Ordering;
 
 /// How often a group identifies what it speaks of beside checkpoints: each that begins meanwhile has it do so again.
 const BESIDE_PASSES: usize = 2;

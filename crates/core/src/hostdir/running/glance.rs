@@ -11,10 +11,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wholly_host::Stat;
+use wholly_vfs::Stat;
 
 use super::Running;
-use crate::sync::Mutex;
+use sync::Mutex;
 
 /// What the host has shown of objects, by their ids.
 #[derive(Debug, Default)]

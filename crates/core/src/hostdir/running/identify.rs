@@ -10,7 +10,7 @@ use crate::hostdir::names::{REGULAR, ROOT, is_own};
 use crate::hostdir::records::{Baseline, Identity};
 use crate::hostdir::table::{host_error, is_taken_away};
 use crate::log::layout::EntryKind;
-use crate::sync::Ordering;
+use sync::Ordering;
 
 impl Running {
     /// Tells which host file the number of a joined file stands for.

@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use twox_hash::XxHash3_128;
-use wholly_host::{HostFile, HostFs, Stat};
+use wholly_host::{HostFile, HostFs};
+use wholly_vfs::Stat;
 
 use super::Running;
 use super::apply::content_changed;

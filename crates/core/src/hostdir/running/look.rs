@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::{DirEntry, Stat};
+use wholly_host::DirEntry;
+use wholly_vfs::Stat;
 
 use super::names::{At, refused};
 use super::{Inner, Running};

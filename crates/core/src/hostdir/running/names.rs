@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::Rename;
+use wholly_vfs::Rename;
 
 use super::{Inner, Running};
 use crate::error::{Error, Result};
@@ -13,8 +13,8 @@ use crate::hostdir::names::{DIRECTORY, Found, Kind, Last, Object, REGULAR, SYMLI
 use crate::hostdir::records::{Birth, Value};
 use crate::hostdir::room::Promise;
 use crate::log::layout::EntryKind;
-use crate::rules::names::{check_kind, check_rename};
-use crate::rules::permit;
+use wholly_vfs::rules::names::{check_kind, check_rename};
+use wholly_vfs::rules::permit;
 
 /// The bits of a mode that make a program run as its owner or group.
 const SET_ID: u32 = 0o6000;

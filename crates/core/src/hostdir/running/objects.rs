@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::{DirEntry, Stat};
+use wholly_host::DirEntry;
+use wholly_vfs::Stat;
 
 use super::names::At;
 use super::{Inner, Running, Sharing};
@@ -14,10 +15,10 @@ use crate::hostdir::clock::EXACT_NS;
 use crate::hostdir::names::{Entry, Found, Kind, Last, ROOT, State, TYPE, Wanted};
 use crate::hostdir::records::Birth;
 use crate::hostdir::table::host_error;
-use crate::index::BLOCK;
-use crate::rules::acl;
-use crate::rules::permit::Who;
-use crate::sync::Ordering;
+use index::BLOCK;
+use sync::Ordering;
+use wholly_vfs::rules::acl;
+use wholly_vfs::rules::permit::Who;
 
 impl Running {
     /// Nobody's group, by which everybody's view is looked at.

@@ -26,8 +26,8 @@ use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::names::{Found, Kind, Name, ROOT, xattr_checksum};
 use crate::hostdir::parked::{Base, Content, Finder, Known, LARGEST_SUM, Mismatch, Settled, Summary};
-use crate::rules::PERMISSIONS;
-use crate::sync::Ordering;
+use sync::Ordering;
+use wholly_vfs::rules::PERMISSIONS;
 
 /// Whether a group holds every byte of a file that it would leave.
 pub(super) fn is_whole(content: &Content) -> bool {

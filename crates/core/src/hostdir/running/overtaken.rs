@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use wholly_host::Stat;
+use wholly_vfs::Stat;
 
 use super::Running;
 use super::apply::{Applying, content_changed};

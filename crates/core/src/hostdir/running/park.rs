@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use wholly_host::{Rename, Stat};
 use wholly_media::Site;
+use wholly_vfs::{Rename, Stat};
 
 use super::overtaken::AtHome;
 use super::{Inner, Running};
@@ -25,7 +25,7 @@ use crate::hostdir::table::{host_error, is_taken_away, look_steadily};
 use crate::log::checksum::checksum;
 use crate::log::layout::LARGEST_FILE;
 use crate::site;
-use crate::sync::Ordering;
+use sync::Ordering;
 
 /// What a summary of a running group is for.
 #[derive(Clone, Copy, PartialEq, Eq)]

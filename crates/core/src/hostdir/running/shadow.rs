@@ -11,10 +11,10 @@ use crate::hostdir::overlay::{Place, PrivateWrite};
 use crate::hostdir::records::{LONGEST_SHADOW, Shadow};
 use crate::hostdir::shadow::{Made, SHADOW_FOLDER};
 use crate::hostdir::table::host_error;
-use crate::index::BLOCK;
 use crate::log::layout::EntryKind;
 use crate::site;
-use crate::sync::Ordering;
+use index::BLOCK;
+use sync::Ordering;
 
 /// Bytes of the longest piece of a call that is written at once: a private write counts them in 32 bits.
 const PIECE: usize = 1 << 30;

@@ -13,9 +13,9 @@ use crate::hostdir::overlay::{Place, PrivateWrite};
 use crate::hostdir::records::Space;
 use crate::hostdir::room::Promise;
 use crate::hostdir::space::{Shape, Wishes, entries};
-use crate::index::{BLOCK, RunVersion};
 use crate::log::layout::EntryKind;
-use crate::sync::Ordering;
+use index::{BLOCK, RunVersion};
+use sync::Ordering;
 
 /// In the place of a sequence: a wish of the group itself, which is above those of all others.
 pub(super) const OWN: u64 = u64::MAX;

@@ -22,8 +22,9 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::{Fallocate, HostFile, Inode, Rename, Stat};
+use wholly_host::{Fallocate, HostFile};
 use wholly_media::Site;
+use wholly_vfs::{Inode, Rename, Stat};
 
 use super::space::OWN;
 use super::{Inner, Joined, Running};
@@ -37,10 +38,10 @@ use crate::hostdir::overlay::Place;
 use crate::hostdir::parked::{self, ContentFile, Summary, content_path, runs};
 use crate::hostdir::space::{Shape, Wishes, entries};
 use crate::hostdir::table::host_error;
-use crate::index::BLOCK;
 use crate::log::layout::{EntryKind, LARGEST_FILE};
 use crate::site;
-use crate::sync::Ordering;
+use index::BLOCK;
+use sync::Ordering;
 
 /// Staged files that a group keeps open: it may write to more than a process may have descriptors.
 const MOST_OPEN: usize = 64;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use wholly_host::{Rename, Stat};
+use wholly_vfs::{Rename, Stat};
 
 use super::Running;
 use super::Sharing;

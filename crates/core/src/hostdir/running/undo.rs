@@ -37,7 +37,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use wholly_host::{Fallocate, Rename};
+use wholly_host::Fallocate;
+use wholly_vfs::Rename;
 
 use super::apply::{Applying, Reserve};
 use super::left::Noting;
@@ -55,10 +56,10 @@ use crate::hostdir::parked::{
 };
 use crate::hostdir::records::Birth;
 use crate::hostdir::table::host_error;
-use crate::index::BLOCK;
 use crate::log::layout::EntryKind;
 use crate::site;
-use crate::sync::Ordering;
+use index::BLOCK;
+use sync::Ordering;
 
 /// Bytes that are looked at a time for holes.
 const STEP: u64 = 64 << 10;

@@ -21,7 +21,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::Stat;
+use wholly_vfs::Stat;
 
 use super::Running;
 use super::names::At;
@@ -30,7 +30,7 @@ use crate::hostdir::StoreInner;
 use crate::hostdir::file::File;
 use crate::hostdir::names::{Found, Kind, Name, Object, Private, Wanted, Whole};
 use crate::hostdir::table::{host_error, is_taken_away};
-use crate::sync::Ordering;
+use sync::Ordering;
 
 /// As [since](self), where it does not matter when something was changed: it all goes back to where it was.
 pub(super) const ANY_TIME: i64 = i64::MAX;

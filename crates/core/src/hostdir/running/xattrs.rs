@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::io::Errno;
-use wholly_host::{SetXattr, Stat};
+use wholly_host::SetXattr;
+use wholly_vfs::Stat;
 
 use super::Running;
 use super::attributes::Mine;
@@ -14,12 +15,12 @@ use crate::hostdir::records::{LONGEST_NAME, LONGEST_XATTR, Xattr};
 use crate::hostdir::room::Promise;
 use crate::hostdir::table::host_error;
 use crate::log::layout::EntryKind;
-use crate::rules::acl;
-use crate::rules::permit;
-use crate::rules::xattr::{
+use sync::{AtomicU8, Ordering};
+use wholly_vfs::rules::acl;
+use wholly_vfs::rules::permit;
+use wholly_vfs::rules::xattr::{
     CAPABILITY, SECURITY, TRUSTED, USER, are_capabilities, check_get, check_name, check_set, may_see,
 };
-use crate::sync::{AtomicU8, Ordering};
 
 /// An extended attribute that is set, or removed.
 type Step = (Vec<u8>, Option<Vec<u8>>);

@@ -1,15 +1,16 @@
 //! Attributes, and who may see and change them.
 
-use wholly_host::{SetXattr, Stat};
+use wholly_host::SetXattr;
+use wholly_vfs::Stat;
 
 use super::handles::OpenFile;
 use super::{StoreVfs, file_type};
 use crate::error::Error;
 use crate::hostdir::names::Kind;
 use crate::hostdir::running::{At, Running, Wish};
-use crate::rules::permit::{WRITE, Who, check_access};
-use crate::sync::Ordering;
-use crate::vfs::{Access, Attr, Context, Errno, Handle, Ino, Mode, Result, SetAttr, SetTime, Timestamp, XattrFlags};
+use sync::Ordering;
+use wholly_vfs::rules::permit::{WRITE, Who, check_access};
+use wholly_vfs::{Access, Attr, Context, Errno, Handle, Ino, Mode, Result, SetAttr, SetTime, Timestamp, XattrFlags};
 
 /// The times that records can tell.
 const EARLIEST_NS: i64 = i64::MIN + 1;

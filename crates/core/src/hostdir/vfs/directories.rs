@@ -7,9 +7,9 @@ use super::StoreVfs;
 use super::handles::{Open, OpenDirectory};
 use crate::hostdir::names::{DIRECTORY, Kind, TYPE};
 use crate::hostdir::running::Running;
-use crate::rules::permit::{READ, Who};
-use crate::sync::Mutex;
-use crate::vfs::{Context, DirEntry, Errno, FileType, Handle, Ino, Result};
+use sync::Mutex;
+use wholly_vfs::rules::permit::{READ, Who};
+use wholly_vfs::{Context, DirEntry, Errno, FileType, Handle, Ino, Result};
 
 impl StoreVfs {
     pub(super) fn open_directory(&self, ctx: &Context, dir: Ino) -> Result<Handle> {

@@ -7,9 +7,9 @@ use super::{StoreVfs, Way};
 use crate::hostdir::handle::File;
 use crate::hostdir::names::{REGULAR, TRIES};
 use crate::hostdir::running::{At, Running};
-use crate::rules::permit::{SEARCH, WRITE, Who, check_open};
-use crate::sync::Ordering;
-use crate::vfs::{Attr, Context, Errno, FallocateFlags, Handle, Ino, Mode, OFlags, Result};
+use sync::Ordering;
+use wholly_vfs::rules::permit::{SEARCH, WRITE, Who, check_open};
+use wholly_vfs::{Attr, Context, Errno, FallocateFlags, Handle, Ino, Mode, OFlags, Result};
 
 /// Bytes that are copied from file to file at a time.
 const COPIED: usize = 1 << 20;

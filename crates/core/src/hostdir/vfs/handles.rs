@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::directories::Listing;
 use crate::hostdir::handle::File;
-use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering, RwLock};
-use crate::vfs::{Errno, Handle, Ino, OFlags, Result};
+use sync::{AtomicU8, AtomicU64, Mutex, Ordering, RwLock};
+use wholly_vfs::{Errno, Handle, Ino, OFlags, Result};
 
 /// A regular file that is open.
 pub(super) struct OpenFile {

@@ -1,12 +1,12 @@
 //! Which inodes somebody refers to, by which numbers, and what is kept of them when they lose their last name.
 
-use wholly_host::Stat;
+use wholly_vfs::Stat;
 
 use crate::hostdir::StoreInner;
 use crate::hostdir::handle::File;
 use crate::hostdir::names::{Packed, ROOT, UNMADE};
-use crate::sync::Mutex;
-use crate::vfs::{Errno, Ino, Result};
+use sync::Mutex;
+use wholly_vfs::{Errno, Ino, Result};
 
 /// What is left of an object without a name: the host may have given its inode up.
 pub(super) struct Kept {

@@ -43,20 +43,20 @@ mod names;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::implicit::Policy;
 use super::names::Kind;
 use super::running::{Running, Sharing};
 use super::{Store, StoreInner};
 use crate::error::Error;
-use crate::rules::permit::Who;
-use crate::sync::{AtomicU8, AtomicU64, Ordering, RwLock};
-use crate::vfs::{
-    Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, RenameFlags,
-    Result, Seek, SetAttr, StatFs, Vfs, XattrFlags,
-};
 use handles::Handles;
 use inodes::Inodes;
 pub(super) use names::single;
+use sync::{AtomicU8, AtomicU64, Ordering, RwLock};
+use wholly_vfs::Policy;
+use wholly_vfs::rules::permit::Who;
+use wholly_vfs::{
+    Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, RenameFlags,
+    Result, Seek, SetAttr, StatFs, Vfs, XattrFlags,
+};
 
 /// A running explicit group that calls are made into; gone when it has ended.
 type Explicit = RwLock<Option<Running>>;

@@ -1,6 +1,6 @@
 //! Finding names, giving them, and taking them away.
 
-use wholly_host::{Rename, Stat};
+use wholly_vfs::{Rename, Stat};
 
 use super::inodes::Kept;
 use super::{Errno, Result, StoreVfs};
@@ -9,10 +9,10 @@ use crate::hostdir::handle::File;
 use crate::hostdir::names::{DIRECTORY, Found, Kind, OWN_FOLDER, ROOT, SYMLINK, TRIES, TYPE};
 use crate::hostdir::records::Birth;
 use crate::hostdir::running::{At, Running};
-use crate::rules::names::{WHITEOUT, check_name, check_node, check_target, rename_of};
-use crate::rules::permit::{SEARCH, Who};
-use crate::sync::Ordering;
-use crate::vfs::{Attr, Context, FileType, GroupId, Ino, Mode, RenameFlags};
+use sync::Ordering;
+use wholly_vfs::rules::names::{WHITEOUT, check_name, check_node, check_target, rename_of};
+use wholly_vfs::rules::permit::{SEARCH, Who};
+use wholly_vfs::{Attr, Context, FileType, GroupId, Ino, Mode, RenameFlags};
 
 /// What has the name of the store's folder in a group's view has this one in the group ([`StoreVfs::leave_out`]).
 const LEFT_OUT: &[u8] = b".wholly.left-out";

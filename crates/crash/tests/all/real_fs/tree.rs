@@ -6,7 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use wholly::{Rename, SetXattr, Store};
+use wholly::{SetXattr, Store};
+use wholly_vfs::Rename;
 
 /// How many groups there are.
 pub const GROUPS: u32 = 40;

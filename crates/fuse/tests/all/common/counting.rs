@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use wholly::vfs::{
+use wholly_vfs::{
     Access, Attr, Context, DirEntry, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, RenameFlags, Result,
     Seek, SetAttr, StatFs, Vfs, XattrFlags,
 };

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use super::Scratch;
 use super::counting::Counting;
-use wholly::vfs::Vfs;
-use wholly::{Options, Policy, Store, StoreVfs};
+use wholly::{Options, Store, StoreVfs};
 use wholly_fuse::{Mount, MountOptions, Unmounter};
+use wholly_vfs::Policy;
+use wholly_vfs::Vfs;
 use wholly_volume::{EngineKind, PolicyVfs, Volume, VolumeOptions, VolumeVfs};
 
 /// What is below a mount, and closes after it.

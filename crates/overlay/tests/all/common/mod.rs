@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, chownat, mknodat, open, utimensat};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use wholly::vfs::GroupId;
 use wholly::{Options, Store, StoreVfs};
 use wholly_overlay::{How, Layers, Result, Taken, take_up};
+use wholly_vfs::GroupId;
 
 /// How the caller mounts.
 pub const OPTIONS: &str = "volatile,redirect_dir=on,index=on,metacopy=on,xino=auto";

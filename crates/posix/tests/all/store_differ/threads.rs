@@ -6,9 +6,9 @@ use std::sync::Barrier;
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use wholly::vfs::Context;
 use wholly_posix::differ::{CALLERS, Described, Said, agree, call, clear_own, describe, make_shared};
 use wholly_posix::{HostVfs, Through};
+use wholly_vfs::Context;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! The five epochs of a commit.
 
-use wholly::Result;
+use wholly_error::Result;
 
 use super::{
     COMMIT, COMMIT_FENCE, ENTRIES, FineGrainedWal, HOME, HOME_FENCE, LOG_FENCE, PLACE_FENCE, SETTLE, SETTLE_FENCE,

@@ -122,9 +122,9 @@ mod recover;
 
 use std::sync::Arc;
 
-use wholly::Result;
-use wholly::vfs::GroupId;
+use wholly_error::Result;
 use wholly_media::{Region, Site};
+use wholly_vfs::GroupId;
 
 use super::draft::{Draft, Drafting};
 use super::lanes::{Cursor, Entries, Lanes, Redo, Sites};
@@ -390,7 +390,7 @@ impl Engine for FineGrainedWal {
 #[cfg(test)]
 mod tests {
     use rustix::io::Errno;
-    use wholly::Error;
+    use wholly_error::Error;
     use wholly_sim::{Mutation, MutationKind, SimConfig, World};
 
     use super::*;

@@ -1,7 +1,7 @@
 //! What a crash has left, and how it is repaired: lane by lane, committed data is made again, and what is not committed
 //! is undone (invariants 4 to 8).
 
-use wholly::Result;
+use wholly_error::Result;
 use wholly_media::Region;
 
 use super::RECOVERY;

@@ -5,8 +5,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use index::{Claim, LinesVersion, NO_VERSION, latest_lines};
-use wholly::Result;
-use wholly::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use wholly_error::Result;
 
 use super::{HOME, HOME_FENCE, HybridLog, Last, SETTLE, SWAP, SWAP_FENCE, WIPE, WIPE_FENCE, WriteBack};
 use crate::engine::{InoGen, Maps, Mistake, Reclaim, corrupt};

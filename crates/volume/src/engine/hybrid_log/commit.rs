@@ -1,8 +1,8 @@
 //! The epochs of a commit.
 
 use index::{LinesVersion, NO_VERSION};
-use wholly::Result;
-use wholly::sync::Ordering;
+use sync::Ordering;
+use wholly_error::Result;
 
 use super::checkpoint::Settling;
 use super::{COMMIT, COMMIT_FENCE, ENTRIES, HEAD, HybridLog, LOG_FENCE, Last, PLACE_FENCE};

@@ -182,10 +182,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use index::{FileIndex, LinesVersion, VersionArena};
-use wholly::Result;
-use wholly::sync::{AtomicU64, Mutex, OnceLock, Ordering};
-use wholly::vfs::GroupId;
+use sync::{AtomicU64, Mutex, OnceLock, Ordering};
+use wholly_error::Result;
 use wholly_media::{Region, Site};
+use wholly_vfs::GroupId;
 
 use super::draft::{Draft, Drafting};
 use super::kind::{Description, Opening, Tuning};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use index::{NO_VERSION, latest_lines};
-use wholly::Result;
+use wholly_error::Result;
 use wholly_media::Region;
 
 use super::{HybridLog, PENDING};

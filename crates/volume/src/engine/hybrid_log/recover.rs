@@ -1,8 +1,8 @@
 //! What a crash has left. Recovery undoes what is not committed, and keeps the heads of what is; content goes home
 //! later (invariants 3, 4, 12 and 14).
 
-use wholly::Result;
-use wholly::sync::{AtomicU64, Mutex, Ordering, thread};
+use sync::{AtomicU64, Mutex, Ordering, thread};
+use wholly_error::Result;
 use wholly_media::Region;
 
 use super::{HybridLog, KEEP, KEEP_FENCE, RECOVER, RECOVER_FENCE, RECOVERY};

@@ -14,10 +14,10 @@ mod pages;
 
 use std::sync::Arc;
 
-use wholly::Result;
-use wholly::sync::{AtomicU64, Ordering};
-use wholly::vfs::GroupId;
+use sync::{AtomicU64, Ordering};
+use wholly_error::Result;
 use wholly_media::{Kind as Medium, Region, Site};
+use wholly_vfs::GroupId;
 
 use super::kind::{Description, Left};
 use super::{

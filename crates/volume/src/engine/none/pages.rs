@@ -4,8 +4,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use wholly::Result;
-use wholly::sync::Mutex;
+use sync::Mutex;
+use wholly_error::Result;
 use wholly_media::Region;
 
 use super::PAGE;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use wholly::Result;
+use wholly_error::Result;
 
 use super::pages::Bytes;
 use super::{HOME, HOME_FENCE, PageCacheWal, TAIL};

@@ -3,7 +3,7 @@
 use std::collections::btree_map::Entry as Place;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use wholly::Result;
+use wholly_error::Result;
 use wholly_media::disk::AlignedBuf;
 
 use super::pages::Bytes;

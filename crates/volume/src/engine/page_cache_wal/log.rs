@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use wholly::sync::Mutex;
+use sync::Mutex;
 
 use crate::format::Run;
 use crate::format::log::LogSeed;

@@ -115,10 +115,10 @@ mod recover;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use wholly::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
-use wholly::vfs::GroupId;
-use wholly::{Error, Result};
+use sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
+use wholly_vfs::GroupId;
 
 use super::draft::{Draft, Drafting};
 use super::logging::{ZEROS, commit_each};

@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use wholly::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
+use sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 use wholly_media::disk::AlignedBuf;
 use wholly_media::{Guarantees, Region, Result, Site};
 

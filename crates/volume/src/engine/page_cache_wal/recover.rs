@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use wholly::Result;
+use wholly_error::Result;
 use wholly_media::Region;
 
 use super::RECOVERY;
@@ -12,7 +12,7 @@ use crate::format::log::{LINE, LogArea, LogSeed};
 use crate::format::ring::{Entry, Record, Ring, Tail, decode_head, decode_header, head_blocks, head_len, image_sum};
 use crate::format::{BLOCK, Fault};
 
-fn damaged() -> wholly::Error {
+fn damaged() -> wholly_error::Error {
     corrupt("the log", Fault("a committed record is damaged"))
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use wholly::Result;
+use wholly_error::Result;
 
 use super::view::Shadowing;
 use super::{COMMIT_FENCE, INODES, Places, ROOT, SHADOW_FENCE, Shadow};

@@ -95,10 +95,10 @@ mod view;
 
 use std::sync::Arc;
 
-use wholly::Result;
-use wholly::sync::RwLock;
-use wholly::vfs::GroupId;
+use sync::RwLock;
+use wholly_error::Result;
 use wholly_media::{Region, Site};
+use wholly_vfs::GroupId;
 
 use super::draft::{Draft, InodeFileChange};
 use super::logging::{Logging, ZEROS, commit_each};

@@ -1,6 +1,6 @@
 //! Which root counts after a crash.
 
-use wholly::Result;
+use wholly_error::Result;
 use wholly_media::Region;
 
 use crate::engine::{InodeMap, read_within};

@@ -1,6 +1,6 @@
 //! The view that moves blocks: whatever a mutator changes is fresh, or made fresh before.
 
-use wholly::Result;
+use wholly_error::Result;
 use wholly_media::Site;
 
 use super::Shadow;

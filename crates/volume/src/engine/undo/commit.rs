@@ -1,6 +1,6 @@
 //! The three epochs of a commit.
 
-use wholly::Result;
+use wholly_error::Result;
 
 use super::{COMMIT, COMMIT_FENCE, ENTRIES, LOG_FENCE, PLACE_FENCE, UndoLog};
 use crate::engine::Part;

@@ -126,9 +126,9 @@ mod recover;
 
 use std::sync::Arc;
 
-use wholly::Result;
-use wholly::vfs::GroupId;
+use wholly_error::Result;
 use wholly_media::{Region, Site};
+use wholly_vfs::GroupId;
 
 use super::draft::{Draft, Drafting, lines_of};
 use super::lanes::{Sites, is_zeros};

@@ -1,6 +1,6 @@
 //! What a crash has left, and how it is undone: of each lane the group that was not committed (invariants 1 to 5, 8).
 
-use wholly::Result;
+use wholly_error::Result;
 use wholly_media::Region;
 
 use super::RECOVERY;

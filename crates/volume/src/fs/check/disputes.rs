@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use wholly::Result;
+use wholly_error::Result;
 
 use super::{Check, OFTEN, go_on};
 use crate::engine::Load;

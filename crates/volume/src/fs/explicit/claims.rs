@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use wholly::vfs::{Errno, GroupId, Result};
+use wholly_vfs::{Errno, GroupId, Result};
 
 use crate::fs::DIRECTORY;
 use crate::fs::table::{Inode, State};

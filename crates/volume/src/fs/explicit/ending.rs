@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use wholly::sync::{Ordering, RwLockWriteGuard};
-use wholly::vfs::{Context, Errno, GroupId, Result};
+use sync::{Ordering, RwLockWriteGuard};
+use wholly_vfs::{Context, Errno, GroupId, Result};
 
 use super::{Change, Changes, Entered, Explicit};
 use crate::engine::Fields;
@@ -76,7 +76,7 @@ impl Core {
         }
     }
 
-    fn commit_twins(&self, explicit: &Arc<Explicit>, twins: &mut Twins) -> wholly::Result<()> {
+    fn commit_twins(&self, explicit: &Arc<Explicit>, twins: &mut Twins) -> wholly_error::Result<()> {
         // Of several directories it has to be known which are above which. Where they are stays as it is then.
         let dirs = twins.iter().filter(|twin| twin.kind == DIRECTORY).count();
         let _still = (dirs > 1).then(|| self.rename.lock().unwrap());
@@ -139,7 +139,7 @@ impl Core {
         (shared, state): (&Inode, &mut State),
         changes: &Changes,
         places: &mut dyn Iterator<Item = (u64, Option<Place>)>,
-    ) -> wholly::Result<()> {
+    ) -> wholly_error::Result<()> {
         for (key, Change { name, to }) in &changes.names {
             let (found_for, place) = places.next().expect("each name has been looked up");
             assert_eq!(found_for, *key);

@@ -12,7 +12,7 @@
 
 use std::collections::HashSet;
 
-use wholly::{Error, Result};
+use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
 
 use crate::engine::marks::Marks;

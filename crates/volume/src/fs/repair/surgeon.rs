@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use rustix::time::{ClockId, clock_gettime};
-use wholly::{Error, Result};
+use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
 
 use crate::engine::marks::Marks;

@@ -1,11 +1,11 @@
 //! Explicit groups while the power fails. Calls of a group come from two threads, and two groups run at once, beside
 //! calls outside of groups, in any order of their ends.
 
-use wholly::vfs::{Context, Errno, FallocateFlags, FileType, Ino, OFlags, RenameFlags, Result, Timestamp, Vfs};
 use wholly_crash::volume::{BYTES, times_as_large};
 use wholly_crash::{State, served_tree};
 use wholly_posix::Tree;
 use wholly_sim::{SimConfig, World};
+use wholly_vfs::{Context, Errno, FallocateFlags, FileType, Ino, OFlags, RenameFlags, Result, Timestamp, Vfs};
 use wholly_volume::{EngineKind, Volume, VolumeCalls, VolumeGroup, VolumeOptions, VolumeVfs};
 
 use super::scripts::{Step, files, full_leaf, nothing};

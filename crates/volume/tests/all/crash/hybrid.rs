@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
-use wholly::vfs::{FallocateFlags, OFlags, Result};
 use wholly_crash::volume::{BYTES, OnVolume, tick};
 use wholly_crash::{Limits, Subject, coverage, explore, run};
 use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_sim::MutationKind::{DelayWrite, DropOrder};
 use wholly_sim::{Choice, Event, EventKind, ExploreLimits, Explorer, Image, MutationKind, Pick, Place, Trace, World};
+use wholly_vfs::{FallocateFlags, OFlags, Result};
 use wholly_volume::format::head::{HeadSeed, decode};
 use wholly_volume::format::{Lba, Seed};
 use wholly_volume::{EngineKind, Mistake, Repair, Trial, Volume, VolumeOptions};

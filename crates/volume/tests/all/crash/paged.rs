@@ -2,11 +2,11 @@
 //! all engines, its own with stolen pages, a full log and groups that are larger than it, and mistakes that are
 //! planted.
 
-use wholly::vfs::{OFlags, Result};
 use wholly_crash::volume::OnVolume;
 use wholly_crash::{Kind, Limits, Setting, State, coverage, explore};
 use wholly_posix::Tree;
 use wholly_sim::MutationKind::{self, DelayWrite, DropOrder, DropWrite};
+use wholly_vfs::{OFlags, Result};
 use wholly_volume::{EngineKind, Mistake, Trial};
 
 use super::groups::{Move, Story};
@@ -46,7 +46,7 @@ static RESERVED: Script = Script {
     before: |t| t.file("a", 0o644, &[1; 32_768]).map(drop),
     steps: &[
         |t| write(t, "a", 10, &[2; 5000]),
-        |t| t.open("a", OFlags::RDWR)?.allocate(wholly::vfs::FallocateFlags::ZERO_RANGE, 0, 32_768),
+        |t| t.open("a", OFlags::RDWR)?.allocate(wholly_vfs::FallocateFlags::ZERO_RANGE, 0, 32_768),
         |t| write(t, "a", 0, &[3; 32_768]),
         |t| write(t, "a", 5000, &[4; 100]),
     ],

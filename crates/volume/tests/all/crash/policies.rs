@@ -4,11 +4,11 @@
 use std::mem::ManuallyDrop;
 use std::time::Duration;
 
-use wholly::Policy;
-use wholly::vfs::{FallocateFlags, Ino, OFlags, Result};
 use wholly_crash::volume::{BYTES, OnVolume, Running, engines, times_as_large};
 use wholly_posix::Tree;
 use wholly_sim::{SimConfig, World};
+use wholly_vfs::Policy;
+use wholly_vfs::{FallocateFlags, Ino, OFlags, Result};
 use wholly_volume::{PolicyVfs, Volume, VolumeOptions, VolumeVfs};
 
 use super::groups::expect;

@@ -2,11 +2,11 @@
 
 use std::sync::LazyLock;
 
-use wholly::vfs::{Context, Ino, Vfs};
 use wholly_crash::volume::{BYTES, OnVolume, Program, Running, setting};
 use wholly_crash::{FRESH, Op, Setting, State};
 use wholly_posix::Tree;
 use wholly_sim::SimConfig;
+use wholly_vfs::{Context, Ino, Vfs};
 use wholly_volume::{EngineKind, Trial, Volume, VolumeVfs};
 
 use super::groups::{Move, Story, stories};

@@ -1,8 +1,8 @@
 //! What is done while the power fails. Each step is one call that changes something, and one group (besides changes of
 //! structure, which nobody sees).
 
-use wholly::vfs::{FallocateFlags, FileType, OFlags, RenameFlags, Result};
 use wholly_posix::Tree;
+use wholly_vfs::{FallocateFlags, FileType, OFlags, RenameFlags, Result};
 
 pub type Step = fn(&Tree<'_>) -> Result<()>;
 

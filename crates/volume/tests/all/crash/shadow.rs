@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wholly::vfs::{Ino, OFlags, RenameFlags, Result};
 use wholly_crash::coverage;
 use wholly_crash::volume::{BYTES, OnVolume, Program, tick};
 use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_sim::MutationKind::{self, DelayWrite, DropOrder};
 use wholly_sim::{EventKind, SimConfig, World};
+use wholly_vfs::{Ino, OFlags, RenameFlags, Result};
 use wholly_volume::format::Lba;
 use wholly_volume::format::log::{LINE, LogArea};
 use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};

@@ -62,9 +62,9 @@ fn a_write_with_shortcuts_costs_what_is_said() {
             |t| overwrite(t, &[6; 32_768]),
         ],
     };
-    fn overwrite(t: &Tree<'_>, data: &[u8]) -> wholly::vfs::Result<()> {
+    fn overwrite(t: &Tree<'_>, data: &[u8]) -> wholly_vfs::Result<()> {
         tick();
-        t.open("a", wholly::vfs::OFlags::RDWR)?.write_all(0, data)
+        t.open("a", wholly_vfs::OFlags::RDWR)?.write_all(0, data)
     }
     let (mut writes, mut lines) = (Vec::new(), 0);
     let recorded = Recorded::of(ShortcutJfs, Done::Still(&SCRIPT));

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
-use wholly::vfs::{FallocateFlags, OFlags, Result};
 use wholly_crash::coverage;
 use wholly_crash::volume::{BYTES, OnVolume, Program, tick};
 use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_sim::MutationKind::{DelayWrite, DropOrder};
 use wholly_sim::{Event, EventKind, ExploreLimits, Explorer, MutationKind, World};
+use wholly_vfs::{FallocateFlags, OFlags, Result};
 use wholly_volume::EngineKind;
 use wholly_volume::engine::undo::lane_patches;
 use wholly_volume::format::Lba;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use wholly::vfs::Ino;
 use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_posix::differ::{Caller, Described, describe};
+use wholly_vfs::Ino;
 use wholly_volume::VolumeVfs;
 
 use super::place::{CONTENT, Place, Random, is_long, populate};

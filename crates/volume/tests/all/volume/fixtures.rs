@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use wholly::vfs::{Errno, Ino, OFlags, XattrFlags};
 use wholly_media::{PersistenceDomain, Region, Site};
 use wholly_posix::Tree;
 use wholly_sim::{Medium, Mutation, MutationKind, PmemMode, SimConfig, World};
+use wholly_vfs::{Errno, Ino, OFlags, XattrFlags};
 use wholly_volume::format::Lba;
 use wholly_volume::format::head::HeadTable;
 use wholly_volume::format::superblock::Superblock;

@@ -8,11 +8,11 @@ use std::ops::{ControlFlow, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use wholly::Error;
-use wholly::vfs::{Context, FallocateFlags, FileType, Ino, OFlags, Vfs};
+use wholly_error::Error;
 use wholly_media::pmem::{PmemOptions, PmemRegion};
 use wholly_media::{Region, Site};
 use wholly_posix::Tree;
+use wholly_vfs::{Context, FallocateFlags, FileType, Ino, OFlags, Vfs};
 use wholly_volume::format::dir::{self, Head, SLOT};
 use wholly_volume::format::head::{self, HeadSeed, PendingHead};
 use wholly_volume::format::inode::{INODE, INODE_FILE, LINE, Line, More, Owned, PER_BLOCK, Target, Times};
@@ -406,8 +406,8 @@ fn use_it(volume: &Volume) {
                 for from in [0, attr.size / 2, attr.size.saturating_sub(100)] {
                     let _ = vfs.read(&ctx, handle, from, &mut buf);
                 }
-                let _ = vfs.seek(&ctx, handle, wholly::vfs::Seek::Data(0));
-                let _ = vfs.seek(&ctx, handle, wholly::vfs::Seek::Hole(0));
+                let _ = vfs.seek(&ctx, handle, wholly_vfs::Seek::Data(0));
+                let _ = vfs.seek(&ctx, handle, wholly_vfs::Seek::Hole(0));
                 let _ = vfs.write(&ctx, handle, 5000, &[1; 5000]);
                 let _ = vfs.release(&ctx, handle);
             }

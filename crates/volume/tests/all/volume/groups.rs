@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use wholly::vfs::{
+use wholly_error::Error;
+use wholly_posix::Tree;
+use wholly_vfs::Rename;
+use wholly_vfs::{
     Attr, Context, Errno, FallocateFlags, GroupId, Ino, OFlags, RenameFlags, Result, SetTime, Timestamp, Vfs,
 };
-use wholly::{Error, Rename};
-use wholly_posix::Tree;
 use wholly_volume::{Volume, VolumeOptions, VolumeVfs};
 
 use super::place::{Place, is_long, populate};

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use wholly::Error;
-use wholly::vfs::Ino;
+use wholly_error::Error;
 use wholly_media::disk::DiskRegion;
 use wholly_media::{PersistenceDomain, Region, Site};
 use wholly_posix::Tree;
 use wholly_sim::{Image, Medium, Mutation, MutationKind, PmemMode, SimConfig, World};
+use wholly_vfs::Ino;
 use wholly_volume::format::dir::{self, Head};
 use wholly_volume::format::inode::{INODE_FILE, LINE, Line, More, Owned, PER_BLOCK};
 use wholly_volume::format::pointer::{self, Pointer};
@@ -463,7 +463,7 @@ fn a_check_can_be_ended_in_what_takes_long() {
     let vfs = VolumeVfs::new(&volume);
     let tree = Tree::new(&vfs, Ino::ROOT);
     let large = tree.file("large", 0o644, b"").expect("make a file");
-    large.allocate(wholly::vfs::FallocateFlags::empty(), 0, 2500 * BLOCK as u64).expect("make a map");
+    large.allocate(wholly_vfs::FallocateFlags::empty(), 0, 2500 * BLOCK as u64).expect("make a map");
     tree.mkdir("dir", 0o755).expect("make a directory");
     let names = "n".repeat(240);
     for i in 0..15_000 {

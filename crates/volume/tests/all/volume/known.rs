@@ -1,7 +1,7 @@
 //! What memory knows of maps and leaves agrees with them, whatever has changed them.
 
-use wholly::vfs::{Errno, FallocateFlags, Ino, OFlags};
 use wholly_posix::Tree;
+use wholly_vfs::{Errno, FallocateFlags, Ino, OFlags};
 use wholly_volume::VolumeVfs;
 
 use super::place::Place;

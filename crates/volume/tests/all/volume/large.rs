@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use wholly::vfs::{Context, Errno, FallocateFlags, FileType, Ino, Mode, OFlags, Seek, Vfs};
 use wholly_posix::Tree;
+use wholly_vfs::{Context, Errno, FallocateFlags, FileType, Ino, Mode, OFlags, Seek, Vfs};
 use wholly_volume::VolumeVfs;
 
 use super::place::{Place, is_long};

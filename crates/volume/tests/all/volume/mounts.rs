@@ -4,10 +4,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use wholly::vfs::{Ino, OFlags};
 use wholly_media::{Guarantees, Region, Site};
 use wholly_posix::Tree;
 use wholly_posix::differ::{Caller, describe};
+use wholly_vfs::{Ino, OFlags};
 use wholly_volume::format::log::{Entry, LogArea, LogSeed, encode};
 use wholly_volume::format::{Lba, Seed};
 use wholly_volume::{Volume, VolumeOptions, VolumeVfs};

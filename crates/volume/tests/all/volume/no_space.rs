@@ -4,8 +4,8 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use wholly::vfs::{Context, Errno, FallocateFlags, Ino, OFlags, RenameFlags, Result, Timestamp, Vfs, XattrFlags};
 use wholly_posix::Tree;
+use wholly_vfs::{Context, Errno, FallocateFlags, Ino, OFlags, RenameFlags, Result, Timestamp, Vfs, XattrFlags};
 use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 
 use super::place::{Place, is_long};

@@ -12,9 +12,9 @@ use rustix::fs::{
     CWD, FallocateFlags, FileType, MemfdFlags, Mode, SealFlags, fallocate, fcntl_add_seals, fstat, ftruncate,
     memfd_create, mknodat,
 };
-use wholly::Error;
-use wholly::vfs::Ino;
+use wholly_error::Error;
 use wholly_posix::Tree;
+use wholly_vfs::Ino;
 use wholly_volume::{EngineKind, Medium, Object, Volume, VolumeOptions, VolumeVfs};
 
 const BYTES: u64 = 4 << 20;

@@ -1,10 +1,10 @@
 //! Mistakes that the explorer's programs do not see, because their files are small and few groups run beside each
 //! other. Each was planted in the code once, and one of these tests failed.
 
-use wholly::vfs::{Context, Errno, FallocateFlags, GroupId, Ino, OFlags, Result, Vfs};
 use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_sim::CountingRegion;
+use wholly_vfs::{Context, Errno, FallocateFlags, GroupId, Ino, OFlags, Result, Vfs};
 use wholly_volume::{Repair, Volume, VolumeOptions, VolumeVfs};
 
 use super::place::Place;

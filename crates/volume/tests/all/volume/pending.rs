@@ -2,10 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use wholly::vfs::{Context, Errno, FallocateFlags, Ino, OFlags, Result, Vfs};
 use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_sim::CountingRegion;
+use wholly_vfs::{Context, Errno, FallocateFlags, Ino, OFlags, Result, Vfs};
 use wholly_volume::{Repair, Repaired, Volume, VolumeOptions, VolumeVfs, WriteBack};
 
 use super::place::{Place, Random};

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use wholly::vfs::{Ino, OFlags, RenameFlags, XattrFlags};
 use wholly_media::{
     Region,
     disk::DiskRegion,
     pmem::{PmemOptions, PmemRegion},
 };
 use wholly_posix::Tree;
+use wholly_vfs::{Ino, OFlags, RenameFlags, XattrFlags};
 use wholly_volume::{Checked, EngineKind, Volume, VolumeOptions, VolumeVfs, WriteBack};
 
 /// The bytes of files whose content is not to be compared.
@@ -125,7 +125,7 @@ impl Place {
 }
 
 /// Makes one of everything that a volume can have.
-pub fn populate(vfs: &VolumeVfs) -> wholly::vfs::Result<()> {
+pub fn populate(vfs: &VolumeVfs) -> wholly_vfs::Result<()> {
     let t = Tree::new(vfs, Ino::ROOT);
     t.mkdir("dir", 0o755)?;
     t.mkdir("dir/sub", 0o700)?;
@@ -137,11 +137,11 @@ pub fn populate(vfs: &VolumeVfs) -> wholly::vfs::Result<()> {
     t.file("file", 0o640, &[CONTENT; 40_000])?;
     let sparse = t.file("sparse", 0o644, &[CONTENT; 4096])?;
     sparse.write(600 * 4096, &[CONTENT; 4096])?;
-    sparse.allocate(wholly::vfs::FallocateFlags::KEEP_SIZE, 700 * 4096, 20_000)?;
+    sparse.allocate(wholly_vfs::FallocateFlags::KEEP_SIZE, 700 * 4096, 20_000)?;
     sparse.truncate(1 << 22)?;
     t.symlink("short", "dir/sub")?;
     t.symlink("long", "x/".repeat(500))?;
-    t.mknod("fifo", wholly::vfs::FileType::Fifo, 0o600)?;
+    t.mknod("fifo", wholly_vfs::FileType::Fifo, 0o600)?;
     t.link("file", "dir/sub/other")?;
     t.set_xattr_with("file", "user.small", b"value", XattrFlags::CREATE)?;
     t.set_xattr_with("dir", "user.large", &[7; 20_000], XattrFlags::CREATE)?;

@@ -4,11 +4,11 @@ use std::mem::forget;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use wholly::Policy;
-use wholly::vfs::{Errno, FallocateFlags, Ino, Mode, OFlags, Result, Vfs};
 use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_sim::CountingRegion;
+use wholly_vfs::Policy;
+use wholly_vfs::{Errno, FallocateFlags, Ino, Mode, OFlags, Result, Vfs};
 use wholly_volume::{EngineKind, Object, PolicyVfs, Volume, VolumeOptions, VolumeVfs};
 
 use super::place::{Place, is_long};

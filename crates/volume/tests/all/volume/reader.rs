@@ -8,10 +8,10 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use twox_hash::XxHash3_64;
-use wholly::vfs::{FallocateFlags, Ino, OFlags, Result, Vfs};
 use wholly_media::{PersistenceDomain, Region, Site};
 use wholly_posix::Tree;
 use wholly_sim::{EventKind, Medium, Mutation, MutationKind, PmemMode, SimConfig, World};
+use wholly_vfs::{FallocateFlags, Ino, OFlags, Result, Vfs};
 use wholly_volume::format::log::{self, LogSeed};
 use wholly_volume::format::pointer::{self, Pointer};
 use wholly_volume::format::superblock::Superblock;

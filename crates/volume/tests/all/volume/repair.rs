@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use wholly::vfs::{FileType, Ino};
 use wholly_media::{PersistenceDomain, Region, Site};
 use wholly_posix::Tree;
 use wholly_sim::{ExploreLimits, Explorer, Image, Medium, Mutation, MutationKind, PmemMode, SimConfig, World};
+use wholly_vfs::{FileType, Ino};
 use wholly_volume::format::inode::{LINE, Line, Owned, PER_BLOCK};
 use wholly_volume::format::pointer::{self, FANOUT, Pointer};
 use wholly_volume::format::{Lba, Seed, Stream};
@@ -63,7 +63,7 @@ impl Snapshot {
         snapshot
     }
 
-    fn add(&mut self, tree: &Tree<'_>, path: String) -> wholly::vfs::Result<()> {
+    fn add(&mut self, tree: &Tree<'_>, path: String) -> wholly_vfs::Result<()> {
         let at = if path.is_empty() { "/" } else { &path };
         let attr = tree.stat(at)?;
         let mut xattrs = BTreeMap::new();
@@ -518,7 +518,7 @@ fn a_full_volume_is_repaired() {
     }
     drop(all);
     for i in 0..100 {
-        let _ = tree.open(format!("{i}"), wholly::vfs::OFlags::RDWR).and_then(|file| file.write(0, &[4]).map(drop));
+        let _ = tree.open(format!("{i}"), wholly_vfs::OFlags::RDWR).and_then(|file| file.write(0, &[4]).map(drop));
     }
     let free = volume.stat().free_blocks;
     drop(tree);

@@ -1,10 +1,10 @@
 //! Volumes that become larger and smaller.
 
-use wholly::Error;
-use wholly::vfs::Ino;
+use wholly_error::Error;
 use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_posix::differ::{Caller, Described, describe};
+use wholly_vfs::Ino;
 use wholly_volume::{Volume, VolumeVfs};
 
 use super::place::{Place, populate};

@@ -1,7 +1,7 @@
 //! Full volumes: calls fail with `ENOSPC` and change nothing, and what was made can be removed.
 
-use wholly::vfs::{Errno, FallocateFlags, Ino, OFlags, Result};
 use wholly_posix::Tree;
+use wholly_vfs::{Errno, FallocateFlags, Ino, OFlags, Result};
 use wholly_volume::VolumeVfs;
 
 use super::place::{Place, is_long};

@@ -4,9 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use wholly::Error;
-use wholly::vfs::Ino;
+use wholly_error::Error;
 use wholly_posix::Tree;
+use wholly_vfs::Ino;
 use wholly_volume::{EngineKind, Medium, Repair, Volume, VolumeOptions, VolumeVfs};
 
 const NAMED: &str = "WHOLLY_TEST_TAKEOVER";

@@ -2,8 +2,8 @@
 
 use std::sync::Barrier;
 
-use wholly::vfs::{Errno, Ino, OFlags, RenameFlags};
 use wholly_posix::Tree;
+use wholly_vfs::{Errno, Ino, OFlags, RenameFlags};
 use wholly_volume::VolumeVfs;
 
 use super::place::{Place, is_long};

@@ -18,8 +18,9 @@
 //!    stays, nothing is written back, and the conflict names it.
 
 use rustix::io::Errno;
-use wholly_host::{At, HostFs, Rename, Stat};
+use wholly_host::{At, HostFs};
 use wholly_media::Site;
+use wholly_vfs::{Rename, Stat};
 
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;

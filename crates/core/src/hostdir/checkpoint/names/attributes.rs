@@ -4,15 +4,16 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::{SetXattr, Stat};
+use wholly_host::SetXattr;
+use wholly_vfs::Stat;
 
 use super::{Kind, NamePlan};
 use crate::error::{Error, Result};
 use crate::hostdir::file::File;
 use crate::hostdir::names::{Ids, Moment, Object, ROOT, Set, State};
 use crate::hostdir::table::host_error;
-use crate::rules::acl;
 use crate::site;
+use wholly_vfs::rules::acl;
 
 impl NamePlan<'_> {
     /// Finds objects with attributes, or times, that groups below the target have set.

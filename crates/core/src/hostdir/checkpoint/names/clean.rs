@@ -1,8 +1,8 @@
 //! What passes leave in the store's own folders, or where a crash ended them.
 
 use rustix::io::Errno;
-use wholly_host::Stat;
 use wholly_media::Site;
+use wholly_vfs::Stat;
 
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
@@ -11,9 +11,9 @@ use crate::hostdir::names::{
     join, names_in,
 };
 use crate::hostdir::table::host_error;
-use crate::rules::acl;
 use crate::site;
-use crate::sync::Ordering;
+use sync::Ordering;
+use wholly_vfs::rules::acl;
 
 impl StoreInner {
     /// Makes the store's own folders, where they are not there. They survive a crash when this returns: a directory

@@ -1,7 +1,8 @@
 //! Before names change: what is virtual is made, and what moves gets an anchor.
 
 use rustix::io::Errno;
-use wholly_host::{At, HostFile, HostFs, Rename, Stat};
+use wholly_host::{At, HostFile, HostFs};
+use wholly_vfs::{Rename, Stat};
 
 use std::sync::Arc;
 
@@ -12,9 +13,9 @@ use crate::error::{Error, Result};
 use crate::hostdir::names::{Ids, Name, Object, ROOT, State, TYPE};
 use crate::hostdir::running::{Running, Sharing};
 use crate::hostdir::table::host_error;
-use crate::rules::acl;
 use crate::site;
-use crate::sync::Ordering;
+use sync::Ordering;
+use wholly_vfs::rules::acl;
 
 /// Identities that one group writes to the log: one of very many would take as much memory again.
 const KNOWN_AT_A_TIME: usize = 8192;

@@ -1,7 +1,7 @@
 //! Names become what they are to be.
 
 use rustix::io::Errno;
-use wholly_host::{Rename, Stat};
+use wholly_vfs::{Rename, Stat};
 
 use super::{ANCHORS, BLANKS, Change, Home, Kind, NamePlan, Object, State, id_name};
 use crate::error::{Error, Result};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::{Fallocate, HostFile, HostFs, Stat};
+use wholly_host::{Fallocate, HostFile, HostFs};
+use wholly_vfs::Stat;
 use zerocopy::FromBytes;
 
 use super::super::summary::LONGEST_PIECE;
@@ -17,9 +18,9 @@ use crate::hostdir::joint::Neighbour;
 use crate::hostdir::names::{Kind, Name, ROOT, Set};
 use crate::hostdir::records::{Attributes, Baseline, Birth, Identity, Space, Value, Xattr};
 use crate::hostdir::table::{host_error, open_own};
-use crate::index::BLOCK;
 use crate::log::checksum::{checksum, payload_checksum};
 use crate::log::layout::LARGEST_FILE;
+use index::BLOCK;
 
 /// A parked group, all of it known but the bytes that it writes.
 pub(crate) struct ParkedFile {

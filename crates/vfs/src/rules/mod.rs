@@ -9,7 +9,7 @@
 //! | `set_id.rs` | when set-user-id and set-group-id go |
 //! | `xattr.rs` | names of extended attributes, and who may see them |
 
-#![allow(missing_docs, reason = "for the volume's crate only")]
+#![allow(missing_docs, reason = "for the crates of stores and volumes only")]
 
 pub mod acl;
 pub mod attributes;

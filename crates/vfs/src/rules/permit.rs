@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
+use crate::Stat;
 use rustix::process::{getegid, geteuid, getgroups};
-use wholly_host::Stat;
 
 use super::{DIRECTORY, REGULAR, SYMLINK, TYPE};
-use crate::vfs::{Access, Context, Errno, OFlags, Result};
+use crate::{Access, Context, Errno, OFlags, Result};
 
 /// To read, to write, and to search a directory.
 pub const READ: u32 = 4;

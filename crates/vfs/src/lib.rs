@@ -38,13 +38,24 @@
 //! | `types.rs` | arguments and results of the calls |
 //! | `resolve.rs` | from a path to an inode |
 //! | `paths.rs` | calls by path: the rules for the last part of a path |
+//! | `policy.rs` | which calls outside of explicit groups are committed together |
+//! | `rules/` | rules of Linux that a store and a volume share |
+//! | `stat.rs` | objects of an ordinary directory |
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod paths;
+mod policy;
 mod resolve;
+pub mod rules;
+mod stat;
 mod types;
 
 pub use paths::Paths;
+pub use policy::Policy;
 pub use resolve::{Found, LINKS_MAX, Last, NAME_MAX, PATH_MAX, Parent};
+pub use stat::{Inode, Rename, Stat};
 pub use types::{Attr, Context, DirEntry, GroupId, Handle, Ino, Seek, SetAttr, SetTime, StatFs, Timestamp};
 
 pub use rustix::fs::{Access, FallocateFlags, FileType, Mode, OFlags, RenameFlags, XattrFlags};

@@ -1,9 +1,9 @@
 //! Names, and what may have one.
 
-use wholly_host::Rename;
+use crate::Rename;
 
 use super::permit::Who;
-use crate::vfs::{Errno, FileType, NAME_MAX, PATH_MAX, RenameFlags, Result};
+use crate::{Errno, FileType, NAME_MAX, PATH_MAX, RenameFlags, Result};
 
 /// Checks a name that a call may be about.
 pub fn check_name(name: &[u8]) -> Result<()> {

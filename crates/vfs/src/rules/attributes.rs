@@ -1,7 +1,7 @@
 //! Who may change mode, owner and times, in the order of `fs/attr.c`, and what the mode is then.
 
+use crate::Stat;
 use rustix::io::Errno;
-use wholly_host::Stat;
 
 use super::permit::Who;
 use super::set_id::{SET_GROUP_ID, may_set_group_id, without_set_id};

@@ -1,6 +1,6 @@
 //! When set-user-id and set-group-id go.
 
-use wholly_host::Stat;
+use crate::Stat;
 
 use super::permit::Who;
 use super::{DIRECTORY, PERMISSIONS, TYPE};

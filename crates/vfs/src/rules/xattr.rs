@@ -1,7 +1,7 @@
 //! Names of extended attributes, and who may see them.
 
+use crate::Stat;
 use rustix::io::Errno;
-use wholly_host::Stat;
 
 use super::permit::{STICKY, Who};
 use super::{DIRECTORY, REGULAR, SYMLINK, TYPE, acl};

@@ -4,8 +4,8 @@
 //! An access list and the permission bits are two sights of one thing: whoever sets one changes the other. A
 //! directory's default list is what new objects in it get.
 
+use crate::Stat;
 use rustix::io::Errno;
-use wholly_host::Stat;
 
 use super::permit::Who;
 use super::set_id::{SET_GROUP_ID, may_set_group_id};
