@@ -12,10 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use wholly::{Error, ParkedId, Side, Store, What};
-use wholly_host::{At, DirEntry, FileHandle, HostFile, HostFs, HostNames, SetXattr, Space};
-use wholly_media::{Guarantees, Result as Media, Site};
+use wholly_host::HostFs;
+use wholly_media::Result as Media;
 use wholly_sim::World;
-use wholly_vfs::{Rename, Stat};
 
 use crate::bystanders::perform;
 use crate::look::at_home;
@@ -294,55 +293,13 @@ impl Meddled {
     }
 }
 
-macro_rules! counted {
-    ($($call:ident($($name:ident: $type:ty),*) -> $given:ty;)*) => {
-        $(fn $call(&self, $($name: $type),*) -> Media<$given> {
-            self.count();
-            self.host.$call($($name),*)
-        })*
+wholly_host::pass_on! {
+    Meddled;
+    ask |this| &*this.host;
+    call |this, _name| {
+        this.count();
+        &*this.host
     };
-}
-
-impl HostFs for Meddled {
-    fn guarantees(&self) -> &Guarantees {
-        self.host.guarantees()
-    }
-
-    fn now_ns(&self) -> i64 {
-        self.host.now_ns()
-    }
-
-    counted! {
-        open(path: &[u8], write: bool) -> Arc<dyn HostFile>;
-        stat(path: &[u8]) -> Stat;
-        space() -> Space;
-        create_unnamed(site: Site, parent: &[u8], mode: u32) -> Arc<dyn HostFile>;
-        link(site: Site, file: &dyn HostFile, path: &[u8]) -> ();
-        sync_dir(site: Site, path: &[u8]) -> ();
-        sync_all(site: Site) -> ();
-    }
-}
-
-impl HostNames for Meddled {
-    counted! {
-        create_at(site: Site, at: At<'_>, mode: u32) -> Arc<dyn HostFile>;
-        mkdir_at(site: Site, at: At<'_>, mode: u32) -> ();
-        mknod_at(site: Site, at: At<'_>, mode: u32, rdev: u64) -> ();
-        symlink_at(site: Site, target: &[u8], at: At<'_>) -> ();
-        hard_link_at(site: Site, from: At<'_>, to: At<'_>) -> ();
-        rename_at(site: Site, from: At<'_>, to: At<'_>, how: Rename) -> ();
-        unlink_at(site: Site, at: At<'_>) -> ();
-        rmdir_at(site: Site, at: At<'_>) -> ();
-        stat_at(at: At<'_>) -> Stat;
-        read_link(path: &[u8]) -> Vec<u8>;
-        read_dir(path: &[u8]) -> Vec<DirEntry>;
-        set_mode_at(site: Site, at: At<'_>, mode: u32) -> ();
-        set_owner_at(site: Site, at: At<'_>, uid: Option<u32>, gid: Option<u32>) -> ();
-        set_times_at(site: Site, at: At<'_>, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> ();
-        get_xattr(path: &[u8], name: &[u8]) -> Option<Vec<u8>>;
-        list_xattrs(path: &[u8]) -> Vec<Vec<u8>>;
-        set_xattr_at(site: Site, at: At<'_>, name: &[u8], value: &[u8], how: SetXattr) -> ();
-        remove_xattr_at(site: Site, at: At<'_>, name: &[u8]) -> ();
-        handle(path: &[u8]) -> Option<FileHandle>;
-    }
+    HostFs {}
+    HostNames {}
 }

@@ -49,9 +49,7 @@ pub trait HostFs: HostNames {
     ///
     /// # Errors
     /// Those of `open`; `EACCES` where it is somebody else's.
-    fn open_own(&self, path: &[u8]) -> Result<Arc<dyn HostFile>> {
-        self.open(path, true)
-    }
+    fn open_own(&self, path: &[u8]) -> Result<Arc<dyn HostFile>>;
 
     /// What `path` names, a symbolic link at its end not followed.
     fn stat(&self, path: &[u8]) -> Result<Stat>;
@@ -61,37 +59,23 @@ pub trait HostFs: HostNames {
     ///
     /// # Errors
     /// `ESTALE` where another object is there.
-    fn settle(&self, at: At<'_>) -> Result<Option<Stat>> {
-        let _ = at;
-        Ok(None)
-    }
+    fn settle(&self, at: At<'_>) -> Result<Option<Stat>>;
 
     /// Whether to move what is there means to copy it, as on overlays what lies in a lower layer.
-    fn copies_up(&self) -> bool {
-        false
-    }
+    fn copies_up(&self) -> bool;
 
     /// Where a directory takes in only what belongs to its own project, for quotas: lets this one take in anything, if
     /// that can be had. What is made in it then belongs to none.
-    fn admit_all_projects(&self, site: Site, path: &[u8]) {
-        let _ = (site, path);
-    }
+    fn admit_all_projects(&self, site: Site, path: &[u8]);
 
     /// Bytes of the largest file that the calling process may have there.
-    fn largest_file(&self) -> u64 {
-        u64::MAX
-    }
+    fn largest_file(&self) -> u64;
 
     /// How many names a file may have, where that is known.
-    fn most_links(&self) -> u32 {
-        u32::MAX
-    }
+    fn most_links(&self) -> u32;
 
     /// Whether a symbolic link may have a target of so many bytes, as far as that is known.
-    fn takes_target(&self, length: usize) -> bool {
-        let _ = length;
-        true
-    }
+    fn takes_target(&self, length: usize) -> bool;
 
     /// Whether the host has room for extended attributes of one object that are set, or removed where there is no
     /// value, in this order. It is tried on a file without a name, if the host has such files; else nothing is known to
@@ -99,18 +83,13 @@ pub trait HostFs: HostNames {
     ///
     /// # Errors
     /// That with which the host refuses them.
-    fn try_xattrs(&self, steps: &[(Vec<u8>, Option<Vec<u8>>)]) -> Result<()> {
-        let _ = steps;
-        Ok(())
-    }
+    fn try_xattrs(&self, steps: &[(Vec<u8>, Option<Vec<u8>>)]) -> Result<()>;
 
     /// How much space there is, and how much of it is free.
     fn space(&self) -> Result<Space>;
 
     /// Whether files can share blocks, so that [`HostFile::write_from`] need not write the bytes again.
-    fn shares_blocks(&self) -> bool {
-        false
-    }
+    fn shares_blocks(&self) -> bool;
 
     /// Makes a regular file without a name in the directory `parent`, to be given one by [`link`](Self::link) or to
     /// vanish when closed. `mode` are permission bits; the process's umask is not applied.

@@ -484,6 +484,10 @@ impl HostFs for HostDir {
         stat(fd.as_fd()).or_fail("statx", || show(path))
     }
 
+    fn open_own(&self, path: &[u8]) -> Result<Arc<dyn HostFile>> {
+        HostFs::open(self, path, true)
+    }
+
     /// Linux does not tell: these are constants of its sources.
     fn most_links(&self) -> u32 {
         match self.file_system {

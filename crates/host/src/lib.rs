@@ -18,6 +18,7 @@
 //! | `unfinished.rs` | that folder while it has another name |
 //! | `owner.rs` | [`OwnerLock`]: one process owns a store |
 //! | `claim.rs` | [`Claim`]: which one goes on with it after `fork` |
+//! | `pass_on.rs` | [`pass_on`]: host directories over others |
 //! | `forked.rs` | [`Forked`]: how a child goes on |
 //! | `support/` | [`Support`]: whether the file system can carry a store |
 //! | `mount/` | [`mount`]: what programs ask of a mount of ours, on plain descriptors |
@@ -43,6 +44,7 @@ mod owner;
 mod owner_bits;
 #[cfg(test)]
 mod owner_bits_tests;
+mod pass_on;
 mod resolve;
 mod support;
 mod sys;
@@ -63,3 +65,12 @@ pub use owner::{Busy, OwnerLock};
 pub use owner_bits::{OwnerBits, SLIP};
 pub use support::{Level, Support};
 pub use sys::{Extent, file_handle, mounts, reserved_extents, shared, shared_extents};
+
+/// What [`pass_on`] speaks of.
+#[doc(hidden)]
+pub mod __types {
+    pub use crate::{At, DirEntry, FileHandle, HostFile, SetXattr, Space};
+    pub use std::sync::Arc;
+    pub use wholly_media::{Guarantees, Result, Site};
+    pub use wholly_vfs::{Rename, Stat};
+}

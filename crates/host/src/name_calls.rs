@@ -131,16 +131,7 @@ pub trait HostNames: Send + Sync {
     fn read_dir(&self, path: &[u8]) -> Result<Vec<DirEntry>>;
 
     /// Calls `look` with the name and the attributes of everything in a directory, as long as it returns `true`.
-    fn stat_all(&self, path: &[u8], look: &mut dyn FnMut(&[u8], &Stat) -> bool) -> Result<()> {
-        for entry in self.read_dir(path)? {
-            let at = [path, b"/", &entry.name].concat();
-            let at = if path.is_empty() { &at[1..] } else { &at[..] };
-            if !look(&entry.name, &self.stat_at(at.into())?) {
-                break;
-            }
-        }
-        Ok(())
-    }
+    fn stat_all(&self, path: &[u8], look: &mut dyn FnMut(&[u8], &Stat) -> bool) -> Result<()>;
 
     /// Sets the permission bits, set-id bits included.
     ///

@@ -21,16 +21,16 @@
 use super::home::HOME;
 use super::resolve::open_beneath;
 use super::{HostDir, file};
+use crate::HostFs;
 use crate::sys::{self, OrFail, show};
-use crate::{At, DirEntry, FileHandle, HostFile, HostFs, HostNames, SetXattr, Space};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, getgroups};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use wholly_media::{Error, Guarantees, Result, Site};
-use wholly_vfs::{Rename, Stat};
+use wholly_media::{Error, Result};
+use wholly_vfs::Stat;
 
 /// The name of the slip in the store's folder.
 pub const SLIP: &str = "lent";
@@ -329,185 +329,149 @@ fn sum(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
-impl HostFs for OwnerBits {
-    fn guarantees(&self) -> &Guarantees {
-        self.dir.guarantees()
-    }
-
-    fn now_ns(&self) -> i64 {
-        self.dir.now_ns()
-    }
-
-    fn open(&self, path: &[u8], write: bool) -> Result<Arc<dyn HostFile>> {
-        self.lend(&[Need::Way(path)], || HostFs::open(&*self.dir, path, write))
-    }
-
-    fn open_own(&self, path: &[u8]) -> Result<Arc<dyn HostFile>> {
-        self.lend(&[Need::Bits(path, 0o600)], || HostFs::open(&*self.dir, path, true))
-    }
-
-    fn stat(&self, path: &[u8]) -> Result<Stat> {
-        self.look_undisturbed(Need::Way(path), || self.dir.stat(path))
-    }
-
-    fn copies_up(&self) -> bool {
-        self.dir.copies_up()
-    }
-
-    fn settle(&self, at: At<'_>) -> Result<Option<Stat>> {
-        self.lend(&[Need::Way(at.path)], || self.dir.settle(at))
-    }
-
-    fn admit_all_projects(&self, site: Site, path: &[u8]) {
-        self.dir.admit_all_projects(site, path);
-    }
-
-    fn largest_file(&self) -> u64 {
-        self.dir.largest_file()
-    }
-
-    fn most_links(&self) -> u32 {
-        self.dir.most_links()
-    }
-
-    fn takes_target(&self, length: usize) -> bool {
-        self.dir.takes_target(length)
-    }
-
-    fn try_xattrs(&self, steps: &[(Vec<u8>, Option<Vec<u8>>)]) -> Result<()> {
-        self.dir.try_xattrs(steps)
-    }
-
-    fn space(&self) -> Result<Space> {
-        self.dir.space()
-    }
-
-    fn shares_blocks(&self) -> bool {
-        self.dir.shares_blocks()
-    }
-
-    fn create_unnamed(&self, site: Site, parent: &[u8], mode: u32) -> Result<Arc<dyn HostFile>> {
-        self.lend(&[Need::Bits(parent, 0o300)], || self.dir.create_unnamed(site, parent, mode))
-    }
-
-    fn link(&self, site: Site, file: &dyn HostFile, path: &[u8]) -> Result<()> {
-        self.lend(&[Need::Name(path)], || self.dir.link(site, file, path))
-    }
-
-    fn sync_dir(&self, site: Site, path: &[u8]) -> Result<()> {
-        self.lend(&[Need::Bits(path, 0o500)], || self.dir.sync_dir(site, path))
-    }
-
-    fn sync_all(&self, site: Site) -> Result<()> {
-        let mut slip = self.slip();
-        if !slip.is_empty() {
-            self.tear_up()?;
-            slip.clear();
+crate::pass_on! {
+    OwnerBits;
+    ask |this| &*this.dir;
+    call |this, _name| &*this.dir;
+    HostFs {
+        fn open(&self, path: &[u8], write: bool) -> Result<Arc<dyn HostFile>> {
+            self.lend(&[Need::Way(path)], || HostFs::open(&*self.dir, path, write))
         }
-        drop(slip);
-        self.dir.sync_all(site)
-    }
-}
 
-impl HostNames for OwnerBits {
+        fn open_own(&self, path: &[u8]) -> Result<Arc<dyn HostFile>> {
+            self.lend(&[Need::Bits(path, 0o600)], || HostFs::open(&*self.dir, path, true))
+        }
+
+        fn stat(&self, path: &[u8]) -> Result<Stat> {
+            self.look_undisturbed(Need::Way(path), || self.dir.stat(path))
+        }
+
+        fn settle(&self, at: At<'_>) -> Result<Option<Stat>> {
+            self.lend(&[Need::Way(at.path)], || self.dir.settle(at))
+        }
+
+        fn create_unnamed(&self, site: Site, parent: &[u8], mode: u32) -> Result<Arc<dyn HostFile>> {
+            self.lend(&[Need::Bits(parent, 0o300)], || self.dir.create_unnamed(site, parent, mode))
+        }
+
+        fn link(&self, site: Site, file: &dyn HostFile, path: &[u8]) -> Result<()> {
+            self.lend(&[Need::Name(path)], || self.dir.link(site, file, path))
+        }
+
+        fn sync_dir(&self, site: Site, path: &[u8]) -> Result<()> {
+            self.lend(&[Need::Bits(path, 0o500)], || self.dir.sync_dir(site, path))
+        }
+
+        fn sync_all(&self, site: Site) -> Result<()> {
+            let mut slip = self.slip();
+            if !slip.is_empty() {
+                self.tear_up()?;
+                slip.clear();
+            }
+            drop(slip);
+            self.dir.sync_all(site)
+        }
+    }
+    HostNames {
     fn create_at(&self, site: Site, at: At<'_>, mode: u32) -> Result<Arc<dyn HostFile>> {
-        self.lend(&[Need::Name(at.path)], || self.dir.create_at(site, at, mode))
-    }
+            self.lend(&[Need::Name(at.path)], || self.dir.create_at(site, at, mode))
+        }
 
-    fn mkdir_at(&self, site: Site, at: At<'_>, mode: u32) -> Result<()> {
-        self.lend(&[Need::Name(at.path)], || self.dir.mkdir_at(site, at, mode))
-    }
+        fn mkdir_at(&self, site: Site, at: At<'_>, mode: u32) -> Result<()> {
+            self.lend(&[Need::Name(at.path)], || self.dir.mkdir_at(site, at, mode))
+        }
 
-    fn mknod_at(&self, site: Site, at: At<'_>, mode: u32, rdev: u64) -> Result<()> {
-        self.lend(&[Need::Name(at.path)], || self.dir.mknod_at(site, at, mode, rdev))
-    }
+        fn mknod_at(&self, site: Site, at: At<'_>, mode: u32, rdev: u64) -> Result<()> {
+            self.lend(&[Need::Name(at.path)], || self.dir.mknod_at(site, at, mode, rdev))
+        }
 
-    fn symlink_at(&self, site: Site, target: &[u8], at: At<'_>) -> Result<()> {
-        self.lend(&[Need::Name(at.path)], || self.dir.symlink_at(site, target, at))
-    }
+        fn symlink_at(&self, site: Site, target: &[u8], at: At<'_>) -> Result<()> {
+            self.lend(&[Need::Name(at.path)], || self.dir.symlink_at(site, target, at))
+        }
 
-    fn hard_link_at(&self, site: Site, from: At<'_>, to: At<'_>) -> Result<()> {
-        self.lend(&[Need::Way(from.path), Need::Name(to.path)], || self.dir.hard_link_at(site, from, to))
-    }
+        fn hard_link_at(&self, site: Site, from: At<'_>, to: At<'_>) -> Result<()> {
+            self.lend(&[Need::Way(from.path), Need::Name(to.path)], || self.dir.hard_link_at(site, from, to))
+        }
 
-    fn rename_at(&self, site: Site, from: At<'_>, to: At<'_>, how: Rename) -> Result<()> {
-        // What lies in a directory that moves is not where the slip says it is.
-        let moves = |line: &Line| [from, to].iter().any(|at| is_at_or_in(&line.path, at.path));
-        drop(self.tear_up_before(moves)?);
-        let back = if how == Rename::Exchange { Need::Move(to.path, from.path) } else { Need::Name(to.path) };
-        let needs = &[Need::Move(from.path, to.path), back];
-        let renamed = self.lend(needs, || self.dir.rename_at(site, from, to, how));
-        drop(self.tear_up_before(moves)?);
-        renamed
-    }
+        fn rename_at(&self, site: Site, from: At<'_>, to: At<'_>, how: Rename) -> Result<()> {
+            // What lies in a directory that moves is not where the slip says it is.
+            let moves = |line: &Line| [from, to].iter().any(|at| is_at_or_in(&line.path, at.path));
+            drop(self.tear_up_before(moves)?);
+            let back = if how == Rename::Exchange { Need::Move(to.path, from.path) } else { Need::Name(to.path) };
+            let needs = &[Need::Move(from.path, to.path), back];
+            let renamed = self.lend(needs, || self.dir.rename_at(site, from, to, how));
+            drop(self.tear_up_before(moves)?);
+            renamed
+        }
 
-    fn unlink_at(&self, site: Site, at: At<'_>) -> Result<()> {
-        self.lend(&[Need::Name(at.path)], || self.dir.unlink_at(site, at))
-    }
+        fn unlink_at(&self, site: Site, at: At<'_>) -> Result<()> {
+            self.lend(&[Need::Name(at.path)], || self.dir.unlink_at(site, at))
+        }
 
-    fn rmdir_at(&self, site: Site, at: At<'_>) -> Result<()> {
-        self.lend(&[Need::Name(at.path)], || self.dir.rmdir_at(site, at))
-    }
+        fn rmdir_at(&self, site: Site, at: At<'_>) -> Result<()> {
+            self.lend(&[Need::Name(at.path)], || self.dir.rmdir_at(site, at))
+        }
 
-    fn stat_at(&self, at: At<'_>) -> Result<Stat> {
-        self.look_undisturbed(Need::Way(at.path), || self.dir.stat_at(at))
-    }
+        fn stat_at(&self, at: At<'_>) -> Result<Stat> {
+            self.look_undisturbed(Need::Way(at.path), || self.dir.stat_at(at))
+        }
 
-    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
-        self.lend(&[Need::Way(path)], || self.dir.read_link(path))
-    }
+        fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
+            self.lend(&[Need::Way(path)], || self.dir.read_link(path))
+        }
 
-    fn read_dir(&self, path: &[u8]) -> Result<Vec<DirEntry>> {
-        self.lend(&[Need::Bits(path, 0o500)], || self.dir.read_dir(path))
-    }
+        fn read_dir(&self, path: &[u8]) -> Result<Vec<DirEntry>> {
+            self.lend(&[Need::Bits(path, 0o500)], || self.dir.read_dir(path))
+        }
 
-    fn stat_all(&self, path: &[u8], look: &mut dyn FnMut(&[u8], &Stat) -> bool) -> Result<()> {
-        let all = self.look_undisturbed(Need::Bits(path, 0o500), || {
-            let mut all = Vec::new();
-            self.dir.stat_all(path, &mut |name, stat| {
-                all.push((name.to_vec(), *stat));
-                true
+        fn stat_all(&self, path: &[u8], look: &mut dyn FnMut(&[u8], &Stat) -> bool) -> Result<()> {
+            let all = self.look_undisturbed(Need::Bits(path, 0o500), || {
+                let mut all = Vec::new();
+                self.dir.stat_all(path, &mut |name, stat| {
+                    all.push((name.to_vec(), *stat));
+                    true
+                })?;
+                Ok(all)
             })?;
-            Ok(all)
-        })?;
-        all.iter().all(|(name, stat)| look(name, stat));
-        Ok(())
-    }
+            all.iter().all(|(name, stat)| look(name, stat));
+            Ok(())
+        }
 
-    fn set_mode_at(&self, site: Site, at: At<'_>, mode: u32) -> Result<()> {
-        drop(self.tear_up_before(|line| line.path == at.path)?);
-        self.lend(&[Need::Way(at.path)], || self.dir.set_mode_at(site, at, mode))
-    }
+        fn set_mode_at(&self, site: Site, at: At<'_>, mode: u32) -> Result<()> {
+            drop(self.tear_up_before(|line| line.path == at.path)?);
+            self.lend(&[Need::Way(at.path)], || self.dir.set_mode_at(site, at, mode))
+        }
 
-    fn set_owner_at(&self, site: Site, at: At<'_>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        self.lend(&[Need::Way(at.path)], || self.dir.set_owner_at(site, at, uid, gid))
-    }
+        fn set_owner_at(&self, site: Site, at: At<'_>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+            self.lend(&[Need::Way(at.path)], || self.dir.set_owner_at(site, at, uid, gid))
+        }
 
-    fn set_times_at(&self, site: Site, at: At<'_>, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {
-        self.lend(&[Need::Way(at.path)], || self.dir.set_times_at(site, at, atime_ns, mtime_ns))
-    }
+        fn set_times_at(&self, site: Site, at: At<'_>, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {
+            self.lend(&[Need::Way(at.path)], || self.dir.set_times_at(site, at, atime_ns, mtime_ns))
+        }
 
-    fn get_xattr(&self, path: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.lend(&[Need::Bits(path, 0o400)], || self.dir.get_xattr(path, name))
-    }
+        fn get_xattr(&self, path: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>> {
+            self.lend(&[Need::Bits(path, 0o400)], || self.dir.get_xattr(path, name))
+        }
 
-    fn list_xattrs(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.lend(&[Need::Way(path)], || self.dir.list_xattrs(path))
-    }
+        fn list_xattrs(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
+            self.lend(&[Need::Way(path)], || self.dir.list_xattrs(path))
+        }
 
-    fn set_xattr_at(&self, site: Site, at: At<'_>, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
-        // An access list says what the bits are.
-        drop(self.tear_up_before(|line| line.path == at.path)?);
-        self.lend(&[to_change(at.path, name)], || self.dir.set_xattr_at(site, at, name, value, how))
-    }
+        fn set_xattr_at(&self, site: Site, at: At<'_>, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
+            // An access list says what the bits are.
+            drop(self.tear_up_before(|line| line.path == at.path)?);
+            self.lend(&[to_change(at.path, name)], || self.dir.set_xattr_at(site, at, name, value, how))
+        }
 
-    fn remove_xattr_at(&self, site: Site, at: At<'_>, name: &[u8]) -> Result<()> {
-        drop(self.tear_up_before(|line| line.path == at.path)?);
-        self.lend(&[to_change(at.path, name)], || self.dir.remove_xattr_at(site, at, name))
-    }
+        fn remove_xattr_at(&self, site: Site, at: At<'_>, name: &[u8]) -> Result<()> {
+            drop(self.tear_up_before(|line| line.path == at.path)?);
+            self.lend(&[to_change(at.path, name)], || self.dir.remove_xattr_at(site, at, name))
+        }
 
-    fn handle(&self, path: &[u8]) -> Result<Option<FileHandle>> {
-        self.lend(&[Need::Way(path)], || self.dir.handle(path))
+        fn handle(&self, path: &[u8]) -> Result<Option<FileHandle>> {
+            self.lend(&[Need::Way(path)], || self.dir.handle(path))
+        }
     }
 }
 

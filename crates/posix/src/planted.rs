@@ -7,10 +7,7 @@ pub use mistake::Mistake;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use wholly_vfs::{
-    Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, Found, Handle, Ino, Mode, OFlags, RenameFlags,
-    Result, Seek, SetAttr, StatFs, Vfs, XattrFlags,
-};
+use wholly_vfs::{Attr, Context, Errno, Found, Handle, Ino, Mode, OFlags, Result, Vfs};
 
 /// A file system with a mistake in it, or, without one, as it is.
 pub struct Planted<'v> {
@@ -102,220 +99,177 @@ impl<'v> Planted<'v> {
     }
 }
 
-impl Vfs for Planted<'_> {
-    fn lookup(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<Attr> {
-        let name = if self.has(Mistake::DotDotStays) && name == b".." { b"." } else { self.name(name) };
-        self.inner.lookup(ctx, dir, name).map(|attr| self.seen(attr))
-    }
-
-    fn forget(&self, ino: Ino, references: u64) {
-        self.inner.forget(ino, references);
-    }
-
-    fn getattr(&self, ctx: &Context, ino: Ino) -> Result<Attr> {
-        self.inner.getattr(ctx, ino).map(|attr| self.seen(attr))
-    }
-
-    fn setattr(&self, ctx: &Context, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> Result<Attr> {
-        let mut change = *change;
-        if let Some(size) = change.size.filter(|_| self.has(Mistake::TruncateNeverGrows)) {
-            change.size = Some(size.min(self.inner.getattr(ctx, ino)?.size));
+wholly_vfs::pass_on! {
+    impl [] Planted<'_>;
+    call |this, ctx, pass| pass(this.inner, ctx);
+    bare |this, pass| pass(this.inner);
+    {
+        fn lookup(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<Attr> {
+            let name = if self.has(Mistake::DotDotStays) && name == b".." { b"." } else { self.name(name) };
+            self.inner.lookup(ctx, dir, name).map(|attr| self.seen(attr))
         }
-        if change.mode.is_none() {
-            return self.inner.setattr(ctx, ino, handle, &change).map(|attr| self.seen(attr));
+
+        fn getattr(&self, ctx: &Context, ino: Ino) -> Result<Attr> {
+            self.inner.getattr(ctx, ino).map(|attr| self.seen(attr))
         }
-        let chmod = || self.inner.setattr(ctx, ino, handle, &change);
-        self.forgetting(Mistake::ChmodForgetsTimes, ctx, || Ok((ino, None)), chmod).map(|attr| self.seen(attr))
-    }
 
-    fn access(&self, ctx: &Context, ino: Ino, access: Access) -> Result<()> {
-        if self.has(Mistake::AccessIsAlwaysGranted) { Ok(()) } else { self.inner.access(ctx, ino, access) }
-    }
-
-    fn readlink(&self, ctx: &Context, ino: Ino) -> Result<Vec<u8>> {
-        self.inner.readlink(ctx, ino)
-    }
-
-    fn mknod(&self, ctx: &Context, dir: Ino, name: &[u8], kind: FileType, mode: Mode, rdev: u64) -> Result<Attr> {
-        self.inner.mknod(&self.masked(ctx), dir, self.name(name), kind, mode, rdev).map(|attr| self.seen(attr))
-    }
-
-    fn mkdir(&self, ctx: &Context, dir: Ino, name: &[u8], mode: Mode) -> Result<Attr> {
-        let (ctx, name) = (self.masked(ctx), self.name(name));
-        let mkdir = || self.inner.mkdir(&ctx, dir, name, mode);
-        let made = self.forgetting(Mistake::MkdirForgetsTimes, &ctx, || Ok((dir, None)), mkdir)?;
-        if self.has(Mistake::DirectoriesKeepNoSetgid) {
-            let change = SetAttr { mode: Some(made.mode - Mode::SGID), ..SetAttr::default() };
-            return self.inner.setattr(&ctx, made.ino, None, &change);
+        fn setattr(&self, ctx: &Context, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> Result<Attr> {
+            let mut change = *change;
+            if let Some(size) = change.size.filter(|_| self.has(Mistake::TruncateNeverGrows)) {
+                change.size = Some(size.min(self.inner.getattr(ctx, ino)?.size));
+            }
+            if change.mode.is_none() {
+                return self.inner.setattr(ctx, ino, handle, &change).map(|attr| self.seen(attr));
+            }
+            let chmod = || self.inner.setattr(ctx, ino, handle, &change);
+            self.forgetting(Mistake::ChmodForgetsTimes, ctx, || Ok((ino, None)), chmod).map(|attr| self.seen(attr))
         }
-        Ok(self.seen(made))
-    }
 
-    fn symlink(&self, ctx: &Context, dir: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
-        self.inner.symlink(ctx, dir, self.name(name), target).map(|attr| self.seen(attr))
-    }
-
-    fn link(&self, ctx: &Context, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr> {
-        self.inner.link(ctx, ino, dir, self.name(name)).map(|attr| self.seen(attr))
-    }
-
-    fn unlink(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<()> {
-        let ctx = self.ctx(ctx, Mistake::StickyIsIgnored);
-        let unlink = || self.inner.unlink(&ctx, dir, self.name(name));
-        self.forgetting(Mistake::UnlinkForgetsTimes, &ctx, || self.named(&ctx, dir, name), unlink)
-    }
-
-    fn rmdir(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<()> {
-        match self.inner.rmdir(ctx, dir, self.name(name)) {
-            Err(Errno::NOTEMPTY) if self.has(Mistake::FullDirectoriesSeemRemoved) => Ok(()),
-            done => done,
+        fn access(&self, ctx: &Context, ino: Ino, access: Access) -> Result<()> {
+            if self.has(Mistake::AccessIsAlwaysGranted) { Ok(()) } else { self.inner.access(ctx, ino, access) }
         }
-    }
 
-    fn rename(
-        &self,
-        ctx: &Context,
-        from: Ino,
-        name: &[u8],
-        to: Ino,
-        new_name: &[u8],
-        mut flags: RenameFlags,
-    ) -> Result<()> {
-        if self.has(Mistake::RenameDropsNoReplace) {
-            flags -= RenameFlags::NOREPLACE;
+        fn mknod(&self, ctx: &Context, dir: Ino, name: &[u8], kind: FileType, mode: Mode, rdev: u64) -> Result<Attr> {
+            self.inner.mknod(&self.masked(ctx), dir, self.name(name), kind, mode, rdev).map(|attr| self.seen(attr))
         }
-        if self.has(Mistake::ExchangeOnlyRenames) {
-            flags -= RenameFlags::EXCHANGE;
+
+        fn mkdir(&self, ctx: &Context, dir: Ino, name: &[u8], mode: Mode) -> Result<Attr> {
+            let (ctx, name) = (self.masked(ctx), self.name(name));
+            let mkdir = || self.inner.mkdir(&ctx, dir, name, mode);
+            let made = self.forgetting(Mistake::MkdirForgetsTimes, &ctx, || Ok((dir, None)), mkdir)?;
+            if self.has(Mistake::DirectoriesKeepNoSetgid) {
+                let change = SetAttr { mode: Some(made.mode - Mode::SGID), ..SetAttr::default() };
+                return self.inner.setattr(&ctx, made.ino, None, &change);
+            }
+            Ok(self.seen(made))
         }
-        let rename = || self.inner.rename(ctx, from, self.name(name), to, self.name(new_name), flags);
-        self.forgetting(Mistake::RenameForgetsTimes, ctx, || self.named(ctx, from, name), rename)
-    }
 
-    fn open(&self, ctx: &Context, ino: Ino, flags: OFlags) -> Result<Handle> {
-        let ctx = self.ctx(ctx, Mistake::EverybodyOpensEverything);
-        Ok(self.keep(self.inner.open(&ctx, ino, self.flags(flags))?, ino))
-    }
-
-    fn create(&self, ctx: &Context, dir: Ino, name: &[u8], flags: OFlags, mode: Mode) -> Result<(Attr, Handle)> {
-        let (attr, handle) = self.inner.create(&self.masked(ctx), dir, self.name(name), self.flags(flags), mode)?;
-        Ok((self.seen(attr), self.keep(handle, attr.ino)))
-    }
-
-    fn tmpfile(&self, ctx: &Context, dir: Ino, flags: OFlags, mode: Mode) -> Result<(Attr, Handle)> {
-        let (attr, handle) = self.inner.tmpfile(&self.masked(ctx), dir, self.flags(flags), mode)?;
-        Ok((self.seen(attr), self.keep(handle, attr.ino)))
-    }
-
-    fn read(&self, ctx: &Context, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        if self.has(Mistake::RemovedFilesAreEmpty) && self.inner.getattr(ctx, self.opened(handle)?.0)?.nlink == 0 {
-            return Ok(0);
+        fn symlink(&self, ctx: &Context, dir: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
+            self.inner.symlink(ctx, dir, self.name(name), target).map(|attr| self.seen(attr))
         }
-        let read = || self.inner.read(ctx, handle, offset, buf);
-        self.forgetting(Mistake::ReadForgetsTimes, ctx, || self.opened(handle), read)
-    }
 
-    fn write(&self, ctx: &Context, handle: Handle, offset: u64, data: &[u8]) -> Result<usize> {
-        let ctx = self.ctx(ctx, Mistake::WriteKeepsSetIds);
-        let write = || self.inner.write(&ctx, handle, offset, data);
-        self.forgetting(Mistake::WriteForgetsTimes, &ctx, || self.opened(handle), write)
-    }
-
-    fn append(&self, ctx: &Context, handle: Handle, data: &[u8]) -> Result<(u64, usize)> {
-        self.inner.append(ctx, handle, data)
-    }
-
-    fn copy_file_range(
-        &self,
-        ctx: &Context,
-        from: Handle,
-        from_offset: u64,
-        to: Handle,
-        to_offset: u64,
-        len: usize,
-    ) -> Result<usize> {
-        let from_offset = if self.has(Mistake::CopyStartsAtZero) { 0 } else { from_offset };
-        self.inner.copy_file_range(ctx, from, from_offset, to, to_offset, len)
-    }
-
-    fn fallocate(&self, ctx: &Context, handle: Handle, mut mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
-        if self.has(Mistake::PunchDoesNothing) && mode.contains(FallocateFlags::PUNCH_HOLE) {
-            return Ok(());
+        fn link(&self, ctx: &Context, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr> {
+            self.inner.link(ctx, ino, dir, self.name(name)).map(|attr| self.seen(attr))
         }
-        if self.has(Mistake::KeepSizeIsIgnored) && mode == FallocateFlags::KEEP_SIZE {
-            mode = FallocateFlags::empty();
+
+        fn unlink(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<()> {
+            let ctx = self.ctx(ctx, Mistake::StickyIsIgnored);
+            let unlink = || self.inner.unlink(&ctx, dir, self.name(name));
+            self.forgetting(Mistake::UnlinkForgetsTimes, &ctx, || self.named(&ctx, dir, name), unlink)
         }
-        self.inner.fallocate(ctx, handle, mode, offset, len)
-    }
 
-    fn seek(&self, ctx: &Context, handle: Handle, seek: Seek) -> Result<u64> {
-        let found = self.inner.seek(ctx, handle, seek);
-        match seek {
-            Seek::Data(offset) if self.has(Mistake::SeekSeesNoHoles) => found.map(|_| offset),
-            _ => found,
+        fn rmdir(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<()> {
+            match self.inner.rmdir(ctx, dir, self.name(name)) {
+                Err(Errno::NOTEMPTY) if self.has(Mistake::FullDirectoriesSeemRemoved) => Ok(()),
+                done => done,
+            }
         }
-    }
 
-    fn fsync(&self, ctx: &Context, handle: Handle) -> Result<()> {
-        self.inner.fsync(ctx, handle)
-    }
-
-    fn fdatasync(&self, ctx: &Context, handle: Handle) -> Result<()> {
-        self.inner.fdatasync(ctx, handle)
-    }
-
-    fn release(&self, ctx: &Context, handle: Handle) -> Result<()> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
-        self.inner.release(ctx, handle)
-    }
-
-    fn opendir(&self, ctx: &Context, dir: Ino) -> Result<Handle> {
-        self.inner.opendir(ctx, dir)
-    }
-
-    fn readdir(
-        &self,
-        ctx: &Context,
-        handle: Handle,
-        offset: u64,
-        each: &mut dyn FnMut(DirEntry<'_>) -> bool,
-    ) -> Result<()> {
-        let mut skip = self.has(Mistake::ReaddirSkipsOne) && offset != 0;
-        self.inner.readdir(ctx, handle, offset, &mut |entry| std::mem::take(&mut skip) || each(entry))
-    }
-
-    fn fsyncdir(&self, ctx: &Context, handle: Handle) -> Result<()> {
-        self.inner.fsyncdir(ctx, handle)
-    }
-
-    fn releasedir(&self, ctx: &Context, handle: Handle) -> Result<()> {
-        self.inner.releasedir(ctx, handle)
-    }
-
-    fn setxattr(&self, ctx: &Context, ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
-        let flags = if self.has(Mistake::XattrFlagsAreIgnored) { XattrFlags::empty() } else { flags };
-        self.inner.setxattr(ctx, ino, name, value, flags)
-    }
-
-    fn getxattr(&self, ctx: &Context, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.inner.getxattr(ctx, ino, name)
-    }
-
-    fn listxattr(&self, ctx: &Context, ino: Ino) -> Result<Vec<u8>> {
-        self.inner.listxattr(ctx, ino)
-    }
-
-    fn removexattr(&self, ctx: &Context, ino: Ino, name: &[u8]) -> Result<()> {
-        if self.has(Mistake::XattrsAreNotRemoved) {
-            return self.inner.getxattr(ctx, ino, name).map(drop);
+        fn rename(
+            &self,
+            ctx: &Context,
+            from: Ino,
+            name: &[u8],
+            to: Ino,
+            new_name: &[u8],
+            mut flags: RenameFlags,
+        ) -> Result<()> {
+            if self.has(Mistake::RenameDropsNoReplace) {
+                flags -= RenameFlags::NOREPLACE;
+            }
+            if self.has(Mistake::ExchangeOnlyRenames) {
+                flags -= RenameFlags::EXCHANGE;
+            }
+            let rename = || self.inner.rename(ctx, from, self.name(name), to, self.name(new_name), flags);
+            self.forgetting(Mistake::RenameForgetsTimes, ctx, || self.named(ctx, from, name), rename)
         }
-        self.inner.removexattr(ctx, ino, name)
-    }
 
-    fn statfs(&self, ctx: &Context, ino: Ino) -> Result<StatFs> {
-        self.inner.statfs(ctx, ino)
-    }
+        fn open(&self, ctx: &Context, ino: Ino, flags: OFlags) -> Result<Handle> {
+            let ctx = self.ctx(ctx, Mistake::EverybodyOpensEverything);
+            Ok(self.keep(self.inner.open(&ctx, ino, self.flags(flags))?, ino))
+        }
 
-    fn sync(&self, ctx: &Context) -> Result<()> {
-        self.inner.sync(ctx)
+        fn create(&self, ctx: &Context, dir: Ino, name: &[u8], flags: OFlags, mode: Mode) -> Result<(Attr, Handle)> {
+            let (attr, handle) = self.inner.create(&self.masked(ctx), dir, self.name(name), self.flags(flags), mode)?;
+            Ok((self.seen(attr), self.keep(handle, attr.ino)))
+        }
+
+        fn tmpfile(&self, ctx: &Context, dir: Ino, flags: OFlags, mode: Mode) -> Result<(Attr, Handle)> {
+            let (attr, handle) = self.inner.tmpfile(&self.masked(ctx), dir, self.flags(flags), mode)?;
+            Ok((self.seen(attr), self.keep(handle, attr.ino)))
+        }
+
+        fn read(&self, ctx: &Context, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
+            if self.has(Mistake::RemovedFilesAreEmpty) && self.inner.getattr(ctx, self.opened(handle)?.0)?.nlink == 0 {
+                return Ok(0);
+            }
+            let read = || self.inner.read(ctx, handle, offset, buf);
+            self.forgetting(Mistake::ReadForgetsTimes, ctx, || self.opened(handle), read)
+        }
+
+        fn write(&self, ctx: &Context, handle: Handle, offset: u64, data: &[u8]) -> Result<usize> {
+            let ctx = self.ctx(ctx, Mistake::WriteKeepsSetIds);
+            let write = || self.inner.write(&ctx, handle, offset, data);
+            self.forgetting(Mistake::WriteForgetsTimes, &ctx, || self.opened(handle), write)
+        }
+
+        fn copy_file_range(
+            &self,
+            ctx: &Context,
+            from: Handle,
+            from_offset: u64,
+            to: Handle,
+            to_offset: u64,
+            len: usize,
+        ) -> Result<usize> {
+            let from_offset = if self.has(Mistake::CopyStartsAtZero) { 0 } else { from_offset };
+            self.inner.copy_file_range(ctx, from, from_offset, to, to_offset, len)
+        }
+
+        fn fallocate(&self, ctx: &Context, handle: Handle, mut mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
+            if self.has(Mistake::PunchDoesNothing) && mode.contains(FallocateFlags::PUNCH_HOLE) {
+                return Ok(());
+            }
+            if self.has(Mistake::KeepSizeIsIgnored) && mode == FallocateFlags::KEEP_SIZE {
+                mode = FallocateFlags::empty();
+            }
+            self.inner.fallocate(ctx, handle, mode, offset, len)
+        }
+
+        fn seek(&self, ctx: &Context, handle: Handle, seek: Seek) -> Result<u64> {
+            let found = self.inner.seek(ctx, handle, seek);
+            match seek {
+                Seek::Data(offset) if self.has(Mistake::SeekSeesNoHoles) => found.map(|_| offset),
+                _ => found,
+            }
+        }
+
+        fn release(&self, ctx: &Context, handle: Handle) -> Result<()> {
+            self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+            self.inner.release(ctx, handle)
+        }
+
+        fn readdir(
+            &self,
+            ctx: &Context,
+            handle: Handle,
+            offset: u64,
+            each: &mut dyn FnMut(DirEntry<'_>) -> bool,
+        ) -> Result<()> {
+            let mut skip = self.has(Mistake::ReaddirSkipsOne) && offset != 0;
+            self.inner.readdir(ctx, handle, offset, &mut |entry| std::mem::take(&mut skip) || each(entry))
+        }
+
+        fn setxattr(&self, ctx: &Context, ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
+            let flags = if self.has(Mistake::XattrFlagsAreIgnored) { XattrFlags::empty() } else { flags };
+            self.inner.setxattr(ctx, ino, name, value, flags)
+        }
+
+        fn removexattr(&self, ctx: &Context, ino: Ino, name: &[u8]) -> Result<()> {
+            if self.has(Mistake::XattrsAreNotRemoved) {
+                return self.inner.getxattr(ctx, ino, name).map(drop);
+            }
+            self.inner.removexattr(ctx, ino, name)
+        }
     }
 }

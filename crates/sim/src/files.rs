@@ -11,7 +11,7 @@ use super::world::{BLOCKS, Call, Change, Live, World};
 use super::{hash, names};
 use rustix::io::Errno;
 use std::sync::Arc;
-use wholly_host::{Fallocate, HostFile, HostFs, Space};
+use wholly_host::{At, Fallocate, HostFile, HostFs, Space};
 use wholly_media::{Error, Guarantees, Region, Result, Site};
 use wholly_vfs::Stat;
 
@@ -152,6 +152,36 @@ impl HostFs for SimHost {
     }
 
     /// What is shared and what is copied no crash can tell apart.
+    fn open_own(&self, path: &[u8]) -> Result<Arc<dyn HostFile>> {
+        self.open(path, true)
+    }
+
+    fn settle(&self, _at: At<'_>) -> Result<Option<Stat>> {
+        Ok(None)
+    }
+
+    fn copies_up(&self) -> bool {
+        false
+    }
+
+    fn admit_all_projects(&self, _site: Site, _path: &[u8]) {}
+
+    fn largest_file(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn most_links(&self) -> u32 {
+        u32::MAX
+    }
+
+    fn takes_target(&self, _length: usize) -> bool {
+        true
+    }
+
+    fn try_xattrs(&self, _steps: &[(Vec<u8>, Option<Vec<u8>>)]) -> Result<()> {
+        Ok(())
+    }
+
     fn shares_blocks(&self) -> bool {
         true
     }

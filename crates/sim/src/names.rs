@@ -361,6 +361,17 @@ impl HostNames for SimHost {
         self.look("readdir", path, 6, look, summary)
     }
 
+    fn stat_all(&self, path: &[u8], look: &mut dyn FnMut(&[u8], &Stat) -> bool) -> Result<()> {
+        for entry in self.read_dir(path)? {
+            let at = [path, b"/", &entry.name].concat();
+            let at = if path.is_empty() { &at[1..] } else { &at[..] };
+            if !look(&entry.name, &self.stat_at(at.into())?) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     fn set_mode_at(&self, site: Site, at: At<'_>, mode: u32) -> Result<()> {
         self.set_at(site, "chmod", at, |live, id| match live.latest.obj(id).kind {
             ObjKind::Symlink => Err(Errno::OPNOTSUPP),

@@ -37,6 +37,7 @@
 //! |---|---|
 //! | `types.rs` | arguments and results of the calls |
 //! | `resolve.rs` | from a path to an inode |
+//! | `pass_on.rs` | the trait over another implementation |
 //! | `paths.rs` | calls by path: the rules for the last part of a path |
 //! | `policy.rs` | which calls outside of explicit groups are committed together |
 //! | `rules/` | rules of Linux that a store and a volume share |
@@ -45,6 +46,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod pass_on;
 mod paths;
 mod policy;
 mod resolve;

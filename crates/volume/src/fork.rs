@@ -240,104 +240,66 @@ impl<T: OverVolume> Drop for Guarded<T> {
 /// Implements the trait `Vfs` for a type whose only field is a [`Guarded`] one.
 macro_rules! guard {
     ($vfs:ident) => {
-        $crate::fork::guard! { $vfs:
-            lookup(dir: Ino, name: &[u8]) -> Result<Attr>;
-            getattr(ino: Ino) -> Result<Attr>;
-            setattr(ino: Ino, handle: Option<Handle>, change: &SetAttr) -> Result<Attr>;
-            access(ino: Ino, access: Access) -> Result<()>;
-            readlink(ino: Ino) -> Result<Vec<u8>>;
-            mknod(dir: Ino, name: &[u8], kind: FileType, mode: Mode, rdev: u64) -> Result<Attr>;
-            mkdir(dir: Ino, name: &[u8], mode: Mode) -> Result<Attr>;
-            symlink(dir: Ino, name: &[u8], target: &[u8]) -> Result<Attr>;
-            link(ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr>;
-            unlink(dir: Ino, name: &[u8]) -> Result<()>;
-            rmdir(dir: Ino, name: &[u8]) -> Result<()>;
-            rename(from: Ino, name: &[u8], to: Ino, new_name: &[u8], flags: RenameFlags) -> Result<()>;
-            open(ino: Ino, flags: OFlags) -> Result<Handle>;
-            create(dir: Ino, name: &[u8], flags: OFlags, mode: Mode) -> Result<(Attr, Handle)>;
-            tmpfile(dir: Ino, flags: OFlags, mode: Mode) -> Result<(Attr, Handle)>;
-            read(handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize>;
-            write(handle: Handle, offset: u64, data: &[u8]) -> Result<usize>;
-            append(handle: Handle, data: &[u8]) -> Result<(u64, usize)>;
-            copy_file_range(from: Handle, offset: u64, to: Handle, to_offset: u64, len: usize) -> Result<usize>;
-            fallocate(handle: Handle, mode: FallocateFlags, offset: u64, len: u64) -> Result<()>;
-            seek(handle: Handle, seek: Seek) -> Result<u64>;
-            fsync(handle: Handle) -> Result<()>;
-            fdatasync(handle: Handle) -> Result<()>;
-            opendir(dir: Ino) -> Result<Handle>;
-            fsyncdir(handle: Handle) -> Result<()>;
-            setxattr(ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()>;
-            getxattr(ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
-            listxattr(ino: Ino) -> Result<Vec<u8>>;
-            removexattr(ino: Ino, name: &[u8]) -> Result<()>;
-            statfs(ino: Ino) -> Result<StatFs>;
-            sync() -> Result<()>;
-        }
-    };
-    ($vfs:ident: $($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
-        impl Vfs for $vfs {
-            $(fn $name(&self, ctx: &Context, $($arg: $type),*) -> $result {
-                self.0.used(ctx.group, |vfs| vfs.$name(ctx, $($arg),*))
-            })*
+        wholly_vfs::pass_on! {
+            impl [] $vfs;
+            call |this, ctx, pass| this.0.used(ctx.group, |vfs| pass(vfs, ctx));
+            bare |this, pass| this.0.used(None, |vfs| pass(vfs));
+            {
+                fn forget(&self, ino: Ino, references: u64) {
+                    let _ = self.0.gives_back(self.0.has_heir(), |vfs| Ok(vfs.forget(ino, references)));
+                }
 
-            fn forget(&self, ino: Ino, references: u64) {
-                let _ = self.0.gives_back(self.0.has_heir(), |vfs| Ok(vfs.forget(ino, references)));
-            }
+                fn release(&self, ctx: &Context, handle: Handle) -> Result<()> {
+                    self.0.gives_back(self.0.has_given(handle.0), |vfs| vfs.release(ctx, handle))
+                }
 
-            fn release(&self, ctx: &Context, handle: Handle) -> Result<()> {
-                self.0.gives_back(self.0.has_given(handle.0), |vfs| vfs.release(ctx, handle))
-            }
+                fn releasedir(&self, ctx: &Context, handle: Handle) -> Result<()> {
+                    self.0.gives_back(self.0.has_given(handle.0), |vfs| vfs.releasedir(ctx, handle))
+                }
 
-            fn releasedir(&self, ctx: &Context, handle: Handle) -> Result<()> {
-                self.0.gives_back(self.0.has_given(handle.0), |vfs| vfs.releasedir(ctx, handle))
-            }
-
-            fn readdir(
-                &self,
-                ctx: &Context,
-                handle: Handle,
-                offset: u64,
-                each: &mut dyn FnMut(DirEntry<'_>) -> bool,
-            ) -> Result<()> {
-                let mut at = offset;
-                loop {
-                    // `each` may make calls of its own.
-                    let mut some = Vec::new();
-                    self.0.used(ctx.group, |vfs| {
-                        vfs.readdir(ctx, handle, at, &mut |entry| {
-                            let is_taken = some.len() < $crate::fork::ENTRIES;
-                            if is_taken {
-                                some.push((entry.ino, entry.next, entry.kind, entry.name.to_vec()));
+                fn readdir(
+                    &self,
+                    ctx: &Context,
+                    handle: Handle,
+                    offset: u64,
+                    each: &mut dyn FnMut(DirEntry<'_>) -> bool,
+                ) -> Result<()> {
+                    let mut at = offset;
+                    loop {
+                        // `each` may make calls of its own.
+                        let mut some = Vec::new();
+                        self.0.used(ctx.group, |vfs| {
+                            vfs.readdir(ctx, handle, at, &mut |entry| {
+                                let is_taken = some.len() < $crate::fork::ENTRIES;
+                                if is_taken {
+                                    some.push((entry.ino, entry.next, entry.kind, entry.name.to_vec()));
+                                }
+                                is_taken
+                            })
+                        })?;
+                        for (ino, next, kind, name) in &some {
+                            if !each(DirEntry { ino: *ino, next: *next, kind: *kind, name }) {
+                                return Ok(());
                             }
-                            is_taken
-                        })
-                    })?;
-                    for (ino, next, kind, name) in &some {
-                        if !each(DirEntry { ino: *ino, next: *next, kind: *kind, name }) {
+                            at = *next;
+                        }
+                        if some.len() < $crate::fork::ENTRIES {
                             return Ok(());
                         }
-                        at = *next;
-                    }
-                    if some.len() < $crate::fork::ENTRIES {
-                        return Ok(());
                     }
                 }
-            }
 
-            fn begin_group(&self) -> Result<GroupId> {
-                self.0.used(None, |vfs| vfs.begin_group())
-            }
+                fn add_to_group(&self, group: GroupId, handle: Handle) -> Result<()> {
+                    self.0.used(Some(group), |vfs| vfs.add_to_group(group, handle))
+                }
 
-            fn add_to_group(&self, group: GroupId, handle: Handle) -> Result<()> {
-                self.0.used(Some(group), |vfs| vfs.add_to_group(group, handle))
-            }
+                fn commit_group(&self, group: GroupId) -> Result<()> {
+                    self.0.used(Some(group), |vfs| vfs.commit_group(group))
+                }
 
-            fn commit_group(&self, group: GroupId) -> Result<()> {
-                self.0.used(Some(group), |vfs| vfs.commit_group(group))
-            }
-
-            fn abort_group(&self, group: GroupId) -> Result<()> {
-                self.0.used(Some(group), |vfs| vfs.abort_group(group))
+                fn abort_group(&self, group: GroupId) -> Result<()> {
+                    self.0.used(Some(group), |vfs| vfs.abort_group(group))
+                }
             }
         }
     };

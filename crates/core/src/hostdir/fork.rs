@@ -1,4 +1,4 @@
-//! A store after `fork`: how a child goes on with it. [`Forked`](wholly_host::Forked) tells which of the processes does.
+//! A store after `fork`: how a child goes on with it. [`Forked`](wholly_host::Forked) says which of the processes does.
 
 use std::sync::Arc;
 

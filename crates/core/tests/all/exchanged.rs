@@ -17,12 +17,7 @@ use crate::common::hostile::{SWAPS, Swap, change_all, exchange, furnish, look_be
 use crate::common::{Dir, small};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use wholly::{Error, KeepUndo, Options, ParkedId, Store};
-use wholly_host::{
-    At, DirEntry, FileHandle, HostDir, HostFile, HostFs, HostMedium, HostNames, HostOptions, SetXattr, Space,
-    StoreHome, Trust,
-};
-use wholly_media::{Guarantees, Result, Site};
-use wholly_vfs::{Rename, Stat};
+use wholly_host::{HostDir, HostMedium, HostOptions, StoreHome, Trust};
 
 /// A directory at each call of which something happens first.
 struct Watched {
@@ -39,120 +34,16 @@ impl Watched {
     }
 }
 
-impl HostFs for Watched {
-    fn guarantees(&self) -> &Guarantees {
-        self.dir.guarantees()
+wholly_host::pass_on! {
+    Watched;
+    ask |this| &*this.dir;
+    call |this, _name| this.call();
+    HostFs {
+        fn space(&self) -> Result<Space> {
+            self.dir.space()
+        }
     }
-
-    fn now_ns(&self) -> i64 {
-        self.dir.now_ns()
-    }
-
-    fn open(&self, path: &[u8], write: bool) -> Result<Arc<dyn HostFile>> {
-        self.call().open(path, write)
-    }
-
-    fn stat(&self, path: &[u8]) -> Result<Stat> {
-        self.call().stat(path)
-    }
-
-    fn space(&self) -> Result<Space> {
-        self.dir.space()
-    }
-
-    fn create_unnamed(&self, site: Site, parent: &[u8], mode: u32) -> Result<Arc<dyn HostFile>> {
-        self.call().create_unnamed(site, parent, mode)
-    }
-
-    fn link(&self, site: Site, file: &dyn HostFile, path: &[u8]) -> Result<()> {
-        self.call().link(site, file, path)
-    }
-
-    fn sync_dir(&self, site: Site, path: &[u8]) -> Result<()> {
-        self.call().sync_dir(site, path)
-    }
-
-    fn sync_all(&self, site: Site) -> Result<()> {
-        self.call().sync_all(site)
-    }
-}
-
-impl HostNames for Watched {
-    fn create_at(&self, site: Site, at: At<'_>, mode: u32) -> Result<Arc<dyn HostFile>> {
-        self.call().create_at(site, at, mode)
-    }
-
-    fn mkdir_at(&self, site: Site, at: At<'_>, mode: u32) -> Result<()> {
-        self.call().mkdir_at(site, at, mode)
-    }
-
-    fn mknod_at(&self, site: Site, at: At<'_>, mode: u32, rdev: u64) -> Result<()> {
-        self.call().mknod_at(site, at, mode, rdev)
-    }
-
-    fn symlink_at(&self, site: Site, target: &[u8], at: At<'_>) -> Result<()> {
-        self.call().symlink_at(site, target, at)
-    }
-
-    fn hard_link_at(&self, site: Site, from: At<'_>, to: At<'_>) -> Result<()> {
-        self.call().hard_link_at(site, from, to)
-    }
-
-    fn rename_at(&self, site: Site, from: At<'_>, to: At<'_>, how: Rename) -> Result<()> {
-        self.call().rename_at(site, from, to, how)
-    }
-
-    fn unlink_at(&self, site: Site, at: At<'_>) -> Result<()> {
-        self.call().unlink_at(site, at)
-    }
-
-    fn rmdir_at(&self, site: Site, at: At<'_>) -> Result<()> {
-        self.call().rmdir_at(site, at)
-    }
-
-    fn stat_at(&self, at: At<'_>) -> Result<Stat> {
-        self.call().stat_at(at)
-    }
-
-    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
-        self.call().read_link(path)
-    }
-
-    fn read_dir(&self, path: &[u8]) -> Result<Vec<DirEntry>> {
-        self.call().read_dir(path)
-    }
-
-    fn set_mode_at(&self, site: Site, at: At<'_>, mode: u32) -> Result<()> {
-        self.call().set_mode_at(site, at, mode)
-    }
-
-    fn set_owner_at(&self, site: Site, at: At<'_>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        self.call().set_owner_at(site, at, uid, gid)
-    }
-
-    fn set_times_at(&self, site: Site, at: At<'_>, atime_ns: Option<i64>, mtime_ns: Option<i64>) -> Result<()> {
-        self.call().set_times_at(site, at, atime_ns, mtime_ns)
-    }
-
-    fn get_xattr(&self, path: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.call().get_xattr(path, name)
-    }
-
-    fn list_xattrs(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.call().list_xattrs(path)
-    }
-
-    fn set_xattr_at(&self, site: Site, at: At<'_>, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
-        self.call().set_xattr_at(site, at, name, value, how)
-    }
-
-    fn remove_xattr_at(&self, site: Site, at: At<'_>, name: &[u8]) -> Result<()> {
-        self.call().remove_xattr_at(site, at, name)
-    }
-
-    fn handle(&self, path: &[u8]) -> Result<Option<FileHandle>> {
-        self.call().handle(path)
-    }
+    HostNames {}
 }
 
 /// Opens the store in a directory, with this at each call on that.
