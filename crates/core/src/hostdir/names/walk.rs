@@ -9,11 +9,10 @@ use super::packed::Packed;
 use super::{Names, OWN_FOLDER, Private, ROOT, State};
 use crate::error::{Error, Result};
 use crate::hostdir::table::host_error;
+use wholly_vfs::NAME_MAX;
 
 /// Symbolic links that a path may lead through.
 const LINKS_MAX: usize = 40;
-/// Bytes of a name.
-const NAME_MAX: usize = 255;
 
 /// What a name names.
 #[derive(Clone, Debug)]

@@ -13,14 +13,12 @@ use crate::hostdir::names::{DIRECTORY, Found, Kind, Last, Object, REGULAR, SYMLI
 use crate::hostdir::records::{Birth, Value};
 use crate::hostdir::room::Promise;
 use crate::log::layout::EntryKind;
-use wholly_vfs::rules::names::{check_kind, check_rename};
+use wholly_vfs::FileType;
+use wholly_vfs::rules::names::{check_kind, check_node, check_rename, check_target};
 use wholly_vfs::rules::permit;
 
 /// The bits of a mode that make a program run as its owner or group.
 const SET_ID: u32 = 0o6000;
-
-/// Bytes of a symbolic link's target.
-const TARGET_MAX: usize = 4095;
 
 pub(super) fn refused<T>(at: At<'_>, errno: Errno) -> Result<T> {
     Err(Error::Refused(at.show(), errno))
@@ -177,31 +175,18 @@ impl Running {
 
     pub(in crate::hostdir) fn mknod(&mut self, path: &[u8], mode: u32, rdev: u64) -> Result<()> {
         check_bits(mode & !TYPE)?;
-        const FIFO: u32 = 0o010_000;
-        const SOCKET: u32 = 0o140_000;
-        match mode & TYPE {
-            0 | REGULAR => self.create(path, mode & !TYPE).map(drop),
-            FIFO | SOCKET => self.bear(path.into(), birth(mode, self.store.host.now_ns())).map(drop),
-            0o020_000 | 0o060_000 if !self.who.is_superuser() => refused(path.into(), Errno::PERM),
-            0o020_000 | 0o060_000 => {
-                self.bear(path.into(), Birth { rdev, ..birth(mode, self.store.host.now_ns()) }).map(drop)
-            }
-            _ => refused(path.into(), Errno::INVAL),
+        let kind = if mode & TYPE == 0 { FileType::RegularFile } else { FileType::from_raw_mode(mode) };
+        let rdev = check_node(&self.who, kind, rdev).or_else(|errno| refused(path.into(), errno))?;
+        match kind {
+            FileType::RegularFile => self.create(path, mode & !TYPE).map(drop),
+            _ => self.bear(path.into(), Birth { rdev, ..birth(mode, self.store.host.now_ns()) }).map(drop),
         }
     }
 
     pub(in crate::hostdir) fn symlink(&mut self, target: &[u8], path: &[u8]) -> Result<()> {
-        match target.len() {
-            0 => refused(path.into(), Errno::NOENT),
-            length if length > TARGET_MAX => refused(path.into(), Errno::NAMETOOLONG),
-            _ if target.contains(&0) => Err(Error::invalid("the target of a symbolic link cannot hold a zero byte")),
-            _ => self
-                .bear(
-                    path.into(),
-                    Birth { target: target.to_vec(), ..birth(SYMLINK | 0o777, self.store.host.now_ns()) },
-                )
-                .map(drop),
-        }
+        check_target(target).or_else(|errno| refused(path.into(), errno))?;
+        let birth = Birth { target: target.to_vec(), ..birth(SYMLINK | 0o777, self.store.host.now_ns()) };
+        self.bear(path.into(), birth).map(drop)
     }
 
     pub(in crate::hostdir) fn link(&mut self, from: &[u8], to: &[u8]) -> Result<()> {
