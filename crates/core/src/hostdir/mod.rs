@@ -51,7 +51,6 @@ mod handle;
 mod homes;
 mod implicit;
 mod joint;
-mod kept;
 mod lanes;
 mod layer;
 mod lengths;
@@ -69,6 +68,7 @@ mod salvage;
 mod shadow;
 mod space;
 mod table;
+mod undo_store;
 mod vfs;
 mod writer;
 
@@ -84,9 +84,6 @@ pub use handle::File;
 #[doc(hidden)]
 pub use joint::{ByPath, Neighbours, parts_on};
 pub use joint::{Decided, Part, PartState, Released};
-#[doc(hidden)]
-pub use kept::list as undos_on;
-pub use kept::{IfChanged, KeepUndo, KeptUndo, UndoFate, Undoing, Undone};
 pub use layer::LAYER;
 pub use memory::MEMORY;
 #[doc(hidden)]
@@ -99,6 +96,9 @@ pub(crate) use recover::origin_of;
 pub use salvage::{Fate, Salvaged, SalvagedGroup};
 #[doc(hidden)]
 pub use salvage::{Made, Original, SALVAGE, salvage_on};
+#[doc(hidden)]
+pub use undo_store::list as undos_on;
+pub use undo_store::{IfChanged, KeepUndo, KeptUndo, UndoFate, Undoing, Undone};
 pub use vfs::StoreVfs;
 pub use writer::Writer;
 
@@ -114,7 +114,6 @@ use crate::log::{BatchLane, Geometry, Log};
 use checkpoint::Checkpointer;
 use clock::Clock;
 use joint::JointCommits;
-use kept::KeptUndos;
 use lanes::Seats;
 use memory::{Memory, SHADOWS, ZEROS};
 use names::Names;
@@ -124,6 +123,7 @@ use room::Room;
 use shadow::Shadows;
 use sync::{AtomicU8, AtomicU64, Mutex, Ordering};
 use table::FileTable;
+use undo_store::KeptUndos;
 
 /// How a store is made and opened.
 ///

@@ -67,7 +67,7 @@ pub(super) fn open(
     let shadows = Shadows::new();
     let mut replay = Replay::new(region.clone(), &host, (&index, &shadows), &before);
     let end = first_of(before.incarnation + 1);
-    let home_below = super::kept::home_below(&*host, &before.volume_id, end)?;
+    let home_below = super::undo_store::home_below(&*host, &before.volume_id, end)?;
     replay = replay.with_home_below(home_below);
     if options.accept_copy {
         replay = replay.may_adopt();
@@ -141,7 +141,7 @@ pub(super) fn open(
         clock: Clock::new(time, told),
         room: Room::default(),
         parked: ParkedGroups::new(applied, to_undo),
-        kept: super::kept::KeptUndos::new(home_below),
+        kept: super::undo_store::KeptUndos::new(home_below),
         joint: JointCommits::new(neighbours),
         shared: super::implicit::Epoch::new(None),
         handles: AtomicU64::new(1),

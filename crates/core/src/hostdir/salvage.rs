@@ -34,11 +34,11 @@ use wholly_vfs::Stat;
 
 use super::check::{Finding, FindingKind, ReadOnly};
 use super::homes::Looking;
-use super::kept::is_held_or_tag;
 use super::names::{ANCHOR_FOLDER, BLANK_FOLDER, UNDO_FOLDER};
 use super::records::Identity;
 use super::recover::origin_of;
 use super::shadow::SHADOW_FOLDER;
+use super::undo_store::is_held_or_tag;
 use crate::error::{Error, Result};
 use crate::log::layout::{EntryKind, LINE, Origin, Superblock};
 use crate::log::salvage::Rebuilt;

@@ -25,7 +25,7 @@
 //!    fence and the syncs. Where a pass fails half-way, what it copied is fenced and synced all the same, or the store
 //!    is poisoned.
 
-mod hands;
+mod copy_back;
 mod names;
 mod pass;
 mod worker;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use wholly_vfs::Stat;
 
-use super::hands::{Hands, Touched};
+use super::copy_back::{Hands, Touched};
 use super::names::NamePlan;
 use super::{CheckpointReport, Lot, Queue, StoreInner};
 use crate::error::{Error, Result};

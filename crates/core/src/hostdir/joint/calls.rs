@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::commit::{check_apart, commit};
 use crate::error::{Error, Result};
-use crate::hostdir::kept::{KeepUndo, Undoing, Undone};
 use crate::hostdir::parked::ParkedId;
 use crate::hostdir::running::Running;
+use crate::hostdir::undo_store::{KeepUndo, Undoing, Undone};
 use crate::hostdir::{Group, Store, StoreInner, StoreVfs};
 use wholly_vfs::GroupId;
 

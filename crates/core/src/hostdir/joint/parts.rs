@@ -15,10 +15,10 @@ use super::{Neighbours, record};
 use super::{folder, neighbours};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreVfs;
-use crate::hostdir::kept::{kept_path, made_path};
 use crate::hostdir::parked::{ParkedFile, ParkedId, path_of};
 use crate::hostdir::running::Running;
 use crate::hostdir::table::is_there;
+use crate::hostdir::undo_store::{kept_path, made_path};
 use wholly_vfs::GroupId;
 
 /// Another part of what was parked together.

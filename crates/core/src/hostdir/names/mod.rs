@@ -76,7 +76,7 @@ pub(super) const ROOT: u64 = 1;
 pub(super) const ANCHORS: u64 = 2;
 /// In the place of a directory: the folder of objects that were made and have no name yet.
 pub(super) const BLANKS: u64 = 3;
-/// In the place of a directory: the folder of undo that is kept, with what it [holds](super::kept).
+/// In the place of a directory: the folder of undo that is kept, with what it [holds](super::undo_store).
 pub(super) const HELD: u64 = 4;
 
 /// The folder that belongs to the store itself.
@@ -138,9 +138,9 @@ pub(crate) struct State {
     pub spent: Vec<(Name, u64)>,
     /// What a provisional group removes, and what it is undone with.
     pub kept: Ids,
-    /// What the [undo that is kept](super::kept) holds.
+    /// What the [undo that is kept](super::undo_store) holds.
     pub held: Ids,
-    /// Directories that committed groups take away with everything in them; see `running/whole.rs`.
+    /// Directories that committed groups take away with everything in them; see `running/remove_tree.rs`.
     pub whole: BTreeMap<u64, Whole>,
     /// The next id of an object.
     next: u64,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::joint::Neighbour;
-use super::super::kept::{KeepUndo, KeptUndo, UndoFate, Undoing, Undone};
 use super::super::running::{Running, Sharing};
+use super::super::undo_store::{KeepUndo, KeptUndo, UndoFate, Undoing, Undone};
 use super::super::{Group, Store, StoreInner, StoreVfs};
 use super::{Finder, Head, Mismatch, Parked, ParkedId, Review};
 use crate::error::{Error, Result};

@@ -10,10 +10,10 @@ use wholly_vfs::Rename;
 use super::super::StoreInner;
 use super::super::check::{Finding, FindingKind};
 use super::super::joint::folder::{prepared_id, prepared_path};
-use super::super::kept::{is_held_or_tag, of_kept};
 use super::super::names::{OWN_FOLDER, UNDO_FOLDER, id_name, id_of, join, names_in};
 use super::super::recover::origin_of;
 use super::super::table::{host_error, is_there};
+use super::super::undo_store::{is_held_or_tag, of_kept};
 use super::format::{copy_marked, path_of};
 use super::{
     FOLDER, Head, NEVER, Parked, ParkedFile, ParkedId, Summary, UNDO, UNFINISHED, content_files, content_path,

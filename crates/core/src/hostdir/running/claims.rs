@@ -3,8 +3,8 @@
 use rustix::io::Errno;
 
 use super::Running;
+use super::busy_wait::Patience;
 use super::names::{At, refused};
-use super::patience::Patience;
 use crate::error::{Error, Result};
 use crate::hostdir::file::IMPLICIT;
 use crate::hostdir::names::{Found, Kind, Last, Object, Private, ROOT, TRIES, Walk, Wanted};

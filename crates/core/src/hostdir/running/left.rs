@@ -1,5 +1,5 @@
 //! What a group leaves, by which it is known again when the group is taken back: noted from the group's own bytes
-//! before it commits, and compared with what is there then. See [`kept`](crate::hostdir::kept).
+//! before it commits, and compared with what is there then. See [`undo_store`](crate::hostdir::undo_store).
 //!
 //! # Invariants
 //!
@@ -23,10 +23,10 @@ use super::apply::content_changed;
 use super::names::At;
 use crate::error::Result;
 use crate::hostdir::StoreInner;
-use crate::hostdir::kept::MOST_NAMES;
 use crate::hostdir::names::{Ids, Kind, ROOT, Set, XattrValue, xattr_checksum};
 use crate::hostdir::parked::{Content, Left, LeftContent, Summary, Writing, runs};
 use crate::hostdir::table::host_error;
+use crate::hostdir::undo_store::MOST_NAMES;
 use crate::log::checksum::checksum;
 
 /// The most bytes of a group that are read once more to know what it leaves. A file that is too large for what is left

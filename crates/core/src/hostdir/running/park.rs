@@ -14,7 +14,6 @@ use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
 use crate::hostdir::joint::Neighbour;
 use crate::hostdir::joint::folder::prepared_path;
-use crate::hostdir::kept::{is_any_kept, only_tells};
 use crate::hostdir::names::{Change, Found, Ids, Kind, Name, Object, ROOT, Set, names_in};
 use crate::hostdir::parked::{
     Base, Content, FOLDER, Known, LARGEST_SUM, LONGEST_NOTE, ParkedId, Settled, Summary, UNFINISHED, Writing,
@@ -22,6 +21,7 @@ use crate::hostdir::parked::{
 };
 use crate::hostdir::records::{Baseline, Birth};
 use crate::hostdir::table::{host_error, is_taken_away, look_steadily};
+use crate::hostdir::undo_store::{is_any_kept, only_tells};
 use crate::log::checksum::checksum;
 use crate::log::layout::LARGEST_FILE;
 use crate::site;

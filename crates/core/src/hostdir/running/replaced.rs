@@ -13,11 +13,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::Running;
 use super::apply::{Applying, content_changed};
-use super::over::is_whole;
+use super::apply_over::is_whole;
 use crate::error::{Error, Result};
-use crate::hostdir::kept::{MOST_NAMES, ReadUndo};
 use crate::hostdir::names::{Found, Kind, Name, ROOT, Set};
 use crate::hostdir::parked::{Known, Mismatch, Settled, Summary};
+use crate::hostdir::undo_store::{MOST_NAMES, ReadUndo};
 
 /// The contrary of a group over what is there.
 pub(super) struct Amended {

@@ -1,5 +1,5 @@
 //! How a group is taken back whose undo was kept: a group that claims all that the first one has changed, compares what
-//! that left with what is there, and does the contrary. See [`kept`](crate::hostdir::kept).
+//! that left with what is there, and does the contrary. See [`undo_store`](crate::hostdir::undo_store).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use super::undo::adopted;
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::joint::Neighbour;
-use crate::hostdir::kept::{
-    IfChanged, KeepUndo, Keeping, ReadUndo, Taken, Undoing, Undone, anchor_path, find_held, held_path, is_as_left, lost,
-};
 use crate::hostdir::names::{ANCHOR_FOLDER, ANCHORS, HELD, Home, Kind, Set};
 use crate::hostdir::parked::{
     Base, Choice, ChoiceFor, Known, LeftContent, Mismatch, ParkedId, Review, Summary, is_in_the_way, lies_in,
 };
 use crate::hostdir::records::Baseline;
 use crate::hostdir::table::host_error;
+use crate::hostdir::undo_store::{
+    IfChanged, KeepUndo, Keeping, ReadUndo, Taken, Undoing, Undone, anchor_path, find_held, held_path, is_as_left, lost,
+};
 use crate::site;
 
 const CHANGED: &str = "it has been changed since";

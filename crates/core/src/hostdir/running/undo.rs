@@ -43,12 +43,11 @@ use wholly_vfs::Rename;
 use super::apply::{Applying, Reserve};
 use super::left::Noting;
 use super::park::For;
-use super::whole::ANY_TIME;
+use super::remove_tree::ANY_TIME;
 use super::{Inner, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::joint::cannot_be_undone;
-use crate::hostdir::kept::{anchor_path, lost};
 use crate::hostdir::names::{Found, Ids, Kind, Last, ROOT, Set};
 use crate::hostdir::parked::{
     Base, Content, Known, ParkedFile, Provisional, Settled, Summary, UNFINISHED, Writing, is_readable, merged, runs,
@@ -56,6 +55,7 @@ use crate::hostdir::parked::{
 };
 use crate::hostdir::records::Birth;
 use crate::hostdir::table::host_error;
+use crate::hostdir::undo_store::{anchor_path, lost};
 use crate::log::layout::EntryKind;
 use crate::site;
 use index::BLOCK;

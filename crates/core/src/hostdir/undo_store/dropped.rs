@@ -1,4 +1,4 @@
-//! How kept undo goes, and what stays of it: see invariants 6 and 9 to 11 of [`kept`](super).
+//! How kept undo goes, and what stays of it: see invariants 6 and 9 to 11 of [`undo_store`](super).
 
 use wholly_vfs::Rename;
 

@@ -397,9 +397,9 @@ impl StoreInner {
 mod tests {
     use super::*;
     use crate::error::Error;
-    use crate::hostdir::kept::{KeepUndo, UndoFate, made_path};
     use crate::hostdir::names::ANCHOR_FOLDER;
     use crate::hostdir::parked::{ParkedId, UNFINISHED, Writing};
+    use crate::hostdir::undo_store::{KeepUndo, UndoFate, made_path};
     use crate::{Options, Store};
     use std::time::Duration;
     use wholly_sim::{SimConfig, World};
