@@ -260,6 +260,11 @@ wholly_host::pass_on! {
         this.call(name)?;
         &*this.host
     };
-    HostFs {}
+    HostFs {
+        // Where inodes last there is nothing to do.
+        fn settle(&self, at: At<'_>) -> Result<Option<Stat>> {
+            self.host.settle(at)
+        }
+    }
     HostNames {}
 }
