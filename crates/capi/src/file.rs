@@ -25,12 +25,15 @@ pub const WHOLLY_FALLOCATE_PUNCH_HOLE: u32 = 2;
 pub const WHOLLY_FALLOCATE_ZERO_RANGE: u32 = 16;
 
 const PUNCH: u32 = WHOLLY_FALLOCATE_PUNCH_HOLE | WHOLLY_FALLOCATE_KEEP_SIZE;
-const _: () = assert!(matches!(Fallocate::from_mode(PUNCH), Some(Fallocate::Punch)));
-const _: () = assert!(matches!(Fallocate::from_mode(WHOLLY_FALLOCATE_ZERO_RANGE), Some(Fallocate::ZeroExtend)));
+const _: () = assert!(Fallocate::Punch.flags() == PUNCH);
+const _: () = assert!(Fallocate::ZeroExtend.flags() == WHOLLY_FALLOCATE_ZERO_RANGE);
 
 pub(crate) fn fallocate(mode: u32) -> Result<Fallocate> {
-    let unknown = || Error::Refused(format!("mode {mode:#x} of fallocate"), Errno::OPNOTSUPP);
-    Fallocate::from_mode(mode).ok_or_else(unknown)
+    let refused = |errno| Error::Refused(format!("mode {mode:#x} of fallocate"), errno);
+    match Fallocate::from_flags(mode).map_err(refused)? {
+        how if how.moves() => Err(refused(Errno::OPNOTSUPP)),
+        how => Ok(how),
+    }
 }
 
 impl wholly_file {

@@ -61,6 +61,6 @@ pub use salvage::salvage;
 use wholly_error as error;
 #[doc(inline)]
 pub use wholly_error::{Error, Mismatch, ParkedId, Result};
-pub use wholly_host::{DirEntry, Fallocate, SetXattr};
+pub use wholly_host::DirEntry;
 #[doc(inline)]
-pub use wholly_vfs::{self as vfs, Policy, Rename, Stat};
+pub use wholly_vfs::{self as vfs, Fallocate, Policy, Rename, SetXattr, Stat};

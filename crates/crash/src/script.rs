@@ -41,8 +41,7 @@
 use std::sync::LazyLock;
 
 use wholly::Fallocate;
-use wholly_host::SetXattr;
-use wholly_vfs::{Policy, Rename};
+use wholly_vfs::{Policy, Rename, SetXattr};
 
 use crate::workload::{Adopted, Op, Start, Step, Workload};
 

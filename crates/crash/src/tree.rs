@@ -17,7 +17,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::Fallocate;
 use wholly_sim::World;
 use wholly_vfs::Rename;
 use wholly_vfs::Stat;
@@ -367,10 +366,10 @@ impl State {
                 let number = self.file(file)?;
                 let mut content = self.content(file).expect("it is a file").to_vec();
                 let end = (offset + length) as usize;
-                if matches!(how, Fallocate::Extend | Fallocate::ZeroExtend) && end > content.len() {
+                if how.extends() && end > content.len() {
                     content.resize(end, 0);
                 }
-                if matches!(how, Fallocate::Punch | Fallocate::Zero | Fallocate::ZeroExtend) {
+                if how.zeroes() {
                     let (from, to) = ((*offset as usize).min(content.len()), end.min(content.len()));
                     content[from..to].fill(0);
                 }

@@ -13,9 +13,8 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use wholly::Fallocate;
-use wholly_host::SetXattr;
 use wholly_sim::Random;
-use wholly_vfs::{Policy, Rename};
+use wholly_vfs::{Policy, Rename, SetXattr};
 
 use crate::tree::{FILE_MODE, Object, State};
 

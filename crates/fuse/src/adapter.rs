@@ -12,7 +12,7 @@ use fuser::{
     ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use wholly_vfs::{
-    Attr, Context, Errno, FallocateFlags, FileType, Handle, OFlags, RenameFlags, Result, Seek, SetAttr, Vfs, XattrFlags,
+    Attr, Context, Errno, Fallocate, FileType, Handle, OFlags, Rename, Result, Seek, SetAttr, SetXattr, Vfs,
 };
 
 use crate::answers::{ask, data, done, mode, takes_set_id, value, without_set_id, written};
@@ -59,11 +59,11 @@ fn handle(fh: FileHandle) -> Handle {
     Handle(fh.0)
 }
 
-/// The call that is to be made, where it may be.
-macro_rules! belongs {
-    ($call:expr, $reply:ident) => {
-        match $call {
-            Ok(call) => call,
+/// A value; where there is none, the error is the reply.
+macro_rules! had {
+    ($value:expr, $reply:ident) => {
+        match $value {
+            Ok(value) => value,
             Err(error) => return $reply.error(errno(error)),
         }
     };
@@ -169,7 +169,7 @@ impl fuser::Filesystem for Adapter {
         let (atime, mtime) = (set_time(atime), set_time(mtime));
         let mut change = SetAttr { mode: bits.map(mode), uid, gid, size, atime, mtime };
         let touches = Touches { node: Some(node), content: size.is_some(), handle: fh, ..Touches::default() };
-        let call = belongs!(self.change(req, &touches), reply);
+        let call = had!(self.change(req, &touches), reply);
         let fh = fh.filter(|_| size.is_some()).map(handle);
         if takes_set_id(req, &change) {
             match self.vfs.getattr(&call.ctx, ino(node)) {
@@ -185,30 +185,30 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn mknod(&self, req: &Request, parent: INodeNo, name: &OsStr, bits: u32, umask: u32, rdev: u32, reply: ReplyEntry) {
-        let call = belongs!(self.make(req, umask, &named(&[(parent, name)])), reply);
+        let call = had!(self.make(req, umask, &named(&[(parent, name)])), reply);
         let kind = FileType::from_raw_mode(bits);
         let made = self.vfs.mknod(&call.ctx, ino(parent), name.as_bytes(), kind, mode(bits), device(rdev));
         self.made(&call, reply, made);
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, bits: u32, umask: u32, reply: ReplyEntry) {
-        let call = belongs!(self.make(req, umask, &named(&[(parent, name)])), reply);
+        let call = had!(self.make(req, umask, &named(&[(parent, name)])), reply);
         self.made(&call, reply, self.vfs.mkdir(&call.ctx, ino(parent), name.as_bytes(), mode(bits)));
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let call = belongs!(self.change(req, &named(&[(parent, name)])), reply);
+        let call = had!(self.change(req, &named(&[(parent, name)])), reply);
         done(reply, self.vfs.unlink(&call.ctx, ino(parent), name.as_bytes()));
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let call = belongs!(self.change(req, &named(&[(parent, name)])), reply);
+        let call = had!(self.change(req, &named(&[(parent, name)])), reply);
         done(reply, self.vfs.rmdir(&call.ctx, ino(parent), name.as_bytes()));
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let target = target.as_os_str().as_bytes();
-        let call = belongs!(self.change(req, &named(&[(parent, name)])), reply);
+        let call = had!(self.change(req, &named(&[(parent, name)])), reply);
         self.made(&call, reply, self.vfs.symlink(&call.ctx, ino(parent), name.as_bytes(), target));
     }
 
@@ -222,16 +222,16 @@ impl fuser::Filesystem for Adapter {
         flags: fuser::RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let flags = RenameFlags::from_bits_retain(flags.bits());
-        let call = belongs!(self.change(req, &named(&[(parent, name), (new_parent, new_name)])), reply);
+        let how = had!(Rename::from_flags(flags.bits()), reply);
+        let call = had!(self.change(req, &named(&[(parent, name), (new_parent, new_name)])), reply);
         let (old_name, new_name) = (name.as_bytes(), new_name.as_bytes());
         let (from, to) = ((ino(parent), old_name), (ino(new_parent), new_name));
-        let brought = match flags.is_empty() {
+        let brought = match how == Rename::Replace {
             true => self.untold.bring(&*self.vfs, (req.pid(), &call.ctx), from, to),
             false => Ok(()),
         };
-        let renamed = brought.and_then(|()| self.vfs.rename(&call.ctx, from.0, old_name, to.0, new_name, flags));
-        if renamed.is_ok() && flags.contains(RenameFlags::WHITEOUT) {
+        let renamed = brought.and_then(|()| self.vfs.rename(&call.ctx, from.0, old_name, to.0, new_name, how));
+        if renamed.is_ok() && how.parts().1 {
             // The call has made something.
             if let Ok(left) = self.vfs.lookup(&call.ctx, ino(parent), old_name) {
                 call.made(&left);
@@ -243,7 +243,7 @@ impl fuser::Filesystem for Adapter {
 
     fn link(&self, req: &Request, node: INodeNo, new_parent: INodeNo, new_name: &OsStr, reply: ReplyEntry) {
         let name = [(new_parent, new_name)];
-        let call = belongs!(self.change(req, &Touches { node: Some(node), ..named(&name) }), reply);
+        let call = had!(self.change(req, &Touches { node: Some(node), ..named(&name) }), reply);
         self.entry(reply, self.vfs.link(&call.ctx, ino(node), ino(new_parent), new_name.as_bytes()));
     }
 
@@ -433,9 +433,9 @@ impl fuser::Filesystem for Adapter {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let flags = XattrFlags::from_bits_retain(flags as u32);
-        let call = belongs!(self.change(req, &Touches { node: Some(node), ..Touches::default() }), reply);
-        done(reply, self.vfs.setxattr(&call.ctx, ino(node), name.as_bytes(), value, flags));
+        let how = had!(SetXattr::from_flags(flags as u32), reply);
+        let call = had!(self.change(req, &Touches { node: Some(node), ..Touches::default() }), reply);
+        done(reply, self.vfs.setxattr(&call.ctx, ino(node), name.as_bytes(), value, how));
     }
 
     fn getxattr(&self, req: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -453,7 +453,7 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn removexattr(&self, req: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let call = belongs!(self.change(req, &Touches { node: Some(node), ..Touches::default() }), reply);
+        let call = had!(self.change(req, &Touches { node: Some(node), ..Touches::default() }), reply);
         done(reply, self.vfs.removexattr(&call.ctx, ino(node), name.as_bytes()));
     }
 
@@ -467,7 +467,7 @@ impl fuser::Filesystem for Adapter {
         open: i32,
         reply: ReplyCreate,
     ) {
-        let call = belongs!(self.make(req, umask, &named(&[(parent, name)])), reply);
+        let call = had!(self.make(req, umask, &named(&[(parent, name)])), reply);
         match self.vfs.create(&call.ctx, ino(parent), name.as_bytes(), flags(OpenFlags(open)), mode(bits)) {
             Ok((made, handle)) => {
                 call.made(&made);
@@ -479,7 +479,7 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn tmpfile(&self, req: &Request, parent: INodeNo, bits: u32, umask: u32, open: i32, reply: ReplyCreate) {
-        let call = belongs!(self.make(req, umask, &Touches::default()), reply);
+        let call = had!(self.make(req, umask, &Touches::default()), reply);
         // The flag of nameless files has that of directories in it.
         let how = flags(OpenFlags(open)) - OFlags::TMPFILE;
         match self.vfs.tmpfile(&call.ctx, ino(parent), how, mode(bits)) {
@@ -502,8 +502,8 @@ impl fuser::Filesystem for Adapter {
         how: i32,
         reply: ReplyEmpty,
     ) {
-        let how = FallocateFlags::from_bits_retain(how as u32);
-        let call = belongs!(self.change(req, &content(node, fh)), reply);
+        let how = had!(Fallocate::from_flags(how as u32), reply);
+        let call = had!(self.change(req, &content(node, fh)), reply);
         done(reply, self.vfs.fallocate(&call.ctx, handle(fh), how, offset, length));
     }
 
@@ -538,7 +538,7 @@ impl fuser::Filesystem for Adapter {
         // How many were copied is told in 32 bits.
         let length = length.min(1 << 30) as usize;
         let (from, to) = (handle(fh), handle(fh_out));
-        let call = belongs!(self.change(req, &content(node_out, fh_out)), reply);
+        let call = had!(self.change(req, &content(node_out, fh_out)), reply);
         written(reply, self.vfs.copy_file_range(&call.ctx, from, offset, to, offset_out, length));
     }
 

@@ -4,11 +4,10 @@
 //! old one. Some go on where they cannot copy the list, and exit with 0. So the new file is given the list of the old
 //! one by us, when it is renamed over a file whose list the same thread was refused.
 
-use rustix::fs::XattrFlags;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use wholly_vfs::rules::acl;
-use wholly_vfs::{Context, Errno, Ino, Vfs};
+use wholly_vfs::{Context, Errno, Ino, SetXattr, Vfs};
 
 /// Threads that are remembered: each asks shortly before it renames.
 const MOST: usize = 256;
@@ -58,7 +57,7 @@ impl Untold {
             list => list.map(Some),
         };
         match (list_of(old.ino)?, list_of(new.ino)?) {
-            (Some(list), None) => vfs.setxattr(ctx, new.ino, acl::ACCESS, &list, XattrFlags::empty()),
+            (Some(list), None) => vfs.setxattr(ctx, new.ino, acl::ACCESS, &list, SetXattr::Any),
             _ => Ok(()),
         }
     }

@@ -3,7 +3,7 @@
 use crate::{At, HostNames};
 use std::sync::Arc;
 use wholly_media::{Guarantees, Region, Result, Site};
-use wholly_vfs::Stat;
+use wholly_vfs::{Fallocate, Stat};
 
 /// The space of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,57 +107,6 @@ pub trait HostFs: HostNames {
     /// Makes everything on this file system survive a crash (`syncfs`). Returns an error if any write-back has failed
     /// since the directory was opened.
     fn sync_all(&self, site: Site) -> Result<()>;
-}
-
-/// What becomes of the space of a range of bytes: the modes of `fallocate(2)` that there are here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fallocate {
-    /// Reserves space for the range; content and size stay as they are (`FALLOC_FL_KEEP_SIZE`).
-    Keep,
-    /// Reserves space for the range; the file grows to the end of it (mode 0).
-    Extend,
-    /// Makes the range read as zeros and gives back its whole blocks; the size stays (`FALLOC_FL_PUNCH_HOLE |
-    /// FALLOC_FL_KEEP_SIZE`).
-    Punch,
-    /// Makes the range read as zeros, its space reserved; the size stays (`FALLOC_FL_ZERO_RANGE |
-    /// FALLOC_FL_KEEP_SIZE`).
-    Zero,
-    /// Makes the range read as zeros, its space reserved; the file grows to the end of it (`FALLOC_FL_ZERO_RANGE`).
-    ZeroExtend,
-}
-
-impl Fallocate {
-    /// The one with these bits of `fallocate(2)`, if there is one.
-    pub const fn from_mode(mode: u32) -> Option<Fallocate> {
-        const KEEP_SIZE: u32 = 1;
-        const PUNCH_HOLE: u32 = 2;
-        const ZERO_RANGE: u32 = 16;
-        const PUNCH: u32 = PUNCH_HOLE | KEEP_SIZE;
-        const ZERO: u32 = ZERO_RANGE | KEEP_SIZE;
-        match mode {
-            0 => Some(Fallocate::Extend),
-            KEEP_SIZE => Some(Fallocate::Keep),
-            PUNCH => Some(Fallocate::Punch),
-            ZERO => Some(Fallocate::Zero),
-            ZERO_RANGE => Some(Fallocate::ZeroExtend),
-            _ => None,
-        }
-    }
-
-    /// Whether the range reads as zeros afterwards.
-    pub fn zeroes(self) -> bool {
-        matches!(self, Fallocate::Punch | Fallocate::Zero | Fallocate::ZeroExtend)
-    }
-
-    /// Whether the range has space afterwards.
-    pub fn reserves(self) -> bool {
-        self != Fallocate::Punch
-    }
-
-    /// Whether a file that ends in the range or before grows to the end of it.
-    pub fn extends(self) -> bool {
-        matches!(self, Fallocate::Extend | Fallocate::ZeroExtend)
-    }
 }
 
 /// An open regular file of a host directory.

@@ -2,8 +2,8 @@
 
 use super::dir::Pmem;
 use super::names::{link_itself, timestamps};
+use crate::HostFile;
 use crate::sys::{self, OrFail, reserved_in, show};
-use crate::{Fallocate, HostFile};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FallocateFlags, RenameFlags, SeekFrom, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ use wholly_media::{
     Error, Region, Result, Site,
     pmem::{PmemOptions, PmemRegion},
 };
-use wholly_vfs::Stat;
+use wholly_vfs::{Fallocate, Stat};
 
 /// Bytes of a block of most file systems that can share them. Where blocks are larger, all is copied.
 pub(super) const BLOCK: u64 = 4096;
@@ -213,14 +213,7 @@ impl HostFile for OrdinaryFile {
     }
 
     fn fallocate(&self, _site: Site, how: Fallocate, offset: u64, len: u64) -> Result<()> {
-        let flags = match how {
-            Fallocate::Keep => FallocateFlags::KEEP_SIZE,
-            Fallocate::Extend => FallocateFlags::empty(),
-            Fallocate::Punch => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-            Fallocate::Zero => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
-            Fallocate::ZeroExtend => FallocateFlags::ZERO_RANGE,
-        };
-        sys::allocate(&self.fd, flags, offset, len)
+        sys::allocate(&self.fd, FallocateFlags::from_bits_retain(how.flags()), offset, len)
             .or_fail("fallocate", || format!("{}, {len} bytes at {offset}", self.name()))
     }
 

@@ -150,9 +150,10 @@ fn empty(dir: BorrowedFd<'_>) -> rustix::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{HostFs, SetXattr};
+    use crate::HostFs;
     use wholly_media::Result;
     use wholly_scratch::TestDir;
+    use wholly_vfs::SetXattr;
 
     fn open(dir: &TestDir) -> Arc<HostDir> {
         Arc::new(HostDir::open(dir.path(), HostOptions::default()).expect("open"))

@@ -3,7 +3,7 @@
 use crate::HostFile;
 use std::sync::Arc;
 use wholly_media::{Result, Site};
-use wholly_vfs::{Inode, Rename, Stat};
+use wholly_vfs::{Inode, Rename, SetXattr, Stat};
 
 /// A path, and what must be there for a call to be made: whoever owns a directory may exchange what is in it at any
 /// time. What is not told is not compared.
@@ -22,17 +22,6 @@ impl<'a> From<&'a [u8]> for At<'a> {
     fn from(path: &'a [u8]) -> Self {
         At { path, dir: None, inode: None }
     }
-}
-
-/// What [`HostNames::set_xattr`] expects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SetXattr {
-    /// Whether or not the attribute is there.
-    Any,
-    /// It is not.
-    Create,
-    /// It is.
-    Replace,
 }
 
 /// One name of a directory.

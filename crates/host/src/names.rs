@@ -5,7 +5,7 @@ use super::dir::Place;
 use super::file::{OrdinaryFile, stat, stat_in};
 use super::resolve::open_beneath;
 use crate::sys::{self, OrFail, show};
-use crate::{At, DirEntry, FileHandle, HostFile, HostFs, HostNames, SetXattr};
+use crate::{At, DirEntry, FileHandle, HostFile, HostFs, HostNames};
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::{
@@ -14,7 +14,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::sync::Arc;
 use wholly_media::{Result, Site};
-use wholly_vfs::{Rename, Stat};
+use wholly_vfs::{Rename, SetXattr, Stat};
 
 /// Times that values of attributes, or lists of their names, may have grown between two calls before that is an error.
 const TRIES: u32 = 16;
@@ -235,11 +235,7 @@ impl HostNames for HostDir {
 
     fn set_xattr_at(&self, _site: Site, at: At<'_>, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
         let fd = self.find(at)?;
-        let flags = match how {
-            SetXattr::Any => XattrFlags::empty(),
-            SetXattr::Create => XattrFlags::CREATE,
-            SetXattr::Replace => XattrFlags::REPLACE,
-        };
+        let flags = XattrFlags::from_bits_retain(how.flags());
         rustix::fs::setxattr(itself(fd.as_fd()), name, value, flags).or_fail("setxattr", || show(at.path))
     }
 
@@ -276,12 +272,7 @@ pub(super) fn move_name(
     (parent, name): (BorrowedFd<'_>, &[u8]),
     how: Rename,
 ) -> rustix::io::Result<()> {
-    let flags = match how {
-        Rename::Replace => RenameFlags::empty(),
-        Rename::NoReplace => RenameFlags::NOREPLACE,
-        Rename::Exchange => RenameFlags::EXCHANGE,
-    };
-    match rustix::fs::renameat_with(old_parent, old, parent, name, flags) {
+    match rustix::fs::renameat_with(old_parent, old, parent, name, RenameFlags::from_bits_retain(how.flags())) {
         // Many a file system in user space knows no flags.
         Err(Errno::INVAL) if how == Rename::NoReplace => rename_to_nothing((old_parent, old), (parent, name)),
         renamed => renamed,

@@ -1,12 +1,12 @@
 //! Names and attributes of real directories: what the simulator cannot be compared with.
 
 use super::*;
-use crate::{At, HostFs, HostNames, SetXattr};
+use crate::{At, HostFs, HostNames};
 use rustix::io::Errno;
 use std::os::unix::fs::symlink;
 use wholly_media::{Result, Site};
 use wholly_scratch::TestDir;
-use wholly_vfs::Rename;
+use wholly_vfs::{Rename, SetXattr};
 
 const SITE: Site = Site("test");
 

@@ -6,14 +6,14 @@ use super::file::{OrdinaryFile, not_a_file, stat};
 use super::names::{grown, itself};
 use super::resolve::open_beneath;
 use crate::sys::{OrFail, show};
-use crate::{At, HostNames, SetXattr};
+use crate::{At, HostNames};
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use wholly_media::{Error, Result, Site};
-use wholly_vfs::Stat;
+use wholly_vfs::{SetXattr, Stat};
 
 /// See the head of this file.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //! a user, a thread each.
 
 use super::*;
-use crate::{HostFs, HostNames, SetXattr};
+use crate::{HostFs, HostNames};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wholly_media::Site;
-use wholly_vfs::Rename;
+use wholly_vfs::{Rename, SetXattr};
 
 const SITE: Site = Site("test");
 const USER: u32 = 1000;

@@ -3,7 +3,7 @@
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use wholly_vfs::{Ino, SetAttr, Vfs, XattrFlags};
+use wholly_vfs::{Ino, SetAttr, SetXattr, Vfs};
 
 use crate::error::Result;
 use crate::group::{Group, OnGroup};
@@ -56,7 +56,7 @@ fn bring_extended(
             Ok(_) | Err(Errno::NODATA) => {}
             Err(errno) => return Err(errno).of("getxattr", path),
         }
-        group.vfs.setxattr(&ctx, ino, attribute, value, XattrFlags::empty()).of("setxattr", path)?;
+        group.vfs.setxattr(&ctx, ino, attribute, value, SetXattr::Any).of("setxattr", path)?;
     }
     Ok(())
 }

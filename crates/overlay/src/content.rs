@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::{Errno, pread};
 use wholly_host::{reserved_extents, shared, shared_extents};
-use wholly_vfs::{Context, FallocateFlags, Handle, Ino, OFlags, Seek, SetAttr, Vfs};
+use wholly_vfs::{Context, Fallocate, Handle, Ino, OFlags, Seek, SetAttr, Vfs};
 
 use crate::error::{OnHost, Result};
 use crate::group::{Group, OnGroup};
@@ -91,7 +91,7 @@ impl Open<'_, '_> {
                 break;
             }
             let until = seek(Seek::Hole(at))?.clamp(at + 1, end);
-            let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let mode = Fallocate::Punch;
             match self.group.vfs.fallocate(&self.ctx, self.handle, mode, at, until - at) {
                 Err(Errno::OPNOTSUPP) => return Ok(None),
                 punched => punched.of("fallocate", self.path)?,
@@ -212,7 +212,7 @@ fn reserve(open: &Open<'_, '_>, bytes: &Bytes<'_>, below: Option<BorrowedFd<'_>>
     let old = below.map_or_else(|| Ok(Vec::new()), reserved)?;
     let mut changed = false;
     for (from, to) in new.into_iter().flat_map(|range| without(range, &old)) {
-        let reserved = open.group.vfs.fallocate(&open.ctx, open.handle, FallocateFlags::KEEP_SIZE, from, to - from);
+        let reserved = open.group.vfs.fallocate(&open.ctx, open.handle, Fallocate::Keep, from, to - from);
         reserved.of("fallocate", open.path)?;
         changed = true;
     }

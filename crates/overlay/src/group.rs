@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rustix::io::Errno;
 use wholly::StoreVfs;
-use wholly_vfs::{Attr, Context, GroupId, Ino, Mode, RenameFlags, SetAttr, SetTime, Vfs};
+use wholly_vfs::{Attr, Context, GroupId, Ino, Mode, Rename, SetAttr, SetTime, Vfs};
 
 use crate::deep;
 use crate::error::{Error, Result, show};
@@ -97,7 +97,7 @@ impl<'v> Group<'v> {
     }
 
     pub fn rename(&self, (from, name): (Ino, &[u8]), (to, new_name): (Ino, &[u8]), path: &[u8]) -> Result<()> {
-        self.vfs.rename(&self.superuser(), from, name, to, new_name, RenameFlags::NOREPLACE).of("rename", path)
+        self.vfs.rename(&self.superuser(), from, name, to, new_name, Rename::NoReplace).of("rename", path)
     }
 
     pub fn link(&self, ino: Ino, dir: Ino, name: &[u8], path: &[u8]) -> Result<()> {

@@ -18,8 +18,8 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, RawDir, SeekFrom, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::io::ReadWriteFlags;
 use wholly_vfs::{
-    Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, Handle, Ino, Mode, OFlags, RenameFlags, Result,
-    Seek, SetAttr, SetTime, StatFs, Vfs, XattrFlags,
+    Access, Attr, Context, DirEntry, Errno, Fallocate, FileType, Handle, Ino, Mode, OFlags, Rename, Result, Seek,
+    SetAttr, SetTime, SetXattr, StatFs, Vfs,
 };
 
 use acting::{Acting, with_umask};
@@ -240,19 +240,11 @@ impl Vfs for HostVfs {
         rustix::fs::unlinkat(&dir, name, AtFlags::REMOVEDIR)
     }
 
-    fn rename(
-        &self,
-        ctx: &Context,
-        from: Ino,
-        name: &[u8],
-        to: Ino,
-        new_name: &[u8],
-        flags: RenameFlags,
-    ) -> Result<()> {
+    fn rename(&self, ctx: &Context, from: Ino, name: &[u8], to: Ino, new_name: &[u8], how: Rename) -> Result<()> {
         single(name)?;
         single(new_name)?;
         let (from, to, _acting) = (self.inodes.get(from)?, self.inodes.get(to)?, Acting::new(ctx)?);
-        rustix::fs::renameat_with(&from, name, &to, new_name, flags)
+        rustix::fs::renameat_with(&from, name, &to, new_name, rustix::fs::RenameFlags::from_bits_retain(how.flags()))
     }
 
     fn open(&self, ctx: &Context, ino: Ino, flags: OFlags) -> Result<Handle> {
@@ -314,9 +306,9 @@ impl Vfs for HostVfs {
         rustix::fs::copy_file_range(&*from, Some(&mut from_offset), &*to, Some(&mut to_offset), len)
     }
 
-    fn fallocate(&self, ctx: &Context, handle: Handle, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
+    fn fallocate(&self, ctx: &Context, handle: Handle, how: Fallocate, offset: u64, len: u64) -> Result<()> {
         let (file, _acting) = (self.handle(handle)?, Acting::new(ctx)?);
-        rustix::fs::fallocate(&*file, mode, offset, len)
+        rustix::fs::fallocate(&*file, rustix::fs::FallocateFlags::from_bits_retain(how.flags()), offset, len)
     }
 
     fn seek(&self, ctx: &Context, handle: Handle, seek: Seek) -> Result<u64> {
@@ -388,9 +380,9 @@ impl Vfs for HostVfs {
         self.close(handle)
     }
 
-    fn setxattr(&self, ctx: &Context, ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
+    fn setxattr(&self, ctx: &Context, ino: Ino, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
         let (inode, _acting) = (self.inodes.get(ino)?, Acting::new(ctx)?);
-        rustix::fs::setxattr(itself(&inode), name, value, flags)
+        rustix::fs::setxattr(itself(&inode), name, value, rustix::fs::XattrFlags::from_bits_retain(how.flags()))
     }
 
     fn getxattr(&self, ctx: &Context, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {

@@ -172,15 +172,15 @@ wholly_vfs::pass_on! {
             name: &[u8],
             to: Ino,
             new_name: &[u8],
-            mut flags: RenameFlags,
+            mut how: Rename,
         ) -> Result<()> {
             if self.has(Mistake::RenameDropsNoReplace) {
-                flags -= RenameFlags::NOREPLACE;
+                how = if how == Rename::NoReplace { Rename::Replace } else { how };
             }
             if self.has(Mistake::ExchangeOnlyRenames) {
-                flags -= RenameFlags::EXCHANGE;
+                how = if how == Rename::Exchange { Rename::Replace } else { how };
             }
-            let rename = || self.inner.rename(ctx, from, self.name(name), to, self.name(new_name), flags);
+            let rename = || self.inner.rename(ctx, from, self.name(name), to, self.name(new_name), how);
             self.forgetting(Mistake::RenameForgetsTimes, ctx, || self.named(ctx, from, name), rename)
         }
 
@@ -226,14 +226,14 @@ wholly_vfs::pass_on! {
             self.inner.copy_file_range(ctx, from, from_offset, to, to_offset, len)
         }
 
-        fn fallocate(&self, ctx: &Context, handle: Handle, mut mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
-            if self.has(Mistake::PunchDoesNothing) && mode.contains(FallocateFlags::PUNCH_HOLE) {
+        fn fallocate(&self, ctx: &Context, handle: Handle, mut how: Fallocate, offset: u64, len: u64) -> Result<()> {
+            if self.has(Mistake::PunchDoesNothing) && how == Fallocate::Punch {
                 return Ok(());
             }
-            if self.has(Mistake::KeepSizeIsIgnored) && mode == FallocateFlags::KEEP_SIZE {
-                mode = FallocateFlags::empty();
+            if self.has(Mistake::KeepSizeIsIgnored) && how == Fallocate::Keep {
+                how = Fallocate::Extend;
             }
-            self.inner.fallocate(ctx, handle, mode, offset, len)
+            self.inner.fallocate(ctx, handle, how, offset, len)
         }
 
         fn seek(&self, ctx: &Context, handle: Handle, seek: Seek) -> Result<u64> {
@@ -260,9 +260,9 @@ wholly_vfs::pass_on! {
             self.inner.readdir(ctx, handle, offset, &mut |entry| std::mem::take(&mut skip) || each(entry))
         }
 
-        fn setxattr(&self, ctx: &Context, ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
-            let flags = if self.has(Mistake::XattrFlagsAreIgnored) { XattrFlags::empty() } else { flags };
-            self.inner.setxattr(ctx, ino, name, value, flags)
+        fn setxattr(&self, ctx: &Context, ino: Ino, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
+            let how = if self.has(Mistake::XattrFlagsAreIgnored) { SetXattr::Any } else { how };
+            self.inner.setxattr(ctx, ino, name, value, how)
         }
 
         fn removexattr(&self, ctx: &Context, ino: Ino, name: &[u8]) -> Result<()> {

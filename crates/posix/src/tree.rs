@@ -1,8 +1,8 @@
 //! What cases make their calls with: a directory of their own, by paths, as some user.
 
 use wholly_vfs::{
-    Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, Found, Handle, Ino, Mode, OFlags, Paths,
-    RenameFlags, Result, Seek, SetAttr, SetTime, Timestamp, Vfs, XattrFlags,
+    Access, Attr, Context, DirEntry, Errno, Fallocate, FileType, Found, Handle, Ino, Mode, OFlags, Paths, Rename,
+    Result, Seek, SetAttr, SetTime, SetXattr, Timestamp, Vfs,
 };
 
 /// A directory of a [`Vfs`], and a user in whose name calls are made. Paths start at the directory; `/` is the root of
@@ -168,12 +168,12 @@ impl<'v> Tree<'v> {
 
     /// `rename`.
     pub fn rename(&self, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>) -> Result<()> {
-        self.rename_with(old, new, RenameFlags::empty())
+        self.rename_with(old, new, Rename::Replace)
     }
 
     /// `renameat2`.
-    pub fn rename_with(&self, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>, flags: RenameFlags) -> Result<()> {
-        self.paths().rename(&self.ctx, self.at, old.as_ref(), new.as_ref(), flags)
+    pub fn rename_with(&self, old: impl AsRef<[u8]>, new: impl AsRef<[u8]>, how: Rename) -> Result<()> {
+        self.paths().rename(&self.ctx, self.at, old.as_ref(), new.as_ref(), how)
     }
 
     /// Changes attributes, of a symbolic link its own.
@@ -208,12 +208,12 @@ impl<'v> Tree<'v> {
 
     /// `lsetxattr`.
     pub fn set_xattr(&self, path: impl AsRef<[u8]>, name: &str, value: &[u8]) -> Result<()> {
-        self.set_xattr_with(path, name, value, XattrFlags::empty())
+        self.set_xattr_with(path, name, value, SetXattr::Any)
     }
 
     /// `lsetxattr` with flags.
-    pub fn set_xattr_with(&self, path: impl AsRef<[u8]>, name: &str, value: &[u8], flags: XattrFlags) -> Result<()> {
-        self.vfs.setxattr(&self.ctx, self.find(path)?.ino(), name.as_bytes(), value, flags)
+    pub fn set_xattr_with(&self, path: impl AsRef<[u8]>, name: &str, value: &[u8], how: SetXattr) -> Result<()> {
+        self.vfs.setxattr(&self.ctx, self.find(path)?.ino(), name.as_bytes(), value, how)
     }
 
     /// `lgetxattr`.
@@ -351,8 +351,8 @@ impl<'v> File<'v> {
     }
 
     /// `fallocate`.
-    pub fn allocate(&self, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
-        self.tree.vfs.fallocate(&self.tree.ctx, self.handle, mode, offset, len)
+    pub fn allocate(&self, how: Fallocate, offset: u64, len: u64) -> Result<()> {
+        self.tree.vfs.fallocate(&self.tree.ctx, self.handle, how, offset, len)
     }
 
     /// `lseek` for data or holes.

@@ -11,9 +11,9 @@ use super::world::{BLOCKS, Call, Change, Live, World};
 use super::{hash, names};
 use rustix::io::Errno;
 use std::sync::Arc;
-use wholly_host::{At, Fallocate, HostFile, HostFs, Space};
+use wholly_host::{At, HostFile, HostFs, Space};
 use wholly_media::{Error, Guarantees, Region, Result, Site};
-use wholly_vfs::Stat;
+use wholly_vfs::{Fallocate, Stat};
 
 /// The directory of a simulated world.
 pub(super) struct SimHost {
@@ -378,14 +378,17 @@ impl HostFile for SimFile {
         if len == 0 {
             return Err(Error::new("fallocate", self.place(), Errno::INVAL));
         }
+        if how.moves() {
+            return Err(Error::new("fallocate", self.place(), Errno::OPNOTSUPP));
+        }
         if how == Fallocate::Punch {
             self.punch(&mut live, &call, offset, len);
             return Ok(());
         }
         self.allocate_blocks(&mut live, &call, offset, len);
         let (size, end) = (live.latest.obj(self.obj).len, offset + len);
-        let grown = matches!(how, Fallocate::Extend | Fallocate::ZeroExtend) && end > size;
-        if matches!(how, Fallocate::Zero | Fallocate::ZeroExtend) && offset < size {
+        let grown = how.extends() && end > size;
+        if how.zeroes() && offset < size {
             self.put_zeros(&mut live, &call, offset, end.min(size));
         }
         if grown {

@@ -10,9 +10,9 @@ use super::state::{Birth, ObjId, ObjKind};
 use super::world::{Call, Change, Live, World};
 use rustix::io::Errno;
 use std::sync::Arc;
-use wholly_host::{At, DirEntry, FileHandle, HostFile, HostNames, SetXattr};
+use wholly_host::{At, DirEntry, FileHandle, HostFile, HostNames};
 use wholly_media::{Error, Result, Site};
-use wholly_vfs::{Inode, Rename, Stat};
+use wholly_vfs::{Inode, Rename, SetXattr, Stat};
 
 /// A name in a directory, and what has it.
 pub(super) struct NameOf {
@@ -263,6 +263,7 @@ impl HostNames for SimHost {
         let new = self.name(&mut live, "rename", to)?;
         let Some(moved) = old.obj else { return failed(Errno::NOENT) };
         match (how, new.obj) {
+            (Rename::Whiteout | Rename::WhiteoutNoReplace, _) => return failed(Errno::INVAL),
             (Rename::NoReplace, Some(_)) => return failed(Errno::EXIST),
             (Rename::Exchange, None) => return failed(Errno::NOENT),
             _ => {}

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use wholly_crash::{EXISTING, NAMES, Op, Start, State, Step, Workload};
-use wholly_host::Fallocate;
-use wholly_vfs::Rename;
+use wholly_vfs::{Fallocate, Rename};
 
 use crate::{Options, Policy};
 

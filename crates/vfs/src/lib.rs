@@ -36,6 +36,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `types.rs` | arguments and results of the calls |
+//! | `how.rs` | their flags, in words |
 //! | `resolve.rs` | from a path to an inode |
 //! | `pass_on.rs` | the trait over another implementation |
 //! | `paths.rs` | calls by path: the rules for the last part of a path |
@@ -46,6 +47,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod how;
 mod pass_on;
 mod paths;
 mod policy;
@@ -54,13 +56,14 @@ pub mod rules;
 mod stat;
 mod types;
 
+pub use how::{Fallocate, Rename, SetXattr};
 pub use paths::Paths;
 pub use policy::Policy;
 pub use resolve::{Found, LINKS_MAX, Last, NAME_MAX, PATH_MAX, Parent};
-pub use stat::{Inode, Rename, Stat};
+pub use stat::{Inode, Stat};
 pub use types::{Attr, Context, DirEntry, GroupId, Handle, Ino, Seek, SetAttr, SetTime, StatFs, Timestamp};
 
-pub use rustix::fs::{Access, FallocateFlags, FileType, Mode, OFlags, RenameFlags, XattrFlags};
+pub use rustix::fs::{Access, FileType, Mode, OFlags};
 pub use rustix::io::Errno;
 
 /// The result of a call; an error is the number that a program gets.
@@ -172,20 +175,19 @@ pub trait Vfs: Send + Sync {
     /// Changes `dir`; `ENOENT`; `ENOTDIR`; `ENOTEMPTY`; `EPERM` as [`unlink`](Self::unlink).
     fn rmdir(&self, ctx: &Context, dir: Ino, name: &[u8]) -> Result<()>;
 
-    /// Renames `name` in `from` to `new_name` in `to`. An object that had the new name loses it; with `EXCHANGE` it
-    /// gets the old name, with `WHITEOUT` a new character device with the number 0 and no permissions does. A name
-    /// operation: at no time is either name missing. Does nothing if both are names of one inode.
+    /// Renames `name` in `from` to `new_name` in `to`. An object that had the new name loses it, or gets the old one. A
+    /// name operation: at no time is either name missing. Does nothing if both are names of one inode.
     ///
     /// # Errors
     /// - Changes both directories; `ENOENT`; `ENOTEMPTY`; `EMLINK`.
-    /// - `EEXIST` with `NOREPLACE` if the new name exists.
+    /// - `EEXIST` with [`NoReplace`](Rename::NoReplace) if the new name exists.
     /// - `EISDIR` if another object would replace a directory, `ENOTDIR` if a directory would replace another object.
-    /// - `EINVAL` for a directory into itself or below itself, and for `NOREPLACE` or `WHITEOUT` with `EXCHANGE`.
-    /// - `ENOTEMPTY` (with `EXCHANGE` `EINVAL`) if the new name is a directory that the object lies in.
+    /// - `EINVAL` for a directory into itself or below itself.
+    /// - `ENOTEMPTY` (with [`Exchange`](Rename::Exchange) `EINVAL`) if the new name is a directory that the object lies
+    ///   in.
     /// - `EPERM` as [`unlink`](Self::unlink), for either name.
     /// - `EACCES` for a directory that gets another parent, if the context may not write to it.
-    fn rename(&self, ctx: &Context, from: Ino, name: &[u8], to: Ino, new_name: &[u8], flags: RenameFlags)
-    -> Result<()>;
+    fn rename(&self, ctx: &Context, from: Ino, name: &[u8], to: Ino, new_name: &[u8], how: Rename) -> Result<()>;
 
     /// Opens a regular file. Of `flags` these have a meaning: the access mode, `APPEND`, `TRUNC` (a data operation),
     /// `DSYNC`, `SYNC`, `NOATIME` and `DIRECTORY`. Special files are opened by the kernel, not here.
@@ -251,14 +253,12 @@ pub trait Vfs: Send + Sync {
         len: usize,
     ) -> Result<usize>;
 
-    /// Changes the space of a range: a data operation. It reserves space; `PUNCH_HOLE` makes a hole; `ZERO_RANGE` makes
-    /// zeros; `COLLAPSE_RANGE` removes the range; `INSERT_RANGE` moves the bytes from `offset` on up by `len`. With
-    /// `KEEP_SIZE` the file does not grow.
+    /// Changes the space of a range: a data operation.
     ///
     /// # Errors
-    /// `EBADF` if the handle is not open for writing; `EINVAL` for an empty range; `EFBIG`; `EOPNOTSUPP` for a mode
-    /// that is not supported, and for `PUNCH_HOLE` without `KEEP_SIZE`.
-    fn fallocate(&self, ctx: &Context, handle: Handle, mode: FallocateFlags, offset: u64, len: u64) -> Result<()>;
+    /// `EBADF` if the handle is not open for writing; `EINVAL` for an empty range; `EFBIG`; `EOPNOTSUPP` for
+    /// what is not supported.
+    fn fallocate(&self, ctx: &Context, handle: Handle, how: Fallocate, offset: u64, len: u64) -> Result<()>;
 
     /// Returns the offset at which data or a hole begins.
     ///
@@ -321,12 +321,12 @@ pub trait Vfs: Send + Sync {
     /// superuser, `system.*` (ACLs) and `security.*` the owner or the superuser.
     ///
     /// # Errors
-    /// - `EEXIST` with `CREATE`, `ENODATA` with `REPLACE`.
+    /// - `EEXIST` with [`Create`](SetXattr::Create), `ENODATA` with [`Replace`](SetXattr::Replace).
     /// - `ERANGE` for an empty name or one of more than 255 bytes; `E2BIG` for a value of more than 65,536 bytes.
     /// - `EOPNOTSUPP` for another namespace.
     /// - `EPERM` for `user.*` of an object that is neither regular file nor directory, and of a sticky directory that
     ///   another user owns; `EACCES`.
-    fn setxattr(&self, ctx: &Context, ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()>;
+    fn setxattr(&self, ctx: &Context, ino: Ino, name: &[u8], value: &[u8], how: SetXattr) -> Result<()>;
 
     /// Returns the value of an extended attribute.
     ///

@@ -75,7 +75,7 @@ macro_rules! __pass_on {
             one! { call link(ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr> }
             one! { call unlink(dir: Ino, name: &[u8]) -> Result<()> }
             one! { call rmdir(dir: Ino, name: &[u8]) -> Result<()> }
-            one! { call rename(from: Ino, name: &[u8], to: Ino, new_name: &[u8], flags: RenameFlags) -> Result<()> }
+            one! { call rename(from: Ino, name: &[u8], to: Ino, new_name: &[u8], how: Rename) -> Result<()> }
             one! { call open(ino: Ino, flags: OFlags) -> Result<Handle> }
             one! { call create(dir: Ino, name: &[u8], flags: OFlags, mode: Mode) -> Result<(Attr, Handle)> }
             one! { call tmpfile(dir: Ino, flags: OFlags, mode: Mode) -> Result<(Attr, Handle)> }
@@ -86,7 +86,7 @@ macro_rules! __pass_on {
                 call copy_file_range(from: Handle, from_offset: u64, to: Handle, to_offset: u64, len: usize)
                     -> Result<usize>
             }
-            one! { call fallocate(handle: Handle, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> }
+            one! { call fallocate(handle: Handle, how: Fallocate, offset: u64, len: u64) -> Result<()> }
             one! { call seek(handle: Handle, seek: Seek) -> Result<u64> }
             one! { call fsync(handle: Handle) -> Result<()> }
             one! { call fdatasync(handle: Handle) -> Result<()> }
@@ -95,7 +95,7 @@ macro_rules! __pass_on {
             one! { call readdir(handle: Handle, offset: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()> }
             one! { call fsyncdir(handle: Handle) -> Result<()> }
             one! { call releasedir(handle: Handle) -> Result<()> }
-            one! { call setxattr(ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> }
+            one! { call setxattr(ino: Ino, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> }
             one! { call getxattr(ino: Ino, name: &[u8]) -> Result<Vec<u8>> }
             one! { call listxattr(ino: Ino) -> Result<Vec<u8>> }
             one! { call removexattr(ino: Ino, name: &[u8]) -> Result<()> }

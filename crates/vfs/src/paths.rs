@@ -2,7 +2,7 @@
 //! and links there.
 
 use super::resolve::{End, Found, Last, PATH_MAX, Parent, Walk};
-use super::{Attr, Context, Errno, FileType, Handle, Ino, Mode, OFlags, RenameFlags, Result, Vfs};
+use super::{Attr, Context, Errno, FileType, Handle, Ino, Mode, OFlags, Rename, Result, Vfs};
 
 /// The calls of a [`Vfs`] by path instead of by inode.
 ///
@@ -160,17 +160,15 @@ impl<'v, V: Vfs + ?Sized> Paths<'v, V> {
     /// exchanged.
     ///
     /// # Errors
-    /// `EBUSY` for `.`, `..` and `/`; with `NOREPLACE` `EEXIST` if `new` ends so. `ENOTDIR` for slashes after another
-    /// object.
-    pub fn rename(&self, ctx: &Context, at: Ino, old: &[u8], new: &[u8], flags: RenameFlags) -> Result<()> {
-        let exchange = flags.contains(RenameFlags::EXCHANGE);
-        if exchange && flags.intersects(RenameFlags::NOREPLACE | RenameFlags::WHITEOUT) {
-            return Err(Errno::INVAL);
-        }
+    /// `EBUSY` for `.`, `..` and `/`; with [`Rename::NoReplace`] `EEXIST` if `new` ends so. `ENOTDIR` for slashes after
+    /// another object.
+    pub fn rename(&self, ctx: &Context, at: Ino, old: &[u8], new: &[u8], how: Rename) -> Result<()> {
+        let (plain, _) = how.parts();
+        let exchange = plain == Rename::Exchange;
         let (from, to) = (self.parent(ctx, at, old)?, self.parent(ctx, at, new)?);
         let Last::Name { name, slash } = &from.last else { return Err(Errno::BUSY) };
         let Last::Name { name: new_name, slash: new_slash } = &to.last else {
-            return Err(if flags.contains(RenameFlags::NOREPLACE) { Errno::EXIST } else { Errno::BUSY });
+            return Err(if plain == Rename::NoReplace { Errno::EXIST } else { Errno::BUSY });
         };
         if *slash || *new_slash {
             let walk = Walk::new(self.0, ctx);
@@ -179,7 +177,7 @@ impl<'v, V: Vfs + ?Sized> Paths<'v, V> {
                 Err(Errno::NOENT) => None,
                 there => Some(there?),
             };
-            if flags.contains(RenameFlags::NOREPLACE) && there.is_some() {
+            if plain == Rename::NoReplace && there.is_some() {
                 return Err(Errno::EXIST);
             }
             if exchange && there.is_none() {
@@ -192,7 +190,7 @@ impl<'v, V: Vfs + ?Sized> Paths<'v, V> {
                 return Err(Errno::NOTDIR);
             }
         }
-        self.0.rename(ctx, from.dir.ino(), name, to.dir.ino(), new_name, flags)
+        self.0.rename(ctx, from.dir.ino(), name, to.dir.ino(), new_name, how)
     }
 
     /// Where something is to be made: only a directory may have slashes behind its name.

@@ -1,4 +1,4 @@
-//! Objects of an ordinary directory, and calls on their names.
+//! Objects of an ordinary directory.
 
 /// Which inode something is: its number, and its time of birth in ns since the epoch, 0 where the file system has none.
 pub type Inode = (u64, i64);
@@ -46,15 +46,4 @@ impl Stat {
     pub fn is_file(&self) -> bool {
         self.mode & 0o170_000 == 0o100_000
     }
-}
-
-/// What a rename does about the new name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Rename {
-    /// What has the new name loses it.
-    Replace,
-    /// Nothing may have the new name.
-    NoReplace,
-    /// What has the new name gets the old one.
-    Exchange,
 }

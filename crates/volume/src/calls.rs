@@ -8,12 +8,11 @@ use std::sync::{Arc, OnceLock};
 
 use rustix::process::{getegid, geteuid, getgroups};
 use wholly_error::{Error, Result};
-use wholly_host::{DirEntry, Fallocate, SetXattr};
+use wholly_host::DirEntry;
 use wholly_vfs::{
-    Access, Attr, Context, Errno, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, Paths, RenameFlags,
-    SetAttr, SetTime, Timestamp, Vfs, XattrFlags,
+    Access, Attr, Context, Errno, Fallocate, FileType, GroupId, Handle, Ino, Mode, OFlags, Paths, Rename, SetAttr,
+    SetTime, SetXattr, Stat, Timestamp, Vfs,
 };
-use wholly_vfs::{Rename, Stat};
 
 use crate::engine::InoGen;
 use crate::{Volume, VolumeVfs};
@@ -250,13 +249,8 @@ impl VolumeCalls {
     /// # Errors
     /// Those of `renameat2`.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, how: Rename) -> Result<()> {
-        let flags = match how {
-            Rename::Replace => RenameFlags::empty(),
-            Rename::NoReplace => RenameFlags::NOREPLACE,
-            Rename::Exchange => RenameFlags::EXCHANGE,
-        };
         let to = to.as_ref().as_os_str().as_bytes();
-        self.by(from.as_ref(), |paths, ctx, from| paths.rename(ctx, Ino::ROOT, from, to, flags))
+        self.by(from.as_ref(), |paths, ctx, from| paths.rename(ctx, Ino::ROOT, from, to, how))
     }
 
     fn set(&self, path: &Path, change: &SetAttr) -> Result<()> {
@@ -302,14 +296,9 @@ impl VolumeCalls {
         value: &[u8],
         how: SetXattr,
     ) -> Result<()> {
-        let flags = match how {
-            SetXattr::Any => XattrFlags::empty(),
-            SetXattr::Create => XattrFlags::CREATE,
-            SetXattr::Replace => XattrFlags::REPLACE,
-        };
         self.by(path.as_ref(), |paths, ctx, path| {
             let found = paths.resolve(ctx, Ino::ROOT, path, false)?;
-            self.vfs.setxattr(ctx, found.ino(), name.as_ref().as_bytes(), value, flags)
+            self.vfs.setxattr(ctx, found.ino(), name.as_ref().as_bytes(), value, how)
         })
     }
 
@@ -461,14 +450,7 @@ impl FileCalls<'_> {
     }
 
     pub fn fallocate(&self, how: Fallocate, offset: u64, length: u64) -> Result<()> {
-        let mode = match how {
-            Fallocate::Keep => FallocateFlags::KEEP_SIZE,
-            Fallocate::Extend => FallocateFlags::empty(),
-            Fallocate::Punch => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-            Fallocate::Zero => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
-            Fallocate::ZeroExtend => FallocateFlags::ZERO_RANGE,
-        };
-        self.done(self.file.vfs.fallocate(&self.ctx, self.file.handle, mode, offset, length))
+        self.done(self.file.vfs.fallocate(&self.ctx, self.file.handle, how, offset, length))
     }
 }
 

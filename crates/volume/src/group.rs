@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use wholly_error::{Error, Result};
-use wholly_host::Fallocate;
-use wholly_vfs::{Errno, GroupId, OFlags, Vfs};
+use wholly_vfs::{Errno, Fallocate, GroupId, OFlags, Vfs};
 
 use crate::calls::{VolumeCalls, VolumeFile};
 

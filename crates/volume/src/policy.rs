@@ -48,8 +48,8 @@ use std::time::Duration;
 use sync::{AtomicU64, Condvar, Mutex, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, Spawned, spawn};
 use wholly_vfs::Policy;
 use wholly_vfs::{
-    Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, RenameFlags,
-    Result, Seek, SetAttr, SetTime, StatFs, Vfs, XattrFlags,
+    Access, Attr, Context, DirEntry, Errno, Fallocate, FileType, GroupId, Handle, Ino, Mode, OFlags, Rename, Result,
+    Seek, SetAttr, SetTime, SetXattr, StatFs, Vfs,
 };
 
 use crate::Volume;
@@ -392,7 +392,7 @@ impl Vfs for Policed {
 
     change! {
         link(ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr>;
-        setxattr(ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()>;
+        setxattr(ino: Ino, name: &[u8], value: &[u8], how: SetXattr) -> Result<()>;
         removexattr(ino: Ino, name: &[u8]) -> Result<()>;
     }
 
@@ -422,17 +422,9 @@ impl Vfs for Policed {
         self.inner.naming(named, |vfs| vfs.unlink(ctx, dir, name))
     }
 
-    fn rename(
-        &self,
-        ctx: &Context,
-        from: Ino,
-        name: &[u8],
-        to: Ino,
-        new_name: &[u8],
-        flags: RenameFlags,
-    ) -> Result<()> {
+    fn rename(&self, ctx: &Context, from: Ino, name: &[u8], to: Ino, new_name: &[u8], how: Rename) -> Result<()> {
         let both = || [(from, name), (to, new_name)].iter().filter_map(|(d, n)| self.inner.named(ctx, *d, n)).collect();
-        self.inner.naming(both, |vfs| vfs.rename(ctx, from, name, to, new_name, flags))
+        self.inner.naming(both, |vfs| vfs.rename(ctx, from, name, to, new_name, how))
     }
 
     fn open(&self, ctx: &Context, ino: Ino, flags: OFlags) -> Result<Handle> {
@@ -492,9 +484,9 @@ impl Vfs for Policed {
         self.inner.writing(ctx, of, len.min(COPIED), copy)
     }
 
-    fn fallocate(&self, ctx: &Context, handle: Handle, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
+    fn fallocate(&self, ctx: &Context, handle: Handle, how: Fallocate, offset: u64, len: u64) -> Result<()> {
         let of = self.inner.vfs.of_handle(handle)?;
-        self.inner.writing(ctx, of, 0, |vfs, ctx| vfs.fallocate(ctx, handle, mode, offset, len))
+        self.inner.writing(ctx, of, 0, |vfs, ctx| vfs.fallocate(ctx, handle, how, offset, len))
     }
 
     fn seek(&self, ctx: &Context, handle: Handle, seek: Seek) -> Result<u64> {

@@ -6,8 +6,8 @@ use sync::{AtomicU64, Ordering, RwLock};
 use wholly_vfs::rules::names::{check_node, check_target};
 use wholly_vfs::rules::permit::{Who, check_open};
 use wholly_vfs::{
-    Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, RenameFlags,
-    Result, Seek, SetAttr, StatFs, Vfs, XattrFlags,
+    Access, Attr, Context, DirEntry, Errno, Fallocate, FileType, GroupId, Handle, Ino, Mode, OFlags, Rename, Result,
+    Seek, SetAttr, SetXattr, StatFs, Vfs,
 };
 
 use crate::Volume;
@@ -299,17 +299,9 @@ impl Vfs for UnguardedVfs {
         self.core().unlink(ctx, dir.0, name, true)
     }
 
-    fn rename(
-        &self,
-        ctx: &Context,
-        from: Ino,
-        name: &[u8],
-        to: Ino,
-        new_name: &[u8],
-        flags: RenameFlags,
-    ) -> Result<()> {
+    fn rename(&self, ctx: &Context, from: Ino, name: &[u8], to: Ino, new_name: &[u8], how: Rename) -> Result<()> {
         let _call = self.core().enter(ctx)?;
-        self.core().rename(ctx, (from.0, name), (to.0, new_name), flags)
+        self.core().rename(ctx, (from.0, name), (to.0, new_name), how)
     }
 
     fn open(&self, ctx: &Context, ino: Ino, flags: OFlags) -> Result<Handle> {
@@ -407,14 +399,14 @@ impl Vfs for UnguardedVfs {
         self.write_at(ctx, &to, Some(to_offset), &buf[..read]).map(|(_, written)| written)
     }
 
-    fn fallocate(&self, ctx: &Context, handle: Handle, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
+    fn fallocate(&self, ctx: &Context, handle: Handle, how: Fallocate, offset: u64, len: u64) -> Result<()> {
         let _call = self.core().enter(ctx)?;
         let open = self.file(handle)?;
         if !open.writes() {
             return Err(Errno::BADF);
         }
         let inode = self.core().take_open(ctx, &open.inode)?;
-        self.core().allocate(ctx, &inode, mode, offset, len)
+        self.core().allocate(ctx, &inode, how, offset, len)
     }
 
     fn seek(&self, ctx: &Context, handle: Handle, seek: Seek) -> Result<u64> {
@@ -507,10 +499,10 @@ impl Vfs for UnguardedVfs {
         self.close(handle)
     }
 
-    fn setxattr(&self, ctx: &Context, ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
+    fn setxattr(&self, ctx: &Context, ino: Ino, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
         let _call = self.core().enter(ctx)?;
         let held = self.core().take(ctx, self.core().held_by(ctx, ino.0)?, What::Itself)?;
-        self.core().set_xattr(ctx, &held, name, value, flags)
+        self.core().set_xattr(ctx, &held, name, value, how)
     }
 
     fn getxattr(&self, ctx: &Context, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {

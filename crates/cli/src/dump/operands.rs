@@ -134,6 +134,7 @@ fn becomes(how: Fallocate) -> &'static str {
         Fallocate::Punch => "a hole",
         Fallocate::Zero => "zeros",
         Fallocate::ZeroExtend => "zeros, within the file",
+        Fallocate::Collapse | Fallocate::Insert => "bytes that move",
     }
 }
 

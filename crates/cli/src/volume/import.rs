@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use wholly_host::{At, Attributes, HOME, HostDir, HostFile, HostOptions, Object, StoreHome};
 use wholly_vfs::Inode;
-use wholly_vfs::{Context, Errno, FileType, Handle, Ino, Mode, OFlags, SetAttr, SetTime, Timestamp, Vfs, XattrFlags};
+use wholly_vfs::{Context, Errno, FileType, Handle, Ino, Mode, OFlags, SetAttr, SetTime, SetXattr, Timestamp, Vfs};
 use wholly_volume::VolumeVfs;
 
 /// Bytes that are copied at a time.
@@ -220,7 +220,7 @@ impl Import<'_> {
         let set = |change: SetAttr| self.vfs.setattr(&self.ctx, ino, None, &change).map(drop).map_err(of_volume);
         set(SetAttr { uid: Some(stat.uid), gid: Some(stat.gid), ..SetAttr::default() })?;
         for (name, value) in &attributes.xattrs {
-            self.vfs.setxattr(&self.ctx, ino, name, value, XattrFlags::empty()).map_err(of_volume)?;
+            self.vfs.setxattr(&self.ctx, ino, name, value, SetXattr::Any).map_err(of_volume)?;
         }
         let has_mode = FileType::from_raw_mode(stat.mode) != FileType::Symlink;
         let mode = has_mode.then(|| Mode::from_raw_mode(stat.mode & 0o7777));

@@ -4,8 +4,9 @@
 use std::ops::Range;
 
 use rustix::io::Errno;
-use wholly_host::{Fallocate, HostFile};
+use wholly_host::HostFile;
 use wholly_media::{Result, Site};
+use wholly_vfs::Fallocate;
 
 use index::BLOCK;
 

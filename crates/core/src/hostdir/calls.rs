@@ -4,8 +4,8 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use wholly_host::{DirEntry, SetXattr};
-use wholly_vfs::{Rename, Stat};
+use wholly_host::DirEntry;
+use wholly_vfs::{Rename, SetXattr, Stat};
 
 use super::{Group, Store};
 use crate::error::Result;

@@ -7,8 +7,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use wholly_host::Fallocate;
-
 use super::StoreInner;
 use super::handle::File;
 use super::names::TRIES;
@@ -16,6 +14,7 @@ use super::running::{Running, Sharing};
 use super::table::store_path;
 use crate::error::{Error, Result};
 use wholly_host::Used;
+use wholly_vfs::Fallocate;
 
 /// An explicit group: updates of any number of files that survive a crash wholly or not at all.
 ///

@@ -3,7 +3,8 @@
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 
-use wholly_host::{Fallocate, Refused};
+use wholly_host::Refused;
+use wholly_vfs::Fallocate;
 
 use super::StoreInner;
 use super::file::File as Inner;

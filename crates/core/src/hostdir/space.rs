@@ -21,8 +21,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-
-use wholly_host::Fallocate;
+use wholly_vfs::Fallocate;
 
 use crate::log::layout::LARGEST_FILE;
 use index::BLOCK;

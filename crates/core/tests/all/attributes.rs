@@ -260,7 +260,7 @@ fn as_the_kernel_decides() {
 #[test]
 fn attributes_of_what_has_no_name_yet() {
     use wholly::StoreVfs;
-    use wholly_vfs::{Context, Ino, Mode, OFlags, Vfs, XattrFlags};
+    use wholly_vfs::{Context, Ino, Mode, OFlags, SetXattr, Vfs};
     for (dir, medium) in common::Dir::on_media("nameless") {
         let store = common::made_in(&dir, medium)();
         let ctx = Context::of(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
@@ -269,7 +269,7 @@ fn attributes_of_what_has_no_name_yet() {
         store.announce_lot().unwrap();
         let (made, handle) = view.tmpfile(&ctx, Ino::ROOT, OFlags::RDWR, Mode::RUSR | Mode::WUSR).unwrap();
         view.write(&ctx, handle, 0, b"content").unwrap();
-        view.setxattr(&ctx, made.ino, b"user.color", b"red", XattrFlags::empty()).unwrap();
+        view.setxattr(&ctx, made.ino, b"user.color", b"red", SetXattr::Any).unwrap();
         store.take_lot_home().unwrap();
         view.link(&ctx, made.ino, Ino::ROOT, b"named").unwrap();
         view.release(&ctx, handle).unwrap();

@@ -13,7 +13,8 @@ use crate::common::mounts::{self, run, runs};
 use crate::common::{Dir, small};
 use rustix::io::Errno;
 use wholly::{Error, Fallocate, File, FindingKind, KeepUndo, Options, Store, UndoFate};
-use wholly_host::{HostMedium, HostOptions, SetXattr};
+use wholly_host::{HostMedium, HostOptions};
+use wholly_vfs::SetXattr;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use wholly::{Error, Options, Store};
-use wholly_host::{HostMedium, HostOptions, SetXattr};
+use wholly_host::{HostMedium, HostOptions};
 use wholly_sim::{EventKind, ExploreLimits, Explorer, Random, SimConfig, World};
-use wholly_vfs::Rename;
+use wholly_vfs::{Rename, SetXattr};
 
 use crate::common::Dir;
 

@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 
 use wholly::{Error, Store};
-use wholly_host::SetXattr;
-use wholly_vfs::Rename;
+use wholly_vfs::{Rename, SetXattr};
 
 use super::in_group;
 use crate::life::Life;

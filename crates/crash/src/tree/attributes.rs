@@ -1,7 +1,7 @@
 //! Attributes of objects: permission bits, owner, times, extended attributes.
 
 use rustix::io::Errno;
-use wholly_host::SetXattr;
+use wholly_vfs::SetXattr;
 
 use super::{Kind, Number, Object, State};
 use crate::workload::Op;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use wholly::DirEntry;
-use wholly_host::{HostDir, HostFile, HostFs, HostNames, HostOptions, SetXattr};
+use wholly_host::{HostDir, HostFile, HostFs, HostNames, HostOptions};
 use wholly_sim::{Random, SimConfig};
-use wholly_vfs::Stat;
+use wholly_vfs::{Fallocate, SetXattr, Stat};
 
 use super::host::SITE;
 use super::*;

@@ -118,7 +118,7 @@ fn counts_after_renaming_directories(t: &Tree<'_>) -> Outcome {
     t.rename("a/e", "b/e")?;
     same((t.stat("a")?.nlink, t.stat("b")?.nlink), (2, 3))?;
     t.create("a/f", 0o644)?;
-    t.rename_with("a/f", "b/e", wholly_vfs::RenameFlags::EXCHANGE)?;
+    t.rename_with("a/f", "b/e", wholly_vfs::Rename::Exchange)?;
     same((t.stat("a")?.nlink, t.stat("b")?.nlink), (3, 2))
 }
 

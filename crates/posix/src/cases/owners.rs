@@ -1,6 +1,6 @@
 //! Owners, and what becomes of set-user-id and set-group-id.
 
-use wholly_vfs::{Errno, FallocateFlags, OFlags, SetAttr};
+use wholly_vfs::{Errno, Fallocate, OFlags, SetAttr};
 
 use super::{ANN, BOB, CREW, one_of_each};
 use crate::check::{Outcome, fails, same};
@@ -141,7 +141,7 @@ fn trunc_clears_set_ids(t: &Tree<'_>) -> Outcome {
 
 fn allocate_clears_set_ids(t: &Tree<'_>) -> Outcome {
     let file = privileged(t)?;
-    file.allocate(FallocateFlags::empty(), 0, 10_000)?;
+    file.allocate(Fallocate::Extend, 0, 10_000)?;
     same(file.stat()?.mode, bits(0o777))
 }
 

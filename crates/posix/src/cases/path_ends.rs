@@ -1,6 +1,6 @@
 //! The last part of a path: slashes behind it, `.`, `..`, and the root.
 
-use wholly_vfs::{Errno, FileType, OFlags, RenameFlags, Result};
+use wholly_vfs::{Errno, FileType, OFlags, Rename, Result};
 
 use super::one_of_each;
 use crate::check::{Failure, Outcome, fails, same};
@@ -165,7 +165,7 @@ fn rename_to(t: &Tree<'_>) -> Outcome {
 
 fn rename_noreplace(t: &Tree<'_>) -> Outcome {
     setting(t)?;
-    let rename = |path: &str| t.rename_with("file", path, RenameFlags::NOREPLACE);
+    let rename = |path: &str| t.rename_with("file", path, Rename::NoReplace);
     let paths = [
         (".", Errno::EXIST),
         ("..", Errno::EXIST),
@@ -174,12 +174,12 @@ fn rename_noreplace(t: &Tree<'_>) -> Outcome {
         ("new/", Errno::NOTDIR),
     ];
     each(rename, &paths)?;
-    each(|path| t.rename_with(path, "new", RenameFlags::NOREPLACE), &[(".", Errno::BUSY), ("file/", Errno::NOTDIR)])
+    each(|path| t.rename_with(path, "new", Rename::NoReplace), &[(".", Errno::BUSY), ("file/", Errno::NOTDIR)])
 }
 
 fn rename_exchange(t: &Tree<'_>) -> Outcome {
     setting(t)?;
-    let swap = |one: &str, other: &str| t.rename_with(one, other, RenameFlags::EXCHANGE);
+    let swap = |one: &str, other: &str| t.rename_with(one, other, Rename::Exchange);
     each(|path| swap("file", path), &[(".", Errno::BUSY), ("new/", Errno::NOENT), ("link/", Errno::NOTDIR)])?;
     each(|path| swap(path, "dir"), &[("..", Errno::BUSY), ("file/", Errno::NOTDIR), ("new/", Errno::NOENT)])?;
     swap("file", "dir/")?;

@@ -153,7 +153,7 @@ fn renaming_takes_both_directories(t: &Tree<'_>) -> Outcome {
     fails(ann.rename("mine/f", "closed/g"), Errno::ACCESS)?;
     fails(ann.rename("closed/f", "mine/g"), Errno::ACCESS)?;
     fails(ann.rename("mine/f", "closed/f"), Errno::ACCESS)?;
-    fails(ann.rename_with("mine/f", "closed/f", wholly_vfs::RenameFlags::EXCHANGE), Errno::ACCESS)
+    fails(ann.rename_with("mine/f", "closed/f", wholly_vfs::Rename::Exchange), Errno::ACCESS)
 }
 
 fn moving_directories_takes_them_too(t: &Tree<'_>) -> Outcome {

@@ -1,6 +1,6 @@
 //! Renaming.
 
-use wholly_vfs::{Errno, FileType, RenameFlags};
+use wholly_vfs::{Errno, FileType, Rename};
 
 use crate::check::{Failure, Outcome, fails, same};
 use crate::suite::table;
@@ -12,20 +12,20 @@ table!("rename";
     refuses_a_directory_into_itself, refuses_a_directory_onto_what_it_is_in, changes_the_parent,
     noreplace_moves, noreplace_refuses_what_is_there, noreplace_refuses_itself, exchange_swaps,
     exchange_needs_both, exchange_with_itself, exchange_refuses_ancestors, exchange_changes_the_parents,
-    exchange_of_two_names_of_one_file, flags_that_contradict, unknown_flags, keeps_links_as_they_are, in_one_directory_many_times;
+    exchange_of_two_names_of_one_file, keeps_links_as_they_are, in_one_directory_many_times;
     users: whiteout_takes_the_old_name, whiteout_of_a_directory, whiteout_of_two_names_of_one_file, whiteout_takes_no_privileges,
 );
 
 /// Nothing else has changed by a call that failed.
 #[track_caller]
-fn refused(t: &Tree<'_>, old: &str, new: &str, flags: RenameFlags, errno: Errno) -> Outcome {
+fn refused(t: &Tree<'_>, old: &str, new: &str, flags: Rename, errno: Errno) -> Outcome {
     let before = (t.stat(old), t.stat(new));
     fails(t.rename_with(old, new, flags), errno)
         .map_err(|failure| Failure::new(format!("{old} to {new}: {failure}")))?;
     same((t.stat(old), t.stat(new)), before)
 }
 
-const NONE: RenameFlags = RenameFlags::empty();
+const NONE: Rename = Rename::Replace;
 
 fn moves_a_file(t: &Tree<'_>) -> Outcome {
     let file = t.file("f", 0o640, b"abc")?;
@@ -70,7 +70,7 @@ fn of_nothing(t: &Tree<'_>) -> Outcome {
     t.create("f", 0o644)?;
     refused(t, "x", "y", NONE, Errno::NOENT)?;
     refused(t, "x", "f", NONE, Errno::NOENT)?;
-    refused(t, "x", "f", RenameFlags::NOREPLACE, Errno::NOENT)?;
+    refused(t, "x", "f", Rename::NoReplace, Errno::NOENT)?;
     refused(t, "x/y", "z", NONE, Errno::NOENT)
 }
 
@@ -117,7 +117,7 @@ fn refuses_a_directory_into_itself(t: &Tree<'_>) -> Outcome {
         refused(t, "a", new, NONE, Errno::INVAL)?;
     }
     refused(t, "a/b", "a/b/x", NONE, Errno::INVAL)?;
-    refused(t, "a", "a/x", RenameFlags::NOREPLACE, Errno::INVAL)
+    refused(t, "a", "a/x", Rename::NoReplace, Errno::INVAL)
 }
 
 fn refuses_a_directory_onto_what_it_is_in(t: &Tree<'_>) -> Outcome {
@@ -145,8 +145,8 @@ fn changes_the_parent(t: &Tree<'_>) -> Outcome {
 fn noreplace_moves(t: &Tree<'_>) -> Outcome {
     t.file("f", 0o644, b"abc")?;
     t.mkdir("d", 0o755)?;
-    t.rename_with("f", "d/g", RenameFlags::NOREPLACE)?;
-    t.rename_with("d", "e", RenameFlags::NOREPLACE)?;
+    t.rename_with("f", "d/g", Rename::NoReplace)?;
+    t.rename_with("d", "e", Rename::NoReplace)?;
     same(t.content("e/g")?, b"abc".to_vec())
 }
 
@@ -155,8 +155,8 @@ fn noreplace_refuses_what_is_there(t: &Tree<'_>) -> Outcome {
     t.file("f", 0o644, b"abc")?;
     t.mkdir("d", 0o755)?;
     for new in ["file", "dir", "link", "fifo", "socket"] {
-        refused(t, "f", new, RenameFlags::NOREPLACE, Errno::EXIST)?;
-        refused(t, "d", new, RenameFlags::NOREPLACE, Errno::EXIST)?;
+        refused(t, "f", new, Rename::NoReplace, Errno::EXIST)?;
+        refused(t, "d", new, Rename::NoReplace, Errno::EXIST)?;
     }
     Ok(())
 }
@@ -164,8 +164,8 @@ fn noreplace_refuses_what_is_there(t: &Tree<'_>) -> Outcome {
 fn noreplace_refuses_itself(t: &Tree<'_>) -> Outcome {
     t.create("f", 0o644)?;
     t.link("f", "g")?;
-    refused(t, "f", "f", RenameFlags::NOREPLACE, Errno::EXIST)?;
-    refused(t, "f", "g", RenameFlags::NOREPLACE, Errno::EXIST)
+    refused(t, "f", "f", Rename::NoReplace, Errno::EXIST)?;
+    refused(t, "f", "g", Rename::NoReplace, Errno::EXIST)
 }
 
 fn exchange_swaps(t: &Tree<'_>) -> Outcome {
@@ -175,9 +175,9 @@ fn exchange_swaps(t: &Tree<'_>) -> Outcome {
     for one in names {
         for other in names {
             let (first, second) = (t.stat(one)?.ino, t.stat(other)?.ino);
-            t.rename_with(one, other, RenameFlags::EXCHANGE)?;
+            t.rename_with(one, other, Rename::Exchange)?;
             same((t.stat(one)?.ino, t.stat(other)?.ino), (second, first))?;
-            t.rename_with(other, one, RenameFlags::EXCHANGE)?;
+            t.rename_with(other, one, Rename::Exchange)?;
         }
     }
     same(t.names(".")?.len(), 5)?;
@@ -186,13 +186,13 @@ fn exchange_swaps(t: &Tree<'_>) -> Outcome {
 
 fn exchange_needs_both(t: &Tree<'_>) -> Outcome {
     t.create("f", 0o644)?;
-    refused(t, "f", "x", RenameFlags::EXCHANGE, Errno::NOENT)?;
-    refused(t, "x", "f", RenameFlags::EXCHANGE, Errno::NOENT)
+    refused(t, "f", "x", Rename::Exchange, Errno::NOENT)?;
+    refused(t, "x", "f", Rename::Exchange, Errno::NOENT)
 }
 
 fn exchange_with_itself(t: &Tree<'_>) -> Outcome {
     t.file("f", 0o644, b"abc")?;
-    t.rename_with("f", "f", RenameFlags::EXCHANGE)?;
+    t.rename_with("f", "f", Rename::Exchange)?;
     same(t.content("f")?, b"abc".to_vec())
 }
 
@@ -202,8 +202,8 @@ fn exchange_refuses_ancestors(t: &Tree<'_>) -> Outcome {
     }
     t.create("a/b/f", 0o644)?;
     for below in ["a/b", "a/b/c", "a/b/f"] {
-        refused(t, "a", below, RenameFlags::EXCHANGE, Errno::INVAL)?;
-        refused(t, below, "a", RenameFlags::EXCHANGE, Errno::INVAL)?;
+        refused(t, "a", below, Rename::Exchange, Errno::INVAL)?;
+        refused(t, below, "a", Rename::Exchange, Errno::INVAL)?;
     }
     Ok(())
 }
@@ -212,7 +212,7 @@ fn exchange_changes_the_parents(t: &Tree<'_>) -> Outcome {
     for name in ["a", "b", "a/x", "b/y", "a/x/in-x"] {
         t.mkdir(name, 0o755)?;
     }
-    t.rename_with("a/x", "b/y", RenameFlags::EXCHANGE)?;
+    t.rename_with("a/x", "b/y", Rename::Exchange)?;
     same(t.stat("b/y/..")?.ino, t.stat("b")?.ino)?;
     same(t.stat("a/x/..")?.ino, t.stat("a")?.ino)?;
     same((t.names("b/y")?.len(), t.names("a/x")?.len()), (1, 0))
@@ -221,23 +221,8 @@ fn exchange_changes_the_parents(t: &Tree<'_>) -> Outcome {
 fn exchange_of_two_names_of_one_file(t: &Tree<'_>) -> Outcome {
     t.create("f", 0o644)?;
     t.link("f", "g")?;
-    t.rename_with("f", "g", RenameFlags::EXCHANGE)?;
+    t.rename_with("f", "g", Rename::Exchange)?;
     same(t.names(".")?.len(), 2)
-}
-
-fn flags_that_contradict(t: &Tree<'_>) -> Outcome {
-    t.create("f", 0o644)?;
-    t.create("g", 0o644)?;
-    let both = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
-    refused(t, "f", "g", both, Errno::INVAL)?;
-    refused(t, "f", "x", both, Errno::INVAL)?;
-    // Said by the file system, too.
-    fails(t.vfs.rename(&t.ctx, t.at, b"f", t.at, b"g", both), Errno::INVAL)
-}
-
-fn unknown_flags(t: &Tree<'_>) -> Outcome {
-    t.create("f", 0o644)?;
-    refused(t, "f", "g", RenameFlags::from_bits_retain(1 << 20), Errno::INVAL)
 }
 
 fn keeps_links_as_they_are(t: &Tree<'_>) -> Outcome {
@@ -269,20 +254,19 @@ fn is_whiteout(t: &Tree<'_>, name: &str) -> Outcome {
 fn whiteout_takes_the_old_name(t: &Tree<'_>) -> Outcome {
     let file = t.file("f", 0o644, b"abc")?;
     t.mkdir("d", 0o755)?;
-    t.rename_with("f", "g", RenameFlags::WHITEOUT)?;
+    t.rename_with("f", "g", Rename::Whiteout)?;
     same((t.stat("g")?.ino, t.content("g")?), (file.ino, b"abc".to_vec()))?;
     is_whiteout(t, "f")?;
     t.file("d/h", 0o644, b"old")?;
-    t.rename_with("g", "d/h", RenameFlags::WHITEOUT)?;
+    t.rename_with("g", "d/h", Rename::Whiteout)?;
     same((t.stat("d/h")?.ino, t.content("d/h")?), (file.ino, b"abc".to_vec()))?;
     is_whiteout(t, "g")?;
     // A whiteout is a file like others.
-    t.rename_with("g", "f", RenameFlags::WHITEOUT)?;
+    t.rename_with("g", "f", Rename::Whiteout)?;
     is_whiteout(t, "f")?;
     is_whiteout(t, "g")?;
-    refused(t, "f", "g", RenameFlags::WHITEOUT | RenameFlags::NOREPLACE, Errno::EXIST)?;
-    refused(t, "f", "g", RenameFlags::WHITEOUT | RenameFlags::EXCHANGE, Errno::INVAL)?;
-    refused(t, "f", "d", RenameFlags::WHITEOUT, Errno::ISDIR)?;
+    refused(t, "f", "g", Rename::WhiteoutNoReplace, Errno::EXIST)?;
+    refused(t, "f", "d", Rename::Whiteout, Errno::ISDIR)?;
     t.unlink("f")?;
     t.unlink("g")?;
     same(t.names(".")?.len(), 1)
@@ -293,12 +277,12 @@ fn whiteout_of_a_directory(t: &Tree<'_>) -> Outcome {
         t.mkdir(name, 0o755)?;
     }
     t.file("a/d/f", 0o644, b"abc")?;
-    t.rename_with("a/d", "b/e", RenameFlags::WHITEOUT)?;
+    t.rename_with("a/d", "b/e", Rename::Whiteout)?;
     is_whiteout(t, "a/d")?;
     same(t.content("b/e/f")?, b"abc".to_vec())?;
     same((t.stat("a")?.nlink, t.stat("b")?.nlink), (2, 3))?;
     same(t.stat("b/e/..")?.ino, t.stat("b")?.ino)?;
-    t.rename_with("b/e", "b/f", RenameFlags::WHITEOUT | RenameFlags::NOREPLACE)?;
+    t.rename_with("b/e", "b/f", Rename::WhiteoutNoReplace)?;
     is_whiteout(t, "b/e")?;
     same((t.content("b/f/f")?, t.stat("b")?.nlink), (b"abc".to_vec(), 3))
 }
@@ -306,14 +290,14 @@ fn whiteout_of_a_directory(t: &Tree<'_>) -> Outcome {
 fn whiteout_of_two_names_of_one_file(t: &Tree<'_>) -> Outcome {
     t.file("f", 0o644, b"abc")?;
     t.link("f", "g")?;
-    t.rename_with("f", "g", RenameFlags::WHITEOUT)?;
+    t.rename_with("f", "g", Rename::Whiteout)?;
     same((t.content("f")?, t.content("g")?), (b"abc".to_vec(), b"abc".to_vec()))
 }
 
 fn whiteout_takes_no_privileges(t: &Tree<'_>) -> Outcome {
     let ann = t.user(super::ANN);
     ann.file("f", 0o644, b"abc")?;
-    ann.rename_with("f", "g", RenameFlags::WHITEOUT)?;
+    ann.rename_with("f", "g", Rename::Whiteout)?;
     same((ann.content("g")?, ann.stat("f")?.uid), (b"abc".to_vec(), super::ANN))?;
     is_whiteout(t, "f")?;
     ann.unlink("f")?;

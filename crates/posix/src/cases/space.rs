@@ -1,6 +1,6 @@
 //! Reserving space, holes, and copies within the file system.
 
-use wholly_vfs::{Errno, FallocateFlags, OFlags, Seek};
+use wholly_vfs::{Errno, Fallocate, OFlags, Seek};
 
 use crate::check::{Outcome, fails, holds, same};
 use crate::suite::table;
@@ -9,10 +9,8 @@ use crate::tree::{File, Tree};
 table!("space";
     allocate_grows_with_zeros, allocate_keeps_what_is_there, allocate_keep_size, allocate_takes_space,
     allocate_then_truncate, allocate_of_nothing, allocate_takes_a_writable_handle, allocate_beyond_the_largest,
-    punch_makes_zeros, punch_inside_a_block, punch_beyond_the_end, punch_gives_space_back, punch_needs_keep_size,
-    zero_range_makes_zeros, zero_range_can_grow, zero_range_keep_size, collapse_takes_out, collapse_to_the_end,
-    collapse_wants_whole_blocks, insert_makes_room, insert_beyond_the_end, unknown_modes, modes_that_contradict,
-    data_is_found, a_hole_is_found, the_end_is_a_hole, nothing_behind_the_end, an_empty_file_has_neither,
+    punch_makes_zeros, punch_inside_a_block, punch_beyond_the_end, punch_gives_space_back,     zero_range_makes_zeros, zero_range_can_grow, zero_range_keep_size, collapse_takes_out, collapse_to_the_end,
+    collapse_wants_whole_blocks, insert_makes_room, insert_beyond_the_end,     data_is_found, a_hole_is_found, the_end_is_a_hole, nothing_behind_the_end, an_empty_file_has_neither,
     a_file_that_is_one_hole, seek_sees_punched_holes, bytes_over_two_mib, a_hole_over_two_mib, a_hole_of_four_mib,
     space_over_two_mib, copy_copies, copy_ends_at_the_end, copy_within_a_file,
     copy_refuses_overlaps, copy_leaves_what_is_around, copy_grows_the_target, copy_of_nothing, copy_takes_right_handles,
@@ -33,15 +31,15 @@ fn file<'v>(t: &Tree<'v>, count: u8) -> Result<File<'v>, Errno> {
     Ok(file)
 }
 
-const KEEP: FallocateFlags = FallocateFlags::KEEP_SIZE;
-const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(KEEP);
-const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE;
-const COLLAPSE: FallocateFlags = FallocateFlags::COLLAPSE_RANGE;
-const INSERT: FallocateFlags = FallocateFlags::INSERT_RANGE;
+const KEEP: Fallocate = Fallocate::Keep;
+const PUNCH: Fallocate = Fallocate::Punch;
+const ZERO: Fallocate = Fallocate::ZeroExtend;
+const COLLAPSE: Fallocate = Fallocate::Collapse;
+const INSERT: Fallocate = Fallocate::Insert;
 
 fn allocate_grows_with_zeros(t: &Tree<'_>) -> Outcome {
     let file = t.file("f", 0o644, b"abc")?;
-    file.allocate(FallocateFlags::empty(), 10, 1000)?;
+    file.allocate(Fallocate::Extend, 10, 1000)?;
     let mut wanted = vec![0; 1010];
     wanted[..3].copy_from_slice(b"abc");
     same(file.content()?, wanted)
@@ -49,7 +47,7 @@ fn allocate_grows_with_zeros(t: &Tree<'_>) -> Outcome {
 
 fn allocate_keeps_what_is_there(t: &Tree<'_>) -> Outcome {
     let file = file(t, 2)?;
-    file.allocate(FallocateFlags::empty(), 100, BLOCK)?;
+    file.allocate(Fallocate::Extend, 100, BLOCK)?;
     holds(file.content()? == blocks(2), "nothing has changed")
 }
 
@@ -66,35 +64,35 @@ fn allocate_keep_size(t: &Tree<'_>) -> Outcome {
 
 fn allocate_takes_space(t: &Tree<'_>) -> Outcome {
     let file = t.create("f", 0o644)?;
-    file.allocate(FallocateFlags::empty(), 0, 8 * BLOCK)?;
+    file.allocate(Fallocate::Extend, 0, 8 * BLOCK)?;
     holds(file.stat()?.blocks * 512 >= 8 * BLOCK, "space is reserved")
 }
 
 fn allocate_then_truncate(t: &Tree<'_>) -> Outcome {
     let file = t.create("f", 0o644)?;
-    file.allocate(FallocateFlags::empty(), 0, 8 * BLOCK)?;
+    file.allocate(Fallocate::Extend, 0, 8 * BLOCK)?;
     file.truncate(0)?;
     holds(file.stat()?.blocks * 512 < BLOCK, "space is given back")
 }
 
 fn allocate_of_nothing(t: &Tree<'_>) -> Outcome {
     let file = t.create("f", 0o644)?;
-    fails(file.allocate(FallocateFlags::empty(), 0, 0), Errno::INVAL)?;
+    fails(file.allocate(Fallocate::Extend, 0, 0), Errno::INVAL)?;
     fails(file.allocate(PUNCH, 0, 0), Errno::INVAL)?;
-    fails(file.allocate(FallocateFlags::empty(), 1 << 63, 1), Errno::INVAL)
+    fails(file.allocate(Fallocate::Extend, 1 << 63, 1), Errno::INVAL)
 }
 
 fn allocate_takes_a_writable_handle(t: &Tree<'_>) -> Outcome {
     file(t, 1)?;
     let file = t.open("f", OFlags::RDONLY)?;
-    fails(file.allocate(FallocateFlags::empty(), 0, 2 * BLOCK), Errno::BADF)?;
+    fails(file.allocate(Fallocate::Extend, 0, 2 * BLOCK), Errno::BADF)?;
     fails(file.allocate(PUNCH, 0, 1), Errno::BADF)
 }
 
 fn allocate_beyond_the_largest(t: &Tree<'_>) -> Outcome {
     let file = t.create("f", 0o644)?;
-    fails(file.allocate(FallocateFlags::empty(), i64::MAX as u64, 1), Errno::FBIG)?;
-    fails(file.allocate(FallocateFlags::empty(), 1, i64::MAX as u64), Errno::FBIG)
+    fails(file.allocate(Fallocate::Extend, i64::MAX as u64, 1), Errno::FBIG)?;
+    fails(file.allocate(Fallocate::Extend, 1, i64::MAX as u64), Errno::FBIG)
 }
 
 fn punch_makes_zeros(t: &Tree<'_>) -> Outcome {
@@ -131,11 +129,6 @@ fn punch_gives_space_back(t: &Tree<'_>) -> Outcome {
     holds(file.stat()?.blocks * 512 + 6 * BLOCK <= before * 512, "a hole takes no space")
 }
 
-fn punch_needs_keep_size(t: &Tree<'_>) -> Outcome {
-    let file = file(t, 1)?;
-    fails(file.allocate(FallocateFlags::PUNCH_HOLE, 0, BLOCK), Errno::OPNOTSUPP)
-}
-
 fn zero_range_makes_zeros(t: &Tree<'_>) -> Outcome {
     let file = file(t, 3)?;
     file.allocate(ZERO, BLOCK - 10, BLOCK + 20)?;
@@ -153,7 +146,7 @@ fn zero_range_can_grow(t: &Tree<'_>) -> Outcome {
 
 fn zero_range_keep_size(t: &Tree<'_>) -> Outcome {
     let file = file(t, 1)?;
-    file.allocate(ZERO | KEEP, BLOCK - 10, 100)?;
+    file.allocate(Fallocate::Zero, BLOCK - 10, 100)?;
     same(file.stat()?.size, BLOCK)?;
     same(file.read(BLOCK - 11, 200)?, [&[1][..], &[0; 10]].concat())
 }
@@ -192,19 +185,6 @@ fn insert_beyond_the_end(t: &Tree<'_>) -> Outcome {
     fails(file.allocate(INSERT, BLOCK, BLOCK), Errno::INVAL)?;
     fails(file.allocate(INSERT, 100, BLOCK), Errno::INVAL)?;
     same(file.stat()?.size, BLOCK)
-}
-
-fn unknown_modes(t: &Tree<'_>) -> Outcome {
-    let file = file(t, 1)?;
-    fails(file.allocate(FallocateFlags::from_bits_retain(1 << 20), 0, BLOCK), Errno::OPNOTSUPP)
-}
-
-fn modes_that_contradict(t: &Tree<'_>) -> Outcome {
-    let file = file(t, 2)?;
-    for mode in [PUNCH | ZERO, COLLAPSE | KEEP, INSERT | KEEP, COLLAPSE | INSERT, PUNCH | COLLAPSE] {
-        holds(file.allocate(mode, 0, BLOCK).is_err(), "there is no such mode")?;
-    }
-    holds(file.content()? == blocks(2), "nothing has changed")
 }
 
 /// Data, a hole, data: a block each, the hole as large as any file system's units.
@@ -344,7 +324,7 @@ fn a_hole_of_four_mib(t: &Tree<'_>) -> Outcome {
 
 fn space_over_two_mib(t: &Tree<'_>) -> Outcome {
     let file = file(t, 1)?;
-    file.allocate(FallocateFlags::empty(), TWO_MIB - 2 * BLOCK, 4 * BLOCK)?;
+    file.allocate(Fallocate::Extend, TWO_MIB - 2 * BLOCK, 4 * BLOCK)?;
     let stat = file.stat()?;
     same(stat.size, TWO_MIB + 2 * BLOCK)?;
     holds(stat.blocks * 512 >= 5 * BLOCK, "space is reserved")?;

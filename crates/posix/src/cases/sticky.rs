@@ -1,6 +1,6 @@
 //! Sticky directories: everybody makes names there, and takes away his own only.
 
-use wholly_vfs::{Errno, RenameFlags};
+use wholly_vfs::{Errno, Rename};
 
 use super::{ANN, BOB};
 use crate::check::{Outcome, fails, same};
@@ -70,8 +70,8 @@ fn others_files_are_not_replaced(t: &Tree<'_>) -> Outcome {
 
 fn others_files_are_not_exchanged(t: &Tree<'_>) -> Outcome {
     sticky(t)?;
-    fails(t.user(ANN).rename_with("s/anns", "s/bobs", RenameFlags::EXCHANGE), Errno::PERM)?;
-    fails(t.user(ANN).rename_with("s/bobs", "s/anns", RenameFlags::EXCHANGE), Errno::PERM)
+    fails(t.user(ANN).rename_with("s/anns", "s/bobs", Rename::Exchange), Errno::PERM)?;
+    fails(t.user(ANN).rename_with("s/bobs", "s/anns", Rename::Exchange), Errno::PERM)
 }
 
 fn others_files_are_not_moved_out(t: &Tree<'_>) -> Outcome {

@@ -1,6 +1,6 @@
 //! Which times an operation changes, and which it leaves.
 
-use wholly_vfs::{Errno, FallocateFlags, FileType, OFlags, RenameFlags};
+use wholly_vfs::{Errno, Fallocate, FileType, OFlags, Rename};
 
 use super::before::Before;
 use crate::check::{Outcome, fails, holds, same};
@@ -138,7 +138,7 @@ fn exchange_changes_all(t: &Tree<'_>) -> Outcome {
     }
     t.create("a/f", 0o644)?;
     let before = Before::of(t, &["a", "b", "a/f", "b/d"])?;
-    t.rename_with("a/f", "b/d", RenameFlags::EXCHANGE)?;
+    t.rename_with("a/f", "b/d", Rename::Exchange)?;
     before.expect("a", "mc")?;
     before.expect("b", "mc")?;
     before.expect_as("a/f", "b/d", "c")?;
@@ -226,14 +226,14 @@ fn trunc_of_an_empty_file(t: &Tree<'_>) -> Outcome {
 fn punch_changes_the_content(t: &Tree<'_>) -> Outcome {
     let file = t.file("f", 0o644, &[1; 100_000])?;
     let before = Before::of(t, &["f"])?;
-    file.allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 10, 90_000)?;
+    file.allocate(Fallocate::Punch, 10, 90_000)?;
     before.expect("f", "mc")
 }
 
 fn allocate_changes_the_content(t: &Tree<'_>) -> Outcome {
     let file = t.file("f", 0o644, b"abc")?;
     let before = Before::of(t, &["f"])?;
-    file.allocate(FallocateFlags::empty(), 0, 100_000)?;
+    file.allocate(Fallocate::Extend, 0, 100_000)?;
     before.expect("f", "mc")
 }
 
@@ -345,7 +345,7 @@ fn failed_calls_change_nothing(t: &Tree<'_>) -> Outcome {
     fails(t.unlink("d/e"), Errno::ISDIR)?;
     fails(t.rmdir("d/e"), Errno::NOTEMPTY)?;
     fails(t.rename("d/f", "d/e"), Errno::ISDIR)?;
-    fails(t.rename_with("d/f", "d/e", RenameFlags::NOREPLACE), Errno::EXIST)?;
+    fails(t.rename_with("d/f", "d/e", Rename::NoReplace), Errno::EXIST)?;
     fails(t.set_xattr("d/f", "other.a", b"x"), Errno::OPNOTSUPP)?;
     for name in ["d", "d/f", "d/e"] {
         before.expect(name, "")?;

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use wholly_vfs::{FallocateFlags, OFlags, RenameFlags, Seek, XattrFlags};
+use wholly_vfs::{Fallocate, OFlags, Rename, Seek, SetXattr};
 
 use super::caller::{Caller, PART_BYTES};
 use super::ops::{Op, Path, SHARED_SLOT, SLOTS};
@@ -35,8 +35,7 @@ fn len() -> impl Strategy<Value = usize> {
 
 fn names(caller: Caller) -> impl Strategy<Value = Op> {
     let flags = select(vec![OFlags::empty(), OFlags::EXCL, OFlags::TRUNC, OFlags::NOFOLLOW]);
-    let rename =
-        select(vec![RenameFlags::empty(), RenameFlags::empty(), RenameFlags::NOREPLACE, RenameFlags::EXCHANGE]);
+    let rename = select(vec![Rename::Replace, Rename::Replace, Rename::NoReplace, Rename::Exchange]);
     let umask = || select(vec![0, 0o22, 0o77]);
     let path = || path(caller);
     prop_oneof![
@@ -47,7 +46,7 @@ fn names(caller: Caller) -> impl Strategy<Value = Op> {
         2 => (path(), path()).prop_map(|(old, new)| Op::Link { old, new }),
         2 => path().prop_map(|path| Op::Unlink { path }),
         2 => path().prop_map(|path| Op::Rmdir { path }),
-        4 => (path(), path(), rename).prop_map(|(old, new, flags)| Op::Rename { old, new, flags }),
+        4 => (path(), path(), rename).prop_map(|(old, new, how)| Op::Rename { old, new, how }),
         2 => path().prop_map(|path| Op::Stat { path }),
         1 => path().prop_map(|path| Op::List { path }),
     ]
@@ -55,25 +54,19 @@ fn names(caller: Caller) -> impl Strategy<Value = Op> {
 
 fn attributes(caller: Caller) -> impl Strategy<Value = Op> {
     let name = || select(vec!["user.a", "user.b", "trusted.c", "other.d"]);
-    let flags = select(vec![XattrFlags::empty(), XattrFlags::CREATE, XattrFlags::REPLACE]);
+    let flags = select(vec![SetXattr::Any, SetXattr::Create, SetXattr::Replace]);
     let value = prop::collection::vec(any::<u8>(), 0..20);
     let path = || path(caller);
     prop_oneof![
         2 => (path(), mode()).prop_map(|(path, mode)| Op::Chmod { path, mode }),
         2 => (path(), offset()).prop_map(|(path, size)| Op::Truncate { path, size }),
-        2 => (path(), name(), value, flags).prop_map(|(path, name, value, flags)| Op::SetXattr { path, name, value, flags }),
+        2 => (path(), name(), value, flags).prop_map(|(path, name, value, how)| Op::SetXattr { path, name, value, how }),
         1 => (path(), name()).prop_map(|(path, name)| Op::RemoveXattr { path, name }),
     ]
 }
 
-fn space() -> impl Strategy<Value = FallocateFlags> {
-    select(vec![
-        FallocateFlags::empty(),
-        FallocateFlags::KEEP_SIZE,
-        FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-        FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-        FallocateFlags::ZERO_RANGE,
-    ])
+fn space() -> impl Strategy<Value = Fallocate> {
+    select(vec![Fallocate::Extend, Fallocate::Keep, Fallocate::Punch, Fallocate::Punch, Fallocate::ZeroExtend])
 }
 
 fn data(caller: Caller) -> impl Strategy<Value = Op> {
@@ -89,7 +82,7 @@ fn data(caller: Caller) -> impl Strategy<Value = Op> {
         5 => (slot(), offset(), 1..255u8, len()).prop_map(|(slot, offset, byte, len)| Op::Write { slot, offset, byte, len }),
         2 => (slot(), 1..255u8, len()).prop_map(|(slot, byte, len)| Op::Append { slot, byte, len }),
         3 => (slot(), offset(), len()).prop_map(|(slot, offset, len)| Op::Read { slot, offset, len }),
-        2 => (slot(), space(), offset(), offset()).prop_map(|(slot, mode, offset, len)| Op::Allocate { slot, mode, offset, len }),
+        2 => (slot(), space(), offset(), offset()).prop_map(|(slot, how, offset, len)| Op::Allocate { slot, how, offset, len }),
         2 => (slot(), seek).prop_map(|(slot, seek)| Op::Seek { slot, seek }),
         2 => (slot(), offset(), slot(), offset(), len()).prop_map(|(from, from_offset, to, to_offset, len)| Op::Copy { from, from_offset, to, to_offset, len }),
         1 => slot().prop_map(|slot| Op::Sync { slot }),
@@ -106,7 +99,7 @@ fn parts(caller: Caller) -> impl Strategy<Value = Op> {
     prop_oneof![
         5 => (range(), 1..255u8).prop_map(move |((offset, len), byte)| Op::Write { slot, offset, byte, len }),
         4 => range().prop_map(move |(offset, len)| Op::Read { slot, offset, len }),
-        2 => (space(), range()).prop_map(move |(mode, (offset, len))| Op::Allocate { slot, mode, offset, len: len as u64 }),
+        2 => (space(), range()).prop_map(move |(how, (offset, len))| Op::Allocate { slot, how, offset, len: len as u64 }),
         1 => (0..SLOTS, offset(), range()).prop_map(move |(from, from_offset, (to_offset, len))| Op::Copy { from, from_offset, to: slot, to_offset, len }),
         1 => (range(), 0..SLOTS, offset()).prop_map(move |((from_offset, len), to, to_offset)| Op::Copy { from: slot, from_offset, to, to_offset, len }),
         1 => Just(Op::Sync { slot }),

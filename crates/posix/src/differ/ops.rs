@@ -1,6 +1,6 @@
 //! The calls, and how they are made.
 
-use wholly_vfs::{FallocateFlags, FileType, Found, OFlags, RenameFlags, Seek, Vfs, XattrFlags};
+use wholly_vfs::{Fallocate, FileType, Found, OFlags, Rename, Seek, SetXattr, Vfs};
 
 use super::Said;
 use super::caller::{Caller, SHARED_FILE};
@@ -21,19 +21,19 @@ pub enum Op {
     Link { old: Path, new: Path },
     Unlink { path: Path },
     Rmdir { path: Path },
-    Rename { old: Path, new: Path, flags: RenameFlags },
+    Rename { old: Path, new: Path, how: Rename },
     Stat { path: Path },
     List { path: Path },
     Chmod { path: Path, mode: u32 },
     Truncate { path: Path, size: u64 },
-    SetXattr { path: Path, name: &'static str, value: Vec<u8>, flags: XattrFlags },
+    SetXattr { path: Path, name: &'static str, value: Vec<u8>, how: SetXattr },
     RemoveXattr { path: Path, name: &'static str },
     Open { slot: usize, path: Path, flags: OFlags },
     Close { slot: usize },
     Write { slot: usize, offset: u64, byte: u8, len: usize },
     Append { slot: usize, byte: u8, len: usize },
     Read { slot: usize, offset: u64, len: usize },
-    Allocate { slot: usize, mode: FallocateFlags, offset: u64, len: u64 },
+    Allocate { slot: usize, how: Fallocate, offset: u64, len: u64 },
     Seek { slot: usize, seek: Seek },
     Copy { from: usize, from_offset: u64, to: usize, to_offset: u64, len: usize },
     Sync { slot: usize },
@@ -102,7 +102,7 @@ impl<'t, 'v> Runner<'t, 'v> {
             Op::Link { old, new } => t.link(old, new).map(|attr| attr.nlink.to_string()),
             Op::Unlink { path } => t.unlink(path).map(done),
             Op::Rmdir { path } => t.rmdir(path).map(done),
-            Op::Rename { old, new, flags } => t.rename_with(old, new, *flags).map(done),
+            Op::Rename { old, new, how } => t.rename_with(old, new, *how).map(done),
             Op::Stat { path } => {
                 t.stat_followed(path).map(|attr| format!("{:?} {:?} {}", attr.kind, attr.mode, attr.nlink))
             }
@@ -112,7 +112,7 @@ impl<'t, 'v> Runner<'t, 'v> {
             }
             Op::Chmod { path, mode } => t.chmod(path, *mode).map(|attr| format!("{:?}", attr.mode)),
             Op::Truncate { path, size } => t.truncate(path, *size).map(|attr| attr.size.to_string()),
-            Op::SetXattr { path, name, value, flags } => t.set_xattr_with(path, name, value, *flags).map(done),
+            Op::SetXattr { path, name, value, how } => t.set_xattr_with(path, name, value, *how).map(done),
             Op::RemoveXattr { path, name } => t.remove_xattr(path, name).map(done),
             Op::Open { slot, path, flags } => {
                 let opened = t.open_with(path, *flags, 0o755)?;
@@ -131,9 +131,9 @@ impl<'t, 'v> Runner<'t, 'v> {
                 self.slot(*slot)?.append(&vec![*byte; *len]).map(|(offset, written)| format!("{written} at {offset}"))
             }
             Op::Read { slot, offset, len } => self.slot(*slot)?.read(*offset, *len).map(|bytes| runs(&bytes)),
-            Op::Allocate { slot, mode, offset, len } => {
+            Op::Allocate { slot, how, offset, len } => {
                 let file = self.slot(*slot)?;
-                file.allocate(*mode, *offset, *len)?;
+                file.allocate(*how, *offset, *len)?;
                 Ok(file.stat()?.size.to_string())
             }
             Op::Seek { slot, seek } => self.slot(*slot)?.seek(*seek).map(|found| found.to_string()),

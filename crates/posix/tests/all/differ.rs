@@ -5,7 +5,7 @@ use crate::places;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use wholly_posix::differ::{Caller, Op, Permitted, compare, sequence};
 use wholly_posix::{Mistake, Planted};
-use wholly_vfs::{FallocateFlags, Vfs};
+use wholly_vfs::{Fallocate, Vfs};
 
 /// Sequences that are tried.
 fn cases() -> u32 {
@@ -33,7 +33,7 @@ fn run(mut runner: TestRunner, one: &dyn Vfs, other: &dyn Vfs, permitted: &[Perm
 const EXT4_AND_TMPFS: [Permitted; 2] = [
     Permitted {
         reason: "tmpfs has no ZERO_RANGE",
-        is: |ops, _, _| matches!(ops, [.., Op::Allocate { mode, .. }] if *mode == FallocateFlags::ZERO_RANGE),
+        is: |ops, _, _| matches!(ops, [.., Op::Allocate { how, .. }] if *how == Fallocate::ZeroExtend),
         ends: true,
     },
     Permitted {

@@ -6,7 +6,7 @@ use proptest::sample::select;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use rustix::fs::{AtFlags, OFlags, RenameFlags, ResolveFlags};
 use wholly_posix::{HostVfs, Tree, differ};
-use wholly_vfs::{Context, Errno, FileType, Ino, Mode, Paths, Result};
+use wholly_vfs::{Context, Errno, FileType, Ino, Mode, Paths, Rename, Result};
 
 /// One call that takes paths.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ enum Call {
     Link(String, String, bool),
     Unlink(String),
     Rmdir(String),
-    Rename(String, String, RenameFlags),
+    Rename(String, String, Rename),
     Open(String, OFlags),
 }
 
@@ -39,7 +39,7 @@ fn names() -> Vec<&'static str> {
 
 fn calls(path: BoxedStrategy<String>) -> impl Strategy<Value = Vec<Call>> {
     let one = || path.clone();
-    let flags = select(vec![RenameFlags::empty(), RenameFlags::NOREPLACE, RenameFlags::EXCHANGE]);
+    let how = select(vec![Rename::Replace, Rename::NoReplace, Rename::Exchange]);
     let open = select(vec![
         OFlags::RDONLY,
         OFlags::RDONLY | OFlags::NOFOLLOW,
@@ -55,7 +55,7 @@ fn calls(path: BoxedStrategy<String>) -> impl Strategy<Value = Vec<Call>> {
         2 => (one(), one(), any::<bool>()).prop_map(|(old, new, follow)| Call::Link(old, new, follow)),
         1 => one().prop_map(Call::Unlink),
         1 => one().prop_map(Call::Rmdir),
-        3 => (one(), one(), flags).prop_map(|(old, new, flags)| Call::Rename(old, new, flags)),
+        3 => (one(), one(), how).prop_map(|(old, new, how)| Call::Rename(old, new, how)),
         6 => (one(), open).prop_map(|(path, flags)| Call::Open(path, flags)),
     ];
     prop::collection::vec(call, 1..40)
@@ -76,7 +76,9 @@ fn by_kernel(vfs: &HostVfs, call: &Call) -> Result<()> {
         }
         Call::Unlink(path) => rustix::fs::unlinkat(root, &**path, AtFlags::empty()),
         Call::Rmdir(path) => rustix::fs::unlinkat(root, &**path, AtFlags::REMOVEDIR),
-        Call::Rename(old, new, flags) => rustix::fs::renameat_with(root, &**old, root, &**new, *flags),
+        Call::Rename(old, new, how) => {
+            rustix::fs::renameat_with(root, &**old, root, &**new, RenameFlags::from_bits_retain(how.flags()))
+        }
         Call::Open(path, flags) => rustix::fs::openat(root, &**path, *flags, MODE).map(drop),
     }
 }
@@ -90,7 +92,7 @@ fn by_paths(tree: &Tree<'_>, call: &Call) -> Result<()> {
         Call::Link(old, new, follow) => paths.link(ctx, at, old.as_bytes(), new.as_bytes(), *follow).map(drop),
         Call::Unlink(path) => paths.unlink(ctx, at, path.as_bytes()),
         Call::Rmdir(path) => paths.rmdir(ctx, at, path.as_bytes()),
-        Call::Rename(old, new, flags) => paths.rename(ctx, at, old.as_bytes(), new.as_bytes(), *flags),
+        Call::Rename(old, new, how) => paths.rename(ctx, at, old.as_bytes(), new.as_bytes(), *how),
         Call::Open(path, flags) => tree.open_with(path, *flags, MODE.as_raw_mode()).map(drop),
     }
 }

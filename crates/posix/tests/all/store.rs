@@ -6,7 +6,7 @@ use crate::places::{self, Stored};
 use wholly::Options;
 use wholly_posix::{Exception, Through, Tree};
 use wholly_vfs::Policy;
-use wholly_vfs::{Context, Errno, FallocateFlags, FileType, Ino, OFlags, RenameFlags, Result, Vfs};
+use wholly_vfs::{Context, Errno, Fallocate, FileType, Ino, OFlags, Rename, Result, Vfs};
 
 const fn exception(case: &'static str, reason: &'static str) -> Exception {
     Exception { case, reason }
@@ -134,7 +134,7 @@ fn what_a_group_has_is_nobody_elses() {
                 |t| t.open("file", OFlags::RDWR)?.write(9, b"x").map(drop),
                 |t| t.open("file", OFlags::RDWR | OFlags::TRUNC).map(drop),
                 |t| t.truncate("file", 5).map(drop),
-                |t| t.open("file", OFlags::RDWR)?.allocate(FallocateFlags::empty(), 0, 9),
+                |t| t.open("file", OFlags::RDWR)?.allocate(Fallocate::Extend, 0, 9),
                 |t| t.chmod("file", 0o600).map(drop),
                 |t| t.set_xattr("file", "user.x", b"y"),
                 |t| t.link("file", "another").map(drop),
@@ -165,7 +165,7 @@ fn what_a_group_has_is_nobody_elses() {
                 |t| t.link("file", "dir/new").map(drop),
                 |t| t.rename("file", "dir/new"),
                 |t| t.rename("dir", "elsewhere"),
-                |t| t.rename_with("dir", "file", RenameFlags::EXCHANGE),
+                |t| t.rename_with("dir", "file", Rename::Exchange),
             ],
         ),
         ("a removed name", |t| t.unlink("fifo"), &[|t| t.unlink("fifo"), |t| t.rename("file", "fifo")]),

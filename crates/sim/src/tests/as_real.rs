@@ -6,10 +6,10 @@ use super::*;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use wholly_host::{Fallocate, HostDir, HostFile, HostFs, HostMedium, HostOptions, SetXattr};
+use wholly_host::{HostDir, HostFile, HostFs, HostMedium, HostOptions};
 use wholly_media::Result;
 use wholly_scratch::TestDir;
-use wholly_vfs::Rename;
+use wholly_vfs::{Fallocate, Rename, SetXattr};
 
 const PATHS: &[&str] = &[
     "A",

@@ -1,8 +1,8 @@
 //! Names and attributes: what a crash keeps of each call, counted by hand.
 
 use super::*;
-use wholly_host::{Fallocate, HostFs, SetXattr};
-use wholly_vfs::Rename;
+use wholly_host::HostFs;
+use wholly_vfs::{Fallocate, Rename, SetXattr};
 
 fn on(model: HostModel) -> (Arc<World>, Arc<dyn HostFs>) {
     let world = world(SimConfig { host: model, ..disk() });

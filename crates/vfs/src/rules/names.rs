@@ -1,9 +1,7 @@
 //! Names, and what may have one.
 
-use crate::Rename;
-
 use super::permit::Who;
-use crate::{Errno, FileType, NAME_MAX, PATH_MAX, RenameFlags, Result};
+use crate::{Errno, FileType, NAME_MAX, PATH_MAX, Rename, Result};
 
 /// Checks a name that a call may be about.
 pub fn check_name(name: &[u8]) -> Result<()> {
@@ -42,17 +40,6 @@ pub fn check_kind(for_dir: bool, is_dir: bool) -> Result<()> {
         (true, false) => Err(Errno::NOTDIR),
         (false, true) => Err(Errno::ISDIR),
         _ => Ok(()),
-    }
-}
-
-/// What a rename does to what has the new name, and whether a [whiteout](WHITEOUT) takes the old name.
-pub fn rename_of(flags: RenameFlags) -> Result<(Rename, bool)> {
-    let leaves = flags.contains(RenameFlags::WHITEOUT);
-    match flags - RenameFlags::WHITEOUT {
-        flags if flags.is_empty() => Ok((Rename::Replace, leaves)),
-        RenameFlags::NOREPLACE => Ok((Rename::NoReplace, leaves)),
-        RenameFlags::EXCHANGE if !leaves => Ok((Rename::Exchange, false)),
-        _ => Err(Errno::INVAL),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reading and writing, and the space of files. Bytes of a mapped block beyond the end of its file are zeros.
 
-use wholly_vfs::{Context, Errno, FallocateFlags, Result, Seek};
+use wholly_vfs::{Context, Errno, Fallocate, Result, Seek};
 
 use super::explicit::What;
 use super::group::{Group, Need};
@@ -280,21 +280,9 @@ impl Core {
     }
 
     /// Changes the space of a range.
-    pub fn allocate(&self, ctx: &Context, inode: &Inode, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
-        let known = FallocateFlags::KEEP_SIZE
-            | FallocateFlags::PUNCH_HOLE
-            | FallocateFlags::ZERO_RANGE
-            | FallocateFlags::COLLAPSE_RANGE
-            | FallocateFlags::INSERT_RANGE;
+    pub fn allocate(&self, ctx: &Context, inode: &Inode, how: Fallocate, offset: u64, len: u64) -> Result<()> {
         if len == 0 || i64::try_from(offset).is_err() || i64::try_from(len).is_err() {
             return Err(Errno::INVAL);
-        }
-        let keep = mode.contains(FallocateFlags::KEEP_SIZE);
-        let what = mode - FallocateFlags::KEEP_SIZE;
-        let is_move = what == FallocateFlags::COLLAPSE_RANGE || what == FallocateFlags::INSERT_RANGE;
-        let one = [FallocateFlags::empty(), FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE].contains(&what);
-        if !known.contains(mode) || !one && !is_move || what == FallocateFlags::PUNCH_HOLE && !keep || is_move && keep {
-            return Err(Errno::OPNOTSUPP);
         }
         if offset.checked_add(len).is_none_or(|end| end > LARGEST_FILE) {
             return Err(Errno::FBIG);
@@ -302,21 +290,21 @@ impl Core {
         let end = offset + len;
         let mut state = inode.state.write().unwrap();
         let state = &mut *state;
-        if is_move && !(offset.is_multiple_of(B) && len.is_multiple_of(B)) {
+        if how.moves() && !(offset.is_multiple_of(B) && len.is_multiple_of(B)) {
             return Err(Errno::INVAL);
         }
         let size = state.record.owned.size;
-        match what {
-            FallocateFlags::COLLAPSE_RANGE if end >= size => return Err(Errno::INVAL),
-            FallocateFlags::INSERT_RANGE if offset >= size => return Err(Errno::INVAL),
-            FallocateFlags::INSERT_RANGE if size + len > LARGEST_FILE => return Err(Errno::FBIG),
+        match how {
+            Fallocate::Collapse if end >= size => return Err(Errno::INVAL),
+            Fallocate::Insert if offset >= size => return Err(Errno::INVAL),
+            Fallocate::Insert if size + len > LARGEST_FILE => return Err(Errno::FBIG),
             _ => {}
         }
         state.check_free(inode, None, What::Itself)?;
         self.drop_privileges(ctx, inode, state)?;
-        let grown = Some(end).filter(|end| !keep && *end > size);
-        match what {
-            FallocateFlags::PUNCH_HOLE => {
+        let grown = Some(end).filter(|end| how.extends() && *end > size);
+        match how {
+            Fallocate::Punch => {
                 let logged = Self::at_ends(state, 2);
                 let mut group = self.begin_logging(inode, Kind::Implicit, 0, Need::Vital, logged)?;
                 let (first, last) = self.zero_ends(&mut group, inode, state, offset, end)?;
@@ -328,9 +316,9 @@ impl Core {
                 self.content_changed(&mut group, inode, state, None)?;
                 Ok(group.commit()?)
             }
-            FallocateFlags::COLLAPSE_RANGE => self.shift(inode, state, end / B, -((len / B) as i64), size - len),
-            FallocateFlags::INSERT_RANGE => self.shift(inode, state, offset / B, (len / B) as i64, size + len),
-            _ => self.reserve(inode, state, (offset, end), what == FallocateFlags::ZERO_RANGE, grown),
+            Fallocate::Collapse => self.shift(inode, state, end / B, -((len / B) as i64), size - len),
+            Fallocate::Insert => self.shift(inode, state, offset / B, (len / B) as i64, size + len),
+            _ => self.reserve(inode, state, (offset, end), how.zeroes(), grown),
         }
     }
 

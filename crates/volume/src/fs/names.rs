@@ -1,12 +1,11 @@
 //! Calls that make, find, move and remove names. Errors come in the order in which Linux checks.
 
 use sync::{MutexGuard, RwLockWriteGuard};
-use wholly_vfs::Rename;
 use wholly_vfs::rules::acl;
-use wholly_vfs::rules::names::{WHITEOUT, check_kind, check_name, check_rename, rename_of};
+use wholly_vfs::rules::names::{WHITEOUT, check_kind, check_name, check_rename};
 use wholly_vfs::rules::permit::{READ, SEARCH, WRITE, Who};
 use wholly_vfs::rules::set_id::in_directory;
-use wholly_vfs::{Context, Errno, RenameFlags, Result};
+use wholly_vfs::{Context, Errno, Rename, Result};
 
 use super::attributes::is_superuser;
 use super::dir::Place;
@@ -368,9 +367,9 @@ impl Core {
         ctx: &Context,
         (from, name): (u64, &[u8]),
         (to, new_name): (u64, &[u8]),
-        flags: RenameFlags,
+        how: Rename,
     ) -> Result<()> {
-        let (how, leaves) = rename_of(flags)?;
+        let (how, leaves) = how.parts();
         let exchange = how == Rename::Exchange;
         let (from, to) = (self.held_for_names(ctx, from)?, self.held_for_names(ctx, to)?);
         let across = from.id.ino != to.id.ino;

@@ -3,7 +3,7 @@
 use wholly_vfs::rules::acl::{self, Acl};
 use wholly_vfs::rules::permit::{READ, WRITE, Who};
 use wholly_vfs::rules::xattr::{CAPABILITY, are_capabilities, check_get, check_name, check_set, may_see};
-use wholly_vfs::{Context, Errno, Result, XattrFlags};
+use wholly_vfs::{Context, Errno, Result, SetXattr};
 
 use super::explicit::What;
 use super::group::{Group, Need};
@@ -151,10 +151,7 @@ impl Core {
         check_set(&Who::of(ctx), &state.stat(), name, || self.check_permits(ctx, inode, state, WRITE))
     }
 
-    pub fn set_xattr(&self, ctx: &Context, inode: &Inode, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
-        if ![XattrFlags::empty(), XattrFlags::CREATE, XattrFlags::REPLACE].contains(&flags) {
-            return Err(Errno::INVAL);
-        }
+    pub fn set_xattr(&self, ctx: &Context, inode: &Inode, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
         if value.len() > VALUE_MAX {
             return Err(Errno::TOOBIG);
         }
@@ -169,8 +166,8 @@ impl Core {
         }
         let mut xattrs = self.load_xattrs(inode, &state)?;
         match xattrs.iter_mut().find(|(other, _)| other == name) {
-            Some(_) if flags == XattrFlags::CREATE => return Err(Errno::EXIST),
-            None if flags == XattrFlags::REPLACE => return Err(Errno::NODATA),
+            Some(_) if how == SetXattr::Create => return Err(Errno::EXIST),
+            None if how == SetXattr::Replace => return Err(Errno::NODATA),
             Some((_, there)) => *there = value.to_vec(),
             None => xattrs.push((name.to_vec(), value.to_vec())),
         }

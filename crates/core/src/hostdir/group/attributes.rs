@@ -3,8 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-
-use wholly_host::SetXattr;
+use wholly_vfs::SetXattr;
 
 use super::Group;
 use crate::error::Result;

@@ -643,7 +643,7 @@ fn base_of(bytes: &[u8]) -> Option<Base> {
 
 #[cfg(test)]
 mod tests {
-    use wholly_host::Fallocate;
+    use wholly_vfs::Fallocate;
     use wholly_vfs::Stat;
 
     use super::*;

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use wholly_host::Fallocate;
-use wholly_vfs::Stat;
+use wholly_vfs::{Fallocate, Stat};
 
 use super::super::joint::Neighbour;
 use super::super::names::{DIRECTORY, Kind, Name, ROOT, Set, TYPE, join};

@@ -1,6 +1,6 @@
 //! Payload of `Space`: how long the range is, and what becomes of it.
 
-use wholly_host::Fallocate;
+use wholly_vfs::Fallocate;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
-
-use wholly_host::Fallocate;
+use wholly_vfs::Fallocate;
 
 use super::attributes::{Mine, Wish};
 use super::names::{At, refused};

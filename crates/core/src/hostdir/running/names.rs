@@ -14,7 +14,7 @@ use crate::hostdir::records::{Birth, Value};
 use crate::hostdir::room::Promise;
 use crate::log::layout::EntryKind;
 use wholly_vfs::FileType;
-use wholly_vfs::rules::names::{check_kind, check_node, check_rename, check_target};
+use wholly_vfs::rules::names::{WHITEOUT, check_kind, check_node, check_rename, check_target};
 use wholly_vfs::rules::permit;
 
 /// The bits of a mode that make a program run as its owner or group.
@@ -269,7 +269,9 @@ impl Running {
         to: impl Into<At<'a>>,
         how: Rename,
     ) -> Result<()> {
-        self.rename_leaving(from.into(), to.into(), how, None)
+        let (how, leaves) = how.parts();
+        let whiteout = leaves.then(|| birth(WHITEOUT, self.store.host.now_ns()));
+        self.rename_leaving(from.into(), to.into(), how, whiteout)
     }
 
     /// The same. What is born so gets the old name.

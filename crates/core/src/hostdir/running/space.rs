@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use wholly_host::Fallocate;
+use rustix::io::Errno;
+use wholly_vfs::Fallocate;
 
 use super::{Inner, Running};
 use crate::error::{Error, Result};
@@ -40,6 +41,9 @@ impl Running {
     ) -> Result<()> {
         if length == 0 || i64::try_from(offset).is_err() || i64::try_from(length).is_err() {
             return Err(Error::invalid("an empty range, or one beyond 2^63 bytes"));
+        }
+        if how.moves() {
+            return Err(Error::Refused("a store moves no bytes of a file; a volume can".into(), Errno::OPNOTSUPP));
         }
         let end = offset.saturating_add(length);
         self.store.check_length(inner, end)?;

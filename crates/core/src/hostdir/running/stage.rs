@@ -22,9 +22,9 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::{Fallocate, HostFile};
+use wholly_host::HostFile;
 use wholly_media::Site;
-use wholly_vfs::{Inode, Rename, Stat};
+use wholly_vfs::{Fallocate, Inode, Rename, Stat};
 
 use super::space::OWN;
 use super::{Inner, Joined, Running};

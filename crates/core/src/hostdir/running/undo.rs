@@ -37,8 +37,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use wholly_host::Fallocate;
-use wholly_vfs::Rename;
+use wholly_vfs::{Fallocate, Rename};
 
 use super::apply::{Applying, Reserve};
 use super::left::Noting;

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::io::Errno;
-use wholly_host::SetXattr;
-use wholly_vfs::Stat;
+use wholly_vfs::{SetXattr, Stat};
 
 use super::Running;
 use super::attributes::Mine;

@@ -1,6 +1,5 @@
 //! Attributes, and who may see and change them.
 
-use wholly_host::SetXattr;
 use wholly_vfs::Stat;
 
 use super::handles::OpenFile;
@@ -10,7 +9,7 @@ use crate::hostdir::names::Kind;
 use crate::hostdir::running::{At, Running, Wish};
 use sync::Ordering;
 use wholly_vfs::rules::permit::{WRITE, Who, check_access};
-use wholly_vfs::{Access, Attr, Context, Errno, Handle, Ino, Mode, Result, SetAttr, SetTime, Timestamp, XattrFlags};
+use wholly_vfs::{Access, Attr, Context, Errno, Handle, Ino, Mode, Result, SetAttr, SetTime, SetXattr, Timestamp};
 
 /// The times that records can tell.
 const EARLIEST_NS: i64 = i64::MIN + 1;
@@ -152,15 +151,9 @@ impl StoreVfs {
         ino: Ino,
         name: &[u8],
         value: Option<&[u8]>,
-        flags: XattrFlags,
+        how: SetXattr,
     ) -> Result<()> {
         let id = self.inodes.id(ino)?;
-        let how = match flags {
-            XattrFlags::CREATE => SetXattr::Create,
-            XattrFlags::REPLACE => SetXattr::Replace,
-            _ if flags.is_empty() => SetXattr::Any,
-            _ => return Err(Errno::INVAL),
-        };
         self.change(ctx, |running| match value {
             Some(value) => Ok(running.set_xattr(At::Object(id), name, value, how)?),
             None => Ok(running.remove_xattr(At::Object(id), name)?),

@@ -1,7 +1,5 @@
 //! Opening regular files, and their content.
 
-use wholly_host::Fallocate;
-
 use super::handles::{Open, OpenFile};
 use super::{StoreVfs, Way};
 use crate::hostdir::handle::File;
@@ -9,7 +7,7 @@ use crate::hostdir::names::{REGULAR, TRIES};
 use crate::hostdir::running::{At, Running};
 use sync::Ordering;
 use wholly_vfs::rules::permit::{SEARCH, WRITE, Who, check_open};
-use wholly_vfs::{Attr, Context, Errno, FallocateFlags, Handle, Ino, Mode, OFlags, Result};
+use wholly_vfs::{Attr, Context, Errno, Fallocate, Handle, Ino, Mode, OFlags, Result};
 
 /// Bytes that are copied from file to file at a time.
 const COPIED: usize = 1 << 20;
@@ -259,18 +257,13 @@ impl StoreVfs {
 
     /// Changes what space a range has. Ranges are not taken out, nor put in between: what lies behind would be other
     /// blocks of the log.
-    pub(super) fn allocate(
-        &self,
-        ctx: &Context,
-        file: &OpenFile,
-        mode: FallocateFlags,
-        offset: u64,
-        len: u64,
-    ) -> Result<()> {
+    pub(super) fn allocate(&self, ctx: &Context, file: &OpenFile, how: Fallocate, offset: u64, len: u64) -> Result<()> {
         if len == 0 || i64::try_from(offset).is_err() || i64::try_from(len).is_err() {
             return Err(Errno::INVAL);
         }
-        let how = Fallocate::from_mode(mode.bits()).ok_or(Errno::OPNOTSUPP)?;
+        if how.moves() {
+            return Err(Errno::OPNOTSUPP);
+        }
         if !file.writes() {
             return Err(Errno::BADF);
         }

@@ -54,8 +54,8 @@ use sync::{AtomicU8, AtomicU64, Ordering, RwLock};
 use wholly_vfs::Policy;
 use wholly_vfs::rules::permit::Who;
 use wholly_vfs::{
-    Access, Attr, Context, DirEntry, Errno, FallocateFlags, FileType, GroupId, Handle, Ino, Mode, OFlags, RenameFlags,
-    Result, Seek, SetAttr, StatFs, Vfs, XattrFlags,
+    Access, Attr, Context, DirEntry, Errno, Fallocate, FileType, GroupId, Handle, Ino, Mode, OFlags, Rename, Result,
+    Seek, SetAttr, SetXattr, StatFs, Vfs,
 };
 
 /// A running explicit group that calls are made into; gone when it has ended.
@@ -378,16 +378,8 @@ impl Vfs for StoreVfs {
         self.take_name(ctx, dir, name, true)
     }
 
-    fn rename(
-        &self,
-        ctx: &Context,
-        from: Ino,
-        name: &[u8],
-        to: Ino,
-        new_name: &[u8],
-        flags: RenameFlags,
-    ) -> Result<()> {
-        self.move_name(ctx, (from, name), (to, new_name), flags)
+    fn rename(&self, ctx: &Context, from: Ino, name: &[u8], to: Ino, new_name: &[u8], how: Rename) -> Result<()> {
+        self.move_name(ctx, (from, name), (to, new_name), how)
     }
 
     fn open(&self, ctx: &Context, ino: Ino, flags: OFlags) -> Result<Handle> {
@@ -432,9 +424,9 @@ impl Vfs for StoreVfs {
         self.copy(ctx, (from.file()?, from_offset), (to.file()?, to_offset), len)
     }
 
-    fn fallocate(&self, ctx: &Context, handle: Handle, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
+    fn fallocate(&self, ctx: &Context, handle: Handle, how: Fallocate, offset: u64, len: u64) -> Result<()> {
         let open = self.handles.get(handle)?;
-        self.allocate(ctx, open.file()?, mode, offset, len)
+        self.allocate(ctx, open.file()?, how, offset, len)
     }
 
     fn seek(&self, ctx: &Context, handle: Handle, seek: Seek) -> Result<u64> {
@@ -494,8 +486,8 @@ impl Vfs for StoreVfs {
         Ok(())
     }
 
-    fn setxattr(&self, ctx: &Context, ino: Ino, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
-        self.set_xattr(ctx, ino, name, Some(value), flags)
+    fn setxattr(&self, ctx: &Context, ino: Ino, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
+        self.set_xattr(ctx, ino, name, Some(value), how)
     }
 
     fn getxattr(&self, ctx: &Context, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
@@ -507,7 +499,7 @@ impl Vfs for StoreVfs {
     }
 
     fn removexattr(&self, ctx: &Context, ino: Ino, name: &[u8]) -> Result<()> {
-        self.set_xattr(ctx, ino, name, None, XattrFlags::empty())
+        self.set_xattr(ctx, ino, name, None, SetXattr::Any)
     }
 
     fn statfs(&self, ctx: &Context, ino: Ino) -> Result<StatFs> {

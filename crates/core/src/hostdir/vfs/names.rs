@@ -1,6 +1,6 @@
 //! Finding names, giving them, and taking them away.
 
-use wholly_vfs::{Rename, Stat};
+use wholly_vfs::{Attr, Context, FileType, GroupId, Ino, Mode, Rename, Stat};
 
 use super::inodes::Kept;
 use super::{Errno, Result, StoreVfs};
@@ -10,9 +10,8 @@ use crate::hostdir::names::{DIRECTORY, Found, Kind, OWN_FOLDER, ROOT, SYMLINK, T
 use crate::hostdir::records::Birth;
 use crate::hostdir::running::{At, Running};
 use sync::Ordering;
-use wholly_vfs::rules::names::{WHITEOUT, check_name, check_node, check_target, rename_of};
+use wholly_vfs::rules::names::{WHITEOUT, check_name, check_node, check_target};
 use wholly_vfs::rules::permit::{SEARCH, Who};
-use wholly_vfs::{Attr, Context, FileType, GroupId, Ino, Mode, RenameFlags};
 
 /// What has the name of the store's folder in a group's view has this one in the group ([`StoreVfs::leave_out`]).
 const LEFT_OUT: &[u8] = b".wholly.left-out";
@@ -221,9 +220,9 @@ impl StoreVfs {
         ctx: &Context,
         (from, name): (Ino, &[u8]),
         (to, new_name): (Ino, &[u8]),
-        flags: RenameFlags,
+        how: Rename,
     ) -> Result<()> {
-        let (how, leaves) = rename_of(flags)?;
+        let (how, leaves) = how.parts();
         let (from, to) = (self.inodes.id(from)?, self.inodes.id(to)?);
         let mut lost = None;
         self.change(ctx, |running| {

@@ -5,7 +5,7 @@ use wholly_crash::volume::{BYTES, times_as_large};
 use wholly_crash::{State, served_tree};
 use wholly_posix::Tree;
 use wholly_sim::{SimConfig, World};
-use wholly_vfs::{Context, Errno, FallocateFlags, FileType, Ino, OFlags, RenameFlags, Result, Timestamp, Vfs};
+use wholly_vfs::{Context, Errno, Fallocate, FileType, Ino, OFlags, Rename, Result, Timestamp, Vfs};
 use wholly_volume::{EngineKind, Volume, VolumeCalls, VolumeGroup, VolumeOptions, VolumeVfs};
 
 use super::scripts::{Step, files, full_leaf, nothing};
@@ -53,7 +53,7 @@ const NAMES: &[Step] = &[
     |t| t.rename("a", "d/b"),
     |t| t.link("d/b", "c").map(drop),
     |t| t.symlink("long", "x".repeat(100)).map(drop),
-    |t| t.rename_with("long", "d", RenameFlags::EXCHANGE),
+    |t| t.rename_with("long", "d", Rename::Exchange),
     |t| t.mknod("fifo", FileType::Fifo, 0o600).map(drop),
     |t| t.unlink("fifo"),
     |t| t.mknod("fifo", FileType::Fifo, 0o640).map(drop),
@@ -85,14 +85,14 @@ const ATTRIBUTES: &[Step] = &[
 
 const SPACE: &[Step] = &[
     |t| {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let flags = Fallocate::Punch;
         t.open("a", OFlags::RDWR)?.allocate(flags, 100, 5000)
     },
-    |t| t.open("b", OFlags::RDWR)?.allocate(FallocateFlags::ZERO_RANGE, 60, 9 * 4096),
+    |t| t.open("b", OFlags::RDWR)?.allocate(Fallocate::ZeroExtend, 60, 9 * 4096),
     |t| t.open("b", OFlags::RDWR)?.write(8 * 4096 + 100, &[6; 100]).map(drop),
-    |t| t.open("b", OFlags::RDWR)?.allocate(FallocateFlags::INSERT_RANGE, 4096, 8192),
+    |t| t.open("b", OFlags::RDWR)?.allocate(Fallocate::Insert, 4096, 8192),
     |t| t.open("b", OFlags::RDWR)?.write(10 * 4096, &[14; 300]).map(drop),
-    |t| t.open("b", OFlags::RDWR)?.allocate(FallocateFlags::COLLAPSE_RANGE, 0, 4096),
+    |t| t.open("b", OFlags::RDWR)?.allocate(Fallocate::Collapse, 0, 4096),
     |t| t.unlink("a"),
 ];
 

@@ -11,7 +11,7 @@ use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_sim::MutationKind::{DelayWrite, DropOrder};
 use wholly_sim::{Choice, Event, EventKind, ExploreLimits, Explorer, Image, MutationKind, Pick, Place, Trace, World};
-use wholly_vfs::{FallocateFlags, OFlags, Result};
+use wholly_vfs::{Fallocate, OFlags, Result};
 use wholly_volume::format::head::{HeadSeed, decode};
 use wholly_volume::format::{Lba, Seed};
 use wholly_volume::{EngineKind, Mistake, Repair, Trial, Volume, VolumeOptions};
@@ -42,7 +42,7 @@ fn nearly_full(t: &Tree<'_>) -> Result<()> {
     two(t)?;
     let filler = t.file("filler", 0o600, b"")?;
     let mut blocks = 0;
-    while filler.allocate(FallocateFlags::empty(), blocks * 4096, 4096).is_ok() {
+    while filler.allocate(Fallocate::Extend, blocks * 4096, 4096).is_ok() {
         blocks += 1;
     }
     filler.truncate((blocks - 10) * 4096).map(drop)
@@ -122,12 +122,12 @@ const SCRIPTS_OF_CONTENT: &[(u64, Script)] = &[
                 |t| t.truncate("a", 5000).map(drop),
                 |t| t.truncate("a", 9000).map(drop),
                 |t| write(t, "b", 0, &[21; 9000]),
-                |t| t.open("b", OFlags::RDWR)?.allocate(FallocateFlags::ZERO_RANGE, 100, 6000),
+                |t| t.open("b", OFlags::RDWR)?.allocate(Fallocate::ZeroExtend, 100, 6000),
                 |t| write(t, "b", 50, &[22; 8000]),
-                |t| t.open("b", OFlags::RDWR)?.allocate(FallocateFlags::INSERT_RANGE, 4096, 4096),
+                |t| t.open("b", OFlags::RDWR)?.allocate(Fallocate::Insert, 4096, 4096),
                 |t| write(t, "b", 8200, &[23; 500]),
                 // The only node of the map is changed, then empty; and soon another's.
-                |t| t.open("b", OFlags::RDWR)?.allocate(FallocateFlags::COLLAPSE_RANGE, 0, 4096),
+                |t| t.open("b", OFlags::RDWR)?.allocate(Fallocate::Collapse, 0, 4096),
                 |t| t.create("e", 0o644).map(drop),
                 |t| write(t, "e", 0, &[26; 9000]),
                 |t| t.unlink("b"),
@@ -185,7 +185,7 @@ const SCRIPTS_OF_CONTENT: &[(u64, Script)] = &[
             name: "undo links",
             before: |t| {
                 let a = t.file("a", 0o644, &[1; 4096])?;
-                a.allocate(FallocateFlags::KEEP_SIZE, 4096, 511 * 4096)
+                a.allocate(Fallocate::Keep, 4096, 511 * 4096)
             },
             steps: &[|t| write(t, "a", 5, &[50; 100]), |t| t.truncate("a", 4096).map(drop)],
         },
@@ -207,9 +207,9 @@ const GONE: &[Step] = &[
     |t| t.open("a", OFlags::RDWR)?.append(&[85; 9000]).map(drop),
     |t| write(t, "a", 6000, &[86; 5000]),
     |t| write(t, "b", 0, &[87; 9000]),
-    |t| t.open("b", OFlags::RDWR)?.allocate(FallocateFlags::ZERO_RANGE, 50, 8000),
+    |t| t.open("b", OFlags::RDWR)?.allocate(Fallocate::ZeroExtend, 50, 8000),
     |t| write(t, "b", 4000, &[88; 300]),
-    |t| t.open("b", OFlags::RDWR)?.allocate(FallocateFlags::COLLAPSE_RANGE, 0, 4096),
+    |t| t.open("b", OFlags::RDWR)?.allocate(Fallocate::Collapse, 0, 4096),
     |t| write(t, "c", 100, &[89; 4000]),
     |t| t.unlink("c"),
 ];
@@ -262,7 +262,7 @@ pub fn stories() -> Vec<Story> {
     due.extend([
         Move::Begin(0),
         Move::In(0, |t| {
-            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let flags = Fallocate::Punch;
             t.open("a", OFlags::RDWR)?.allocate(flags, 100, 200)
         }),
         Move::Out(|t| write(t, "b", 0, &[106; 100])),

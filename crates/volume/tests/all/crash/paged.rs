@@ -46,7 +46,7 @@ static RESERVED: Script = Script {
     before: |t| t.file("a", 0o644, &[1; 32_768]).map(drop),
     steps: &[
         |t| write(t, "a", 10, &[2; 5000]),
-        |t| t.open("a", OFlags::RDWR)?.allocate(wholly_vfs::FallocateFlags::ZERO_RANGE, 0, 32_768),
+        |t| t.open("a", OFlags::RDWR)?.allocate(wholly_vfs::Fallocate::ZeroExtend, 0, 32_768),
         |t| write(t, "a", 0, &[3; 32_768]),
         |t| write(t, "a", 5000, &[4; 100]),
     ],

@@ -8,7 +8,7 @@ use wholly_crash::volume::{BYTES, OnVolume, Running, engines, times_as_large};
 use wholly_posix::Tree;
 use wholly_sim::{SimConfig, World};
 use wholly_vfs::Policy;
-use wholly_vfs::{FallocateFlags, Ino, OFlags, Result};
+use wholly_vfs::{Fallocate, Ino, OFlags, Result};
 use wholly_volume::{PolicyVfs, Volume, VolumeOptions, VolumeVfs};
 
 use super::groups::expect;
@@ -92,7 +92,7 @@ static ALL: [Policed; 2] = [
             Lasts(|t| t.create("c", 0o644).map(drop)),
             Pends(|t| write(t, "c", 10, &[16; 6000])),
             Pends(|t| {
-                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                let flags = Fallocate::Punch;
                 to(t, "a", |a| a.allocate(flags, 100, 8000))
             }),
             Lasts(|t| take(t, "a")),

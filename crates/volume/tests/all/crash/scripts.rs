@@ -2,7 +2,7 @@
 //! structure, which nobody sees).
 
 use wholly_posix::Tree;
-use wholly_vfs::{FallocateFlags, FileType, OFlags, RenameFlags, Result};
+use wholly_vfs::{Fallocate, FileType, OFlags, Rename, Result};
 
 pub type Step = fn(&Tree<'_>) -> Result<()>;
 
@@ -24,7 +24,7 @@ pub fn files(t: &Tree<'_>) -> Result<()> {
     t.file("a", 0o644, &[1; 9000])?;
     let b = t.file("b", 0o600, &[2; 4096])?;
     b.write(8 * 4096, &[3; 4096])?;
-    b.allocate(FallocateFlags::KEEP_SIZE, 12 * 4096, 8192)
+    b.allocate(Fallocate::Keep, 12 * 4096, 8192)
 }
 
 /// Three files with three whole blocks of content each, or nearly.
@@ -103,7 +103,7 @@ pub const SCRIPTS: &[Script] = &[
             |t| t.link("d/b", "c").map(drop),
             |t| t.symlink("short", "d/b").map(drop),
             |t| t.symlink("long", "x".repeat(100)).map(drop),
-            |t| t.rename_with("short", "d", RenameFlags::EXCHANGE),
+            |t| t.rename_with("short", "d", Rename::Exchange),
             |t| t.mknod("fifo", FileType::Fifo, 0o600).map(drop),
             |t| t.rename("c", "long"),
             |t| t.unlink("short/b"),
@@ -119,12 +119,12 @@ pub const SCRIPTS: &[Script] = &[
             |t| t.truncate("a", 100).map(drop),
             |t| t.truncate("b", 40_000).map(drop),
             |t| {
-                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                let flags = Fallocate::Punch;
                 t.open("b", OFlags::RDWR)?.allocate(flags, 100, 8 * 4096 + 50)
             },
-            |t| t.open("b", OFlags::RDWR)?.allocate(FallocateFlags::ZERO_RANGE, 8 * 4096 + 60, 9000),
-            |t| t.open("b", OFlags::RDWR)?.allocate(FallocateFlags::INSERT_RANGE, 4096, 8192),
-            |t| t.open("b", OFlags::RDWR)?.allocate(FallocateFlags::COLLAPSE_RANGE, 0, 4096),
+            |t| t.open("b", OFlags::RDWR)?.allocate(Fallocate::ZeroExtend, 8 * 4096 + 60, 9000),
+            |t| t.open("b", OFlags::RDWR)?.allocate(Fallocate::Insert, 4096, 8192),
+            |t| t.open("b", OFlags::RDWR)?.allocate(Fallocate::Collapse, 0, 4096),
             |t| t.truncate("b", 0).map(drop),
             |t| t.unlink("b"),
         ],
@@ -162,7 +162,7 @@ pub const SCRIPTS: &[Script] = &[
         before: two_nodes,
         steps: &[
             |t| {
-                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                let flags = Fallocate::Punch;
                 t.open("a", OFlags::RDWR)?.allocate(flags, 511 * 4096 - 50, 3 * 4096)
             },
             |t| t.open("a", OFlags::RDWR)?.write(512 * 4096, &[1; 100]).map(drop),

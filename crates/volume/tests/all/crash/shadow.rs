@@ -10,7 +10,7 @@ use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_sim::MutationKind::{self, DelayWrite, DropOrder};
 use wholly_sim::{EventKind, SimConfig, World};
-use wholly_vfs::{Ino, OFlags, RenameFlags, Result};
+use wholly_vfs::{Ino, OFlags, Rename, Result};
 use wholly_volume::format::Lba;
 use wholly_volume::format::log::{LINE, LogArea};
 use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
@@ -55,7 +55,7 @@ const OWN: &[Script] = &[
 const LEAVES: &[Step] = &[
     |t| t.create("d/one", 0o644).map(drop),
     |t| t.rename("d/one", "d/two"),
-    |t| t.rename_with("d/two", "d/x", RenameFlags::EXCHANGE),
+    |t| t.rename_with("d/two", "d/x", Rename::Exchange),
     |t| t.mkdir("d/e", 0o755).map(drop),
     |t| t.rename("d/x", "d/e/x"),
     |t| t.file("d/e/y", 0o644, &[5; 5000]).map(drop),

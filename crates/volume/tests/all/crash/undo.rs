@@ -11,7 +11,7 @@ use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_sim::MutationKind::{DelayWrite, DropOrder};
 use wholly_sim::{Event, EventKind, ExploreLimits, Explorer, MutationKind, World};
-use wholly_vfs::{FallocateFlags, OFlags, Result};
+use wholly_vfs::{Fallocate, OFlags, Result};
 use wholly_volume::EngineKind;
 use wholly_volume::engine::undo::lane_patches;
 use wholly_volume::format::Lba;
@@ -77,14 +77,14 @@ const SCRIPTS_OF_CONTENT: &[Script] = &[
             |t| t.truncate("a", 8292).map(drop),
             |t| t.open("a", OFlags::RDWR)?.append(&[31; 3000]).map(drop),
             |t| {
-                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                let flags = Fallocate::Punch;
                 t.open("a", OFlags::RDWR)?.allocate(flags, 500, 4000)
             },
             |t| write(t, "a", 400, &[32; 200]),
-            |t| t.open("b", OFlags::RDWR)?.allocate(FallocateFlags::ZERO_RANGE, 3000, 5500),
-            |t| t.open("b", OFlags::RDWR)?.allocate(FallocateFlags::INSERT_RANGE, 4096, 4096),
+            |t| t.open("b", OFlags::RDWR)?.allocate(Fallocate::ZeroExtend, 3000, 5500),
+            |t| t.open("b", OFlags::RDWR)?.allocate(Fallocate::Insert, 4096, 4096),
             |t| write(t, "b", 4000, &[33; 300]),
-            |t| t.open("b", OFlags::RDWR)?.allocate(FallocateFlags::COLLAPSE_RANGE, 0, 4096),
+            |t| t.open("b", OFlags::RDWR)?.allocate(Fallocate::Collapse, 0, 4096),
             |t| t.unlink("b"),
             |t| write(t, "one", 0, &[34; 4000]),
         ],

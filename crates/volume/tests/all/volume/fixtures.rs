@@ -16,7 +16,7 @@ use std::sync::Arc;
 use wholly_media::{PersistenceDomain, Region, Site};
 use wholly_posix::Tree;
 use wholly_sim::{Medium, Mutation, MutationKind, PmemMode, SimConfig, World};
-use wholly_vfs::{Errno, Ino, OFlags, XattrFlags};
+use wholly_vfs::{Errno, Ino, OFlags, SetXattr};
 use wholly_volume::format::Lba;
 use wholly_volume::format::head::HeadTable;
 use wholly_volume::format::superblock::Superblock;
@@ -320,7 +320,7 @@ fn make() {
         let tree = Tree::new(&vfs, Ino::ROOT);
         tree.mkdir("dir", 0o755).expect("make a directory");
         tree.file("file", 0o640, &[5; 10_000]).expect("make a file");
-        tree.set_xattr_with("file", "user.name", b"value", XattrFlags::CREATE).expect("set an attribute");
+        tree.set_xattr_with("file", "user.name", b"value", SetXattr::Create).expect("set an attribute");
         let sparse = tree.file("dir/sparse", 0o600, &[6; 100]).expect("make a file");
         sparse.truncate(3 << 20).expect("make it longer");
         drop(sparse);

@@ -12,7 +12,7 @@ use wholly_error::Error;
 use wholly_media::pmem::{PmemOptions, PmemRegion};
 use wholly_media::{Region, Site};
 use wholly_posix::Tree;
-use wholly_vfs::{Context, FallocateFlags, FileType, Ino, OFlags, Vfs};
+use wholly_vfs::{Context, Fallocate, FileType, Ino, OFlags, Vfs};
 use wholly_volume::format::dir::{self, Head, SLOT};
 use wholly_volume::format::head::{self, HeadSeed, PendingHead};
 use wholly_volume::format::inode::{INODE, INODE_FILE, LINE, Line, More, Owned, PER_BLOCK, Target, Times};
@@ -422,9 +422,7 @@ fn use_it(volume: &Volume) {
             1 => tree.rename(path, format!("more/{number}")),
             2 => tree.set_xattr(path, "user.fuzz", &[3; 300]),
             3 => tree.link(path, format!("link-{number}")).map(drop),
-            4 => tree
-                .open(path, OFlags::RDWR)
-                .and_then(|file| file.allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 100, 10_000)),
+            4 => tree.open(path, OFlags::RDWR).and_then(|file| file.allocate(Fallocate::Punch, 100, 10_000)),
             5 => tree.rmdir(path),
             _ => tree.unlink(path),
         };

@@ -4,10 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use wholly_error::Error;
 use wholly_posix::Tree;
-use wholly_vfs::Rename;
-use wholly_vfs::{
-    Attr, Context, Errno, FallocateFlags, GroupId, Ino, OFlags, RenameFlags, Result, SetTime, Timestamp, Vfs,
-};
+use wholly_vfs::{Attr, Context, Errno, Fallocate, GroupId, Ino, OFlags, Rename, Result, SetTime, Timestamp, Vfs};
 use wholly_volume::{Volume, VolumeOptions, VolumeVfs};
 
 use super::place::{Place, is_long, populate};
@@ -121,7 +118,7 @@ fn conflicts() {
                     |t| t.open("file", OFlags::RDWR)?.write(9, b"x").map(drop),
                     |t| t.open("file", OFlags::RDWR | OFlags::TRUNC).map(drop),
                     |t| t.truncate("file", 5).map(drop),
-                    |t| t.open("file", OFlags::RDWR)?.allocate(FallocateFlags::empty(), 0, 9),
+                    |t| t.open("file", OFlags::RDWR)?.allocate(Fallocate::Extend, 0, 9),
                     |t| t.chmod("file", 0o600).map(drop),
                     |t| t.set_xattr("file", "user.x", b"y"),
                     |t| t.remove_xattr("file", "user.small"),
@@ -139,7 +136,7 @@ fn conflicts() {
                     |t| t.link("file", "dir/new").map(drop),
                     |t| t.rename("file", "dir/new"),
                     |t| t.rename("dir", "elsewhere"),
-                    |t| t.rename_with("dir", "file", RenameFlags::EXCHANGE),
+                    |t| t.rename_with("dir", "file", Rename::Exchange),
                 ],
             ),
             ("a removed name", |t| t.unlink("fifo"), &[|t| t.unlink("fifo"), |t| t.rename("file", "fifo")]),
@@ -209,23 +206,23 @@ fn each_call_alone_in_a_group() {
             // Without a map there are few pointers, and little is reserved for those.
             ("cut one block", |t| t.truncate("small", 10).map(drop)),
             ("punch one block", |t| {
-                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                let flags = Fallocate::Punch;
                 t.open("small", OFlags::RDWR)?.allocate(flags, 10, 20)
             }),
             ("cut all", |t| t.truncate("file", 0).map(drop)),
             ("lengthen", |t| t.truncate("file", 1 << 40).map(drop)),
             ("punch", |t| {
-                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                let flags = Fallocate::Punch;
                 t.open("file", OFlags::RDWR)?.allocate(flags, 100, 30_000)
             }),
             ("punch a part", |t| {
-                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                let flags = Fallocate::Punch;
                 t.open("sparse", OFlags::RDWR)?.allocate(flags, 100, 100)
             }),
-            ("zero", |t| t.open("file", OFlags::RDWR)?.allocate(FallocateFlags::ZERO_RANGE, 100, 30_000)),
-            ("insert", |t| t.open("sparse", OFlags::RDWR)?.allocate(FallocateFlags::INSERT_RANGE, 0, 8192)),
-            ("collapse", |t| t.open("sparse", OFlags::RDWR)?.allocate(FallocateFlags::COLLAPSE_RANGE, 0, 4096)),
-            ("reserve", |t| t.open("sparse", OFlags::RDWR)?.allocate(FallocateFlags::empty(), 0, 100_000)),
+            ("zero", |t| t.open("file", OFlags::RDWR)?.allocate(Fallocate::ZeroExtend, 100, 30_000)),
+            ("insert", |t| t.open("sparse", OFlags::RDWR)?.allocate(Fallocate::Insert, 0, 8192)),
+            ("collapse", |t| t.open("sparse", OFlags::RDWR)?.allocate(Fallocate::Collapse, 0, 4096)),
+            ("reserve", |t| t.open("sparse", OFlags::RDWR)?.allocate(Fallocate::Extend, 0, 100_000)),
             ("write over", |t| t.open("file", OFlags::RDWR)?.write(5, &[1; 30_000]).map(drop)),
             ("write into a hole", |t| t.open("sparse", OFlags::RDWR)?.write(300 * 4096, &[1; 30_000]).map(drop)),
             ("append", |t| t.open("file", OFlags::RDWR)?.append(&[1; 30_000]).map(drop)),
@@ -238,7 +235,7 @@ fn each_call_alone_in_a_group() {
             ("rmdir", |t| t.rmdir("empty")),
             ("rename", |t| t.rename("dir", "moved/dir")),
             ("replace", |t| t.rename("file", "sparse")),
-            ("exchange", |t| t.rename_with("file", "dir", RenameFlags::EXCHANGE)),
+            ("exchange", |t| t.rename_with("file", "dir", Rename::Exchange)),
             ("chmod", |t| t.chmod("dir", 0o700).map(drop)),
             ("chown", |t| t.chown("file", Some(1), Some(2)).map(drop)),
             ("set", |t| t.set_xattr("dir", "user.x", &[3; 3000])),
@@ -310,7 +307,7 @@ fn leave(tree: &Tree<'_>, blocks: u64) {
     let mut most = u64::MAX;
     while free(tree) > blocks {
         let count = (free(tree) - blocks).div_ceil(2).min(most);
-        match file.allocate(FallocateFlags::empty(), at, count * 4096) {
+        match file.allocate(Fallocate::Extend, at, count * 4096) {
             Ok(()) => at += count * 4096,
             Err(_) if count == 1 => break,
             // A call may need more than what it takes.
@@ -341,9 +338,9 @@ fn calls(t: &Tree<'_>) -> usize {
         tried(file.write(1 << 33, &[1; 20_000]).map(drop));
         tried(file.append(&[2; 100_000]).map(drop));
         tried(file.write(0, &[3; 9000]).map(drop));
-        tried(file.allocate(FallocateFlags::INSERT_RANGE, 0, 4096));
-        tried(file.allocate(FallocateFlags::ZERO_RANGE, 100, 50_000));
-        tried(file.allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 100, 10_000));
+        tried(file.allocate(Fallocate::Insert, 0, 4096));
+        tried(file.allocate(Fallocate::ZeroExtend, 100, 50_000));
+        tried(file.allocate(Fallocate::Punch, 100, 10_000));
     }
     full
 }

@@ -463,7 +463,7 @@ fn a_check_can_be_ended_in_what_takes_long() {
     let vfs = VolumeVfs::new(&volume);
     let tree = Tree::new(&vfs, Ino::ROOT);
     let large = tree.file("large", 0o644, b"").expect("make a file");
-    large.allocate(wholly_vfs::FallocateFlags::empty(), 0, 2500 * BLOCK as u64).expect("make a map");
+    large.allocate(wholly_vfs::Fallocate::Extend, 0, 2500 * BLOCK as u64).expect("make a map");
     tree.mkdir("dir", 0o755).expect("make a directory");
     let names = "n".repeat(240);
     for i in 0..15_000 {

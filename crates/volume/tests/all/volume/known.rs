@@ -1,7 +1,7 @@
 //! What memory knows of maps and leaves agrees with them, whatever has changed them.
 
 use wholly_posix::Tree;
-use wholly_vfs::{Errno, FallocateFlags, Ino, OFlags};
+use wholly_vfs::{Errno, Fallocate, Ino, OFlags};
 use wholly_volume::VolumeVfs;
 
 use super::place::Place;
@@ -29,7 +29,6 @@ fn content_follows_the_map() {
         let file = tree.file("file", 0o644, b"").expect("make a file");
         let mut random = Random(7);
         let mut model: Vec<u8> = Vec::new();
-        let keep = FallocateFlags::KEEP_SIZE;
         for round in 0..70 {
             let blocks = model.len() / B;
             let (first, count) = (random.below(blocks.max(1)), 1 + random.below(90));
@@ -43,15 +42,15 @@ fn content_follows_the_map() {
                     model.extend(new);
                 }
                 0 => {
-                    file.allocate(FallocateFlags::PUNCH_HOLE | keep, at, len).expect("punch");
+                    file.allocate(Fallocate::Punch, at, len).expect("punch");
                     model[range].fill(0);
                 }
                 1 if end < blocks => {
-                    file.allocate(FallocateFlags::COLLAPSE_RANGE, at, len).expect("collapse");
+                    file.allocate(Fallocate::Collapse, at, len).expect("collapse");
                     model.drain(range);
                 }
                 2 => {
-                    file.allocate(FallocateFlags::INSERT_RANGE, at, len).expect("insert");
+                    file.allocate(Fallocate::Insert, at, len).expect("insert");
                     model.splice(range.start..range.start, vec![0; range.len()]);
                 }
                 3 => {
@@ -60,7 +59,7 @@ fn content_follows_the_map() {
                     model[range.start..].fill(0);
                 }
                 4 => {
-                    file.allocate(FallocateFlags::ZERO_RANGE, at, len).expect("zero");
+                    file.allocate(Fallocate::ZeroExtend, at, len).expect("zero");
                     model[range].fill(0);
                 }
                 5 => {

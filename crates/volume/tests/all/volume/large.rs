@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use wholly_posix::Tree;
-use wholly_vfs::{Context, Errno, FallocateFlags, FileType, Ino, Mode, OFlags, Seek, Vfs};
+use wholly_vfs::{Context, Errno, Fallocate, FileType, Ino, Mode, OFlags, Seek, Vfs};
 use wholly_volume::VolumeVfs;
 
 use super::place::{Place, is_long};
@@ -96,10 +96,10 @@ fn a_file_with_holes_at_all_depths() {
         }
     };
     check(0);
-    file.allocate(FallocateFlags::INSERT_RANGE, 4096, 4096 * 1000).expect("insert");
+    file.allocate(Fallocate::Insert, 4096, 4096 * 1000).expect("insert");
     check(4096 * 1000);
     assert_eq!(file.read(0, 5).expect("read"), b"begin");
-    file.allocate(FallocateFlags::COLLAPSE_RANGE, 4096, 4096 * 1002).expect("collapse");
+    file.allocate(Fallocate::Collapse, 4096, 4096 * 1002).expect("collapse");
     check(-2 * 4096);
     place.expect_sound();
     file.truncate(10 * 4096).expect("cut");

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use wholly_posix::Tree;
-use wholly_vfs::{Context, Errno, FallocateFlags, Ino, OFlags, RenameFlags, Result, Timestamp, Vfs, XattrFlags};
+use wholly_vfs::{Context, Errno, Fallocate, Ino, OFlags, Rename, Result, SetXattr, Timestamp, Vfs};
 use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 
 use super::place::{Place, is_long};
@@ -24,7 +24,7 @@ fn write(tree: &Tree<'_>, path: &str, at: u64, len: usize) -> Result<()> {
     })
 }
 
-fn allocate(tree: &Tree<'_>, path: &str, flags: FallocateFlags, at: u64, len: u64) -> Result<()> {
+fn allocate(tree: &Tree<'_>, path: &str, flags: Fallocate, at: u64, len: u64) -> Result<()> {
     tree.open(path, OFlags::RDWR)?.allocate(flags, at, len)
 }
 
@@ -63,28 +63,28 @@ const WORKLOADS: [Workload; 20] = [
     ("exchanges", |t| {
         t.mkdir("fresh", 0o755)?;
         (0..12).try_for_each(|i| t.file(format!("fresh/{i}-{}", "w".repeat(150)), 0o644, b"x").map(drop))?;
-        t.rename_with("fresh", "dir", RenameFlags::EXCHANGE)
+        t.rename_with("fresh", "dir", Rename::Exchange)
     }),
     ("attributes", |t| (0..10).try_for_each(|i| t.set_xattr(format!("dir/n{i}"), "user.x", &[1; 5000]))),
     ("attributes that change", |t| {
         t.set_xattr("old", "user.a", &[1; 9000])?;
         t.set_xattr("old", "user.b", &[2; 9000])?;
         t.remove_xattr("old", "user.a")?;
-        t.set_xattr_with("old", "user.b", &[3; 20_000], XattrFlags::REPLACE)
+        t.set_xattr_with("old", "user.b", &[3; 20_000], SetXattr::Replace)
     }),
     ("reserved space", |t| {
-        allocate(t, "sparse", FallocateFlags::empty(), 0, 100_000)?;
-        allocate(t, "sparse", FallocateFlags::KEEP_SIZE, 1 << 30, 50_000)?;
+        allocate(t, "sparse", Fallocate::Extend, 0, 100_000)?;
+        allocate(t, "sparse", Fallocate::Keep, 1 << 30, 50_000)?;
         write(t, "sparse", 1 << 30, 20_000)
     }),
     ("ranges that move", |t| {
-        allocate(t, "old", FallocateFlags::INSERT_RANGE, 4096, 4096 * 700)?;
+        allocate(t, "old", Fallocate::Insert, 4096, 4096 * 700)?;
         write(t, "old", 8192, 30_000)?;
-        allocate(t, "old", FallocateFlags::COLLAPSE_RANGE, 0, 4096)
+        allocate(t, "old", Fallocate::Collapse, 0, 4096)
     }),
     ("zeros and holes", |t| {
-        allocate(t, "old", FallocateFlags::ZERO_RANGE, 100, 90_000)?;
-        allocate(t, "old", FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 5000, 9000)?;
+        allocate(t, "old", Fallocate::ZeroExtend, 100, 90_000)?;
+        allocate(t, "old", Fallocate::Punch, 5000, 9000)?;
         write(t, "old", 4000, 9000)
     }),
     ("a file that is written anew", |t| {
@@ -126,7 +126,7 @@ fn leave(volume: &Volume, tree: &Tree<'_>, blocks: u64) {
     let (mut at, mut most) = (0, u64::MAX);
     while available() > blocks {
         let count = (available() - blocks).div_ceil(2).min(most);
-        match filler.allocate(FallocateFlags::empty(), at, count * 4096) {
+        match filler.allocate(Fallocate::Extend, at, count * 4096) {
             Ok(()) => at += count * 4096,
             // A call may need more than what it takes.
             Err(_) if count > 1 => most = count / 2,

@@ -4,7 +4,7 @@
 use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_sim::CountingRegion;
-use wholly_vfs::{Context, Errno, FallocateFlags, GroupId, Ino, OFlags, Result, Vfs};
+use wholly_vfs::{Context, Errno, Fallocate, GroupId, Ino, OFlags, Result, Vfs};
 use wholly_volume::{Repair, Volume, VolumeOptions, VolumeVfs};
 
 use super::place::Place;
@@ -12,7 +12,7 @@ use super::place::Place;
 /// Volumes with each engine that has groups.
 const WITH_GROUPS: [fn(u64) -> Place; 4] = [Place::logged, Place::pending, Place::undone, Place::shadowed];
 
-const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+const PUNCH: Fallocate = Fallocate::Punch;
 
 /// The same tree in a group.
 fn within<'v>(tree: &Tree<'v>, group: GroupId) -> Tree<'v> {
@@ -108,11 +108,11 @@ fn a_run_longer_than_a_node_moves_whole() -> Result<()> {
         let content: Vec<u8> = (0..COUNT).flat_map(|block| [(block % 251) as u8 + 1; 4096]).collect();
         let file = tree.file("a", 0o644, b"")?;
         // Taken at once, so that they are in a row on the volume too.
-        file.allocate(FallocateFlags::empty(), 0, COUNT * 4096)?;
+        file.allocate(Fallocate::Extend, 0, COUNT * 4096)?;
         file.write_all(0, &content)?;
-        file.allocate(FallocateFlags::INSERT_RANGE, 0, 4096)?;
+        file.allocate(Fallocate::Insert, 0, 4096)?;
         assert!(file.content()? == [&[0; 4096][..], &content].concat());
-        file.allocate(FallocateFlags::COLLAPSE_RANGE, 0, 3 * 4096)?;
+        file.allocate(Fallocate::Collapse, 0, 3 * 4096)?;
         assert!(file.content()? == content[2 * 4096..]);
         drop((file, tree));
         drop(vfs);

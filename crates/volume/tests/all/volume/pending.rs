@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_sim::CountingRegion;
-use wholly_vfs::{Context, Errno, FallocateFlags, Ino, OFlags, Result, Vfs};
+use wholly_vfs::{Context, Errno, Fallocate, Ino, OFlags, Result, Vfs};
 use wholly_volume::{Repair, Repaired, Volume, VolumeOptions, VolumeVfs, WriteBack};
 
 use super::place::{Place, Random};
@@ -42,7 +42,7 @@ fn write_and_compare(how: WriteBack) -> Result<()> {
             1 => {
                 let len = pick(20_000).min(content.len() - at.min(content.len()));
                 if len > 0 {
-                    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                    let flags = Fallocate::Punch;
                     file.allocate(flags, at as u64, len as u64)?;
                     content[at..at + len].fill(0);
                 }
@@ -50,14 +50,14 @@ fn write_and_compare(how: WriteBack) -> Result<()> {
             2 => {
                 let (from, blocks) = (at / 4096 * 4096, 4096 * (1 + pick(3)));
                 if from + blocks < content.len() {
-                    file.allocate(FallocateFlags::COLLAPSE_RANGE, from as u64, blocks as u64)?;
+                    file.allocate(Fallocate::Collapse, from as u64, blocks as u64)?;
                     content.drain(from..from + blocks);
                 }
             }
             3 => {
                 let from = at / 4096 * 4096;
                 if from < content.len() && content.len() + 4096 <= BLOCKS * 4096 {
-                    file.allocate(FallocateFlags::INSERT_RANGE, from as u64, 4096)?;
+                    file.allocate(Fallocate::Insert, from as u64, 4096)?;
                     content.splice(from..from, std::iter::repeat_n(0, 4096));
                 }
             }
@@ -145,9 +145,9 @@ fn a_list_that_was_dropped_may_get_long_again() -> Result<()> {
     let tree = Tree::new(&vfs, Ino::ROOT);
     let file = tree.file("file", 0o644, &[1; 3 * 4096])?;
     (0..6).try_for_each(|i| file.write_all(4096 + i * 64, &[2; 64]))?;
-    file.allocate(FallocateFlags::ZERO_RANGE, 4096, 4096)?;
+    file.allocate(Fallocate::ZeroExtend, 4096, 4096)?;
     file.write_all(4096, &[3; 4096])?;
-    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let flags = Fallocate::Punch;
     (0..6).try_for_each(|i| file.allocate(flags, 4096 + i * 64, 64))?;
     file.write_all(4096 + 6 * 64, &[4; 64])?;
     let mut expected = vec![1; 3 * 4096];

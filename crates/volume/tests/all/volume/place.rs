@@ -8,7 +8,7 @@ use wholly_media::{
     pmem::{PmemOptions, PmemRegion},
 };
 use wholly_posix::Tree;
-use wholly_vfs::{Ino, OFlags, RenameFlags, XattrFlags};
+use wholly_vfs::{Ino, OFlags, Rename, SetXattr};
 use wholly_volume::{Checked, EngineKind, Volume, VolumeOptions, VolumeVfs, WriteBack};
 
 /// The bytes of files whose content is not to be compared.
@@ -137,15 +137,15 @@ pub fn populate(vfs: &VolumeVfs) -> wholly_vfs::Result<()> {
     t.file("file", 0o640, &[CONTENT; 40_000])?;
     let sparse = t.file("sparse", 0o644, &[CONTENT; 4096])?;
     sparse.write(600 * 4096, &[CONTENT; 4096])?;
-    sparse.allocate(wholly_vfs::FallocateFlags::KEEP_SIZE, 700 * 4096, 20_000)?;
+    sparse.allocate(wholly_vfs::Fallocate::Keep, 700 * 4096, 20_000)?;
     sparse.truncate(1 << 22)?;
     t.symlink("short", "dir/sub")?;
     t.symlink("long", "x/".repeat(500))?;
     t.mknod("fifo", wholly_vfs::FileType::Fifo, 0o600)?;
     t.link("file", "dir/sub/other")?;
-    t.set_xattr_with("file", "user.small", b"value", XattrFlags::CREATE)?;
-    t.set_xattr_with("dir", "user.large", &[7; 20_000], XattrFlags::CREATE)?;
-    t.rename_with("short", "fifo", RenameFlags::EXCHANGE)?;
+    t.set_xattr_with("file", "user.small", b"value", SetXattr::Create)?;
+    t.set_xattr_with("dir", "user.large", &[7; 20_000], SetXattr::Create)?;
+    t.rename_with("short", "fifo", Rename::Exchange)?;
     t.rename("dir/sub", "moved")?;
     t.open("file", OFlags::RDWR).map(drop)
 }

@@ -8,7 +8,7 @@ use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_sim::CountingRegion;
 use wholly_vfs::Policy;
-use wholly_vfs::{Errno, FallocateFlags, Ino, Mode, OFlags, Result, Vfs};
+use wholly_vfs::{Errno, Fallocate, Ino, Mode, OFlags, Result, Vfs};
 use wholly_volume::{EngineKind, Object, PolicyVfs, Volume, VolumeOptions, VolumeVfs};
 
 use super::place::{Place, is_long};
@@ -128,7 +128,7 @@ fn a_call_without_space_has_epochs_committed() {
         let filler = tree.file("filler", 0o644, b"").expect("make a file");
         let available = || tree.vfs.statfs(&tree.ctx, Ino::ROOT).expect("statfs").available_blocks;
         let most = available() - 60;
-        filler.allocate(FallocateFlags::empty(), 0, most * 4096).expect("take space");
+        filler.allocate(Fallocate::Extend, 0, most * 4096).expect("take space");
         drop(filler);
         sync(&tree);
         // Each takes more than a third of what is left.

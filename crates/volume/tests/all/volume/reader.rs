@@ -11,7 +11,7 @@ use twox_hash::XxHash3_64;
 use wholly_media::{PersistenceDomain, Region, Site};
 use wholly_posix::Tree;
 use wholly_sim::{EventKind, Medium, Mutation, MutationKind, PmemMode, SimConfig, World};
-use wholly_vfs::{FallocateFlags, Ino, OFlags, Result, Vfs};
+use wholly_vfs::{Fallocate, Ino, OFlags, Result, Vfs};
 use wholly_volume::format::log::{self, LogSeed};
 use wholly_volume::format::pointer::{self, Pointer};
 use wholly_volume::format::superblock::Superblock;
@@ -256,7 +256,7 @@ fn group(vfs: &VolumeVfs, tree: &Tree<'_>) -> Result<()> {
     let file = tree.open("file", OFlags::RDWR)?;
     file.write_all(0, &[1; 9000])?;
     file.write_all(20_001, &[2; 700])?;
-    file.allocate(FallocateFlags::ZERO_RANGE, 30_000, 500)?;
+    file.allocate(Fallocate::ZeroExtend, 30_000, 500)?;
     tree.open("zeros", OFlags::RDWR)?.write_all(100, &[3; 700])?;
     tree.mkdir("made", 0o755)?;
     for i in 20..80 {

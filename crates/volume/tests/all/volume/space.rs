@@ -1,7 +1,7 @@
 //! Full volumes: calls fail with `ENOSPC` and change nothing, and what was made can be removed.
 
 use wholly_posix::Tree;
-use wholly_vfs::{Errno, FallocateFlags, Ino, OFlags, Result};
+use wholly_vfs::{Errno, Fallocate, Ino, OFlags, Result};
 use wholly_volume::VolumeVfs;
 
 use super::place::{Place, is_long};
@@ -22,7 +22,7 @@ fn leave(tree: &Tree<'_>, blocks: u64) {
     let mut at = 0;
     while free(tree) > blocks {
         let count = (free(tree) - blocks).div_ceil(2);
-        let done = file.allocate(FallocateFlags::empty(), at, count * 4096);
+        let done = file.allocate(Fallocate::Extend, at, count * 4096);
         if done.is_err() && count == 1 {
             break;
         }
@@ -53,9 +53,9 @@ fn calls(t: &Tree<'_>) -> usize {
         let Ok(file) = t.open(name, OFlags::RDWR) else { continue };
         tried(may_be_full(file.write(1 << 33, &[1; 20_000])));
         tried(may_be_full(file.append(&[2; 100_000])));
-        tried(may_be_full(file.allocate(FallocateFlags::INSERT_RANGE, 0, 4096)));
-        tried(may_be_full(file.allocate(FallocateFlags::ZERO_RANGE, 100, 50_000)));
-        tried(may_be_full(file.allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 100, 10_000)));
+        tried(may_be_full(file.allocate(Fallocate::Insert, 0, 4096)));
+        tried(may_be_full(file.allocate(Fallocate::ZeroExtend, 100, 50_000)));
+        tried(may_be_full(file.allocate(Fallocate::Punch, 100, 10_000)));
     }
     full
 }

@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 
 use wholly_posix::Tree;
-use wholly_vfs::{Errno, Ino, OFlags, RenameFlags};
+use wholly_vfs::{Errno, Ino, OFlags, Rename};
 use wholly_volume::VolumeVfs;
 
 use super::place::{Place, is_long};
@@ -36,7 +36,7 @@ fn directories_move_while_they_are_used() {
                         let done = match pick(7) {
                             0 | 1 => tree.mkdir(one, 0o755).map(drop),
                             2 => tree.rename(one, other),
-                            3 => tree.rename_with(one, other, RenameFlags::EXCHANGE),
+                            3 => tree.rename_with(one, other, Rename::Exchange),
                             4 => tree.rmdir(one),
                             5 => tree.file(format!("{one}/f{thread}"), 0o644, b"content").map(drop),
                             _ => tree.remove(one.as_bytes()),

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::SetXattr;
-use wholly_vfs::Stat;
+use wholly_vfs::{SetXattr, Stat};
 
 use super::{Kind, NamePlan};
 use crate::error::{Error, Result};

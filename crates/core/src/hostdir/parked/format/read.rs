@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::{Fallocate, HostFile, HostFs};
-use wholly_vfs::Stat;
+use wholly_host::{HostFile, HostFs};
+use wholly_vfs::{Fallocate, Stat};
 use zerocopy::FromBytes;
 
 use super::super::summary::LONGEST_PIECE;
