@@ -18,8 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use wholly::{Options, StoreVfs};
 use wholly_fuse::{Mount, MountOptions, Unmounter};
-use wholly_vfs::Policy;
-use wholly_vfs::{Errno, Vfs};
+use wholly_vfs::{Errno, Groups, Policy};
 use wholly_volume::{EngineKind, PolicyVfs, Volume, VolumeVfs};
 
 /// What the process in the background says once programs can use the mount.
@@ -226,7 +225,7 @@ fn serve(plan: &Plan, ready: impl FnOnce() -> Result<(), Failure>) -> Result<Exi
 }
 
 /// A volume, with the policy that was asked for.
-fn by_policy(plan: &Plan, volume: &Volume) -> Result<Arc<dyn Vfs>, Failure> {
+fn by_policy(plan: &Plan, volume: &Volume) -> Result<Arc<dyn Groups>, Failure> {
     let refused = |why: String| Failure::new(format!("mount {}", plan.dir.display()), why).exit(Exit::USAGE);
     let engine = volume.stat().engine;
     if plan.has_policy && engine == EngineKind::None.name() {

@@ -67,7 +67,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wholly::StoreVfs;
 use wholly_fuse::{Doom, Identity, Lost, MountOptions, Server};
-use wholly_vfs::GroupId;
+use wholly_vfs::{GroupId, Groups};
 
 pub use command::exec;
 pub use hold::hold;

@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use wholly::{Options, Store, StoreVfs};
 use wholly_host::HostOptions;
-use wholly_vfs::{Context, Ino, Mode, OFlags, Vfs};
+use wholly_vfs::{Context, Groups, Ino, Mode, OFlags, Vfs};
 
 mod counted;
 #[path = "all/common/dir.rs"]

@@ -98,6 +98,20 @@ fn list(mismatches: &[Mismatch]) -> String {
 }
 
 impl Error {
+    /// The error of a call on `place`, a path or what else the user calls it, by its number.
+    pub fn of(place: impl Into<String>, errno: rustix::io::Errno) -> Self {
+        use rustix::io::Errno;
+        let place = place.into();
+        match errno {
+            Errno::NOENT => Error::NotFound(place),
+            Errno::EXIST => Error::Exists(place),
+            Errno::NOSPC => Error::NoSpace(place),
+            Errno::BUSY => Error::Busy(place, "a running group has claimed it".into()),
+            Errno::UCLEAN => Error::Corrupt { place, fault: "its metadata is damaged; `check` tells what".into() },
+            errno => Error::Refused(place, errno),
+        }
+    }
+
     /// [`Error::Corrupt`].
     #[doc(hidden)]
     pub fn corrupt(place: impl Into<String>, fault: impl Into<String>) -> Self {

@@ -12,12 +12,12 @@ use fuser::{
     ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use wholly_vfs::{
-    Attr, Context, Errno, Fallocate, FileType, Handle, OFlags, Rename, Result, Seek, SetAttr, SetXattr, Vfs,
+    Attr, Context, Errno, Fallocate, FileType, Groups, Handle, OFlags, Rename, Result, Seek, SetAttr, SetXattr,
 };
 
 use crate::answers::{ask, data, done, mode, takes_set_id, value, without_set_id, written};
 use crate::convert::{attr, device, errno, ino, kind, nothing, set_time, unknown};
-use crate::groups::{Call, Groups, Touches};
+use crate::groups::{Belonging, Call, Touches};
 use crate::identity::Identity;
 use crate::lost::Lost;
 use crate::points::Points;
@@ -28,13 +28,13 @@ const GENERATION: Generation = Generation(0);
 
 /// Serves one mount.
 pub(crate) struct Adapter {
-    pub vfs: Arc<dyn Vfs>,
+    pub vfs: Arc<dyn Groups>,
     /// How long the kernel believes what it was told.
     pub valid: Duration,
     /// Whether closing a file is to make it durable.
     pub syncs_on_close: bool,
     /// To which explicit groups calls belong, if to any.
-    pub groups: Arc<Groups>,
+    pub groups: Arc<Belonging>,
     /// Whether what one call writes is to come in one request.
     pub whole_writes: bool,
     /// Whether the kernel sees all changes of content.

@@ -69,13 +69,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fuser::{Filesystem, Session};
-use wholly_vfs::{Context, Vfs};
+use wholly_vfs::{Context, Groups};
 
 use adapter::Adapter;
 pub use answers::LARGEST_WRITE;
 #[doc(hidden)]
 pub use answers::ask;
-use groups::Groups;
+use groups::Belonging;
 pub use groups::{Asker, Doom, Joined};
 pub use identity::{Identity, User};
 pub use kernel::{TYPE, Unmounter, open_mount, remount};
@@ -99,7 +99,7 @@ impl Mount {
     /// # Errors
     /// `ENOENT` and `ENOTDIR` for `point`, `EACCES` and `EPERM` where the user may not mount there; those of finding
     /// its points; what `fusermount3` says otherwise.
-    pub fn new(vfs: Arc<dyn Vfs>, point: &Path, options: &MountOptions) -> io::Result<Mount> {
+    pub fn new(vfs: Arc<dyn Groups>, point: &Path, options: &MountOptions) -> io::Result<Mount> {
         let adapter = adapter(vfs, options)?;
         let (groups, lost) = (adapter.groups.clone(), adapter.lost.clone());
         let (session, unmounter) = mount(adapter, point, options)?;
@@ -165,7 +165,7 @@ impl Server {
     ///
     /// # Errors
     /// Of the kernel's device, and of finding the points.
-    pub fn new(vfs: Arc<dyn Vfs>, device: OwnedFd, options: &MountOptions) -> io::Result<Server> {
+    pub fn new(vfs: Arc<dyn Groups>, device: OwnedFd, options: &MountOptions) -> io::Result<Server> {
         let adapter = adapter(vfs, options)?;
         let (groups, lost) = (adapter.groups.clone(), adapter.lost.clone());
         let session = Session::from_fd(adapter, device, options.access(), options.config())?;
@@ -204,11 +204,11 @@ impl std::fmt::Debug for Server {
     }
 }
 
-fn adapter(vfs: Arc<dyn Vfs>, options: &MountOptions) -> io::Result<Adapter> {
+fn adapter(vfs: Arc<dyn Groups>, options: &MountOptions) -> io::Result<Adapter> {
     let MountOptions { valid, syncs_on_close, group, whole_writes, owns_content, .. } = *options;
     let ctx = Context { is_permitted: true, group, ..Context::superuser() };
     let points = Points::new(&*vfs, &ctx, &options.points)?;
-    let groups = Arc::new(Groups::new(&vfs, options));
+    let groups = Arc::new(Belonging::new(&vfs, options));
     let (identity, lost) = (options.identity.clone(), Lost::default());
     Ok(Adapter {
         vfs,

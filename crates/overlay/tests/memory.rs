@@ -16,6 +16,7 @@ use wholly_overlay::{How, Layers, UPPER, WORK, take_up};
 mod counted;
 
 use counted::{Phases, check_undo, for_each_name, keep_undo, most_above, now};
+use wholly_vfs::Groups;
 
 /// The most bytes that a group takes that makes so many names, and then one that removes them, in each phase.
 fn of_one_layer(names: usize) -> [Phases; 2] {

@@ -37,6 +37,7 @@
 //! |---|---|
 //! | `types.rs` | arguments and results of the calls |
 //! | `how.rs` | their flags, in words |
+//! | `groups.rs` | explicit groups |
 //! | `resolve.rs` | from a path to an inode |
 //! | `pass_on.rs` | the trait over another implementation |
 //! | `paths.rs` | calls by path: the rules for the last part of a path |
@@ -47,6 +48,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod groups;
 mod how;
 mod pass_on;
 mod paths;
@@ -56,6 +58,7 @@ pub mod rules;
 mod stat;
 mod types;
 
+pub use groups::{Committed, Groups, Seen, Ticket};
 pub use how::{Fallocate, Rename, SetXattr};
 pub use paths::Paths;
 pub use policy::Policy;
@@ -357,39 +360,4 @@ pub trait Vfs: Send + Sync {
     /// # Errors
     /// Those of [`fsync`](Self::fsync).
     fn sync(&self, ctx: &Context) -> Result<()>;
-
-    /// Begins an explicit group. Calls whose contexts name it belong to it.
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP` if this store or volume has no groups.
-    fn begin_group(&self) -> Result<GroupId> {
-        Err(Errno::OPNOTSUPP)
-    }
-
-    /// Claims an open file for the group now, instead of at its first change.
-    ///
-    /// # Errors
-    /// `EBADF` if the handle is not open for writing.
-    fn add_to_group(&self, group: GroupId, handle: Handle) -> Result<()> {
-        let _ = (group, handle);
-        Err(Errno::OPNOTSUPP)
-    }
-
-    /// Commits a group. When this returns, the group is durable. It has ended, also after an error.
-    ///
-    /// # Errors
-    /// `EIO`: it is unknown whether the group survives. After any other error it is aborted.
-    fn commit_group(&self, group: GroupId) -> Result<()> {
-        let _ = group;
-        Err(Errno::OPNOTSUPP)
-    }
-
-    /// Aborts a group: nothing of it is left.
-    ///
-    /// # Errors
-    /// None beyond those of all calls.
-    fn abort_group(&self, group: GroupId) -> Result<()> {
-        let _ = group;
-        Err(Errno::OPNOTSUPP)
-    }
 }

@@ -1,8 +1,7 @@
 //! Implementations of [`Vfs`](crate::Vfs) over others.
 
 /// Implements [`Vfs`](crate::Vfs) for a type that passes calls on to another one, but for the calls that are written
-/// out. A call that is added to the trait is added here, or nothing that passes on compiles, unless the trait has a
-/// default for it.
+/// out. A call that is added to the trait is added here, or nothing that passes on compiles.
 ///
 /// `call` says how a call is passed on, whose context is `ctx`: `pass(to, ctx)` makes it on `to`. `bare` says it for
 /// calls without a context: `pass(to)`. What stands in brackets are the parameters of the type.
@@ -101,10 +100,6 @@ macro_rules! __pass_on {
             one! { call removexattr(ino: Ino, name: &[u8]) -> Result<()> }
             one! { call statfs(ino: Ino) -> Result<StatFs> }
             one! { call sync() -> Result<()> }
-            one! { bare begin_group() -> Result<GroupId> }
-            one! { bare add_to_group(group: GroupId, handle: Handle) -> Result<()> }
-            one! { bare commit_group(group: GroupId) -> Result<()> }
-            one! { bare abort_group(group: GroupId) -> Result<()> }
         }
     };
 }

@@ -10,11 +10,12 @@ use rustix::process::{getegid, geteuid, getgroups};
 use wholly_error::{Error, Result};
 use wholly_host::DirEntry;
 use wholly_vfs::{
-    Access, Attr, Context, Errno, Fallocate, FileType, GroupId, Handle, Ino, Mode, OFlags, Paths, Rename, SetAttr,
-    SetTime, SetXattr, Stat, Timestamp, Vfs,
+    Access, Attr, Context, Errno, Fallocate, FileType, GroupId, Groups, Handle, Ino, Mode, OFlags, Paths, Rename,
+    SetAttr, SetTime, SetXattr, Stat, Timestamp, Vfs,
 };
 
 use crate::engine::InoGen;
+use crate::fork::begun_before_fork;
 use crate::{Volume, VolumeVfs};
 
 /// Calls by path: of a [`Volume`] outside of groups, or of a [`VolumeGroup`](crate::VolumeGroup), as it sees the
@@ -23,7 +24,7 @@ use crate::{Volume, VolumeVfs};
 pub struct VolumeCalls {
     vfs: Arc<VolumeVfs>,
     /// The group that they belong to; why there is none, if one was asked for.
-    group: std::result::Result<Option<GroupId>, Errno>,
+    group: Result<Option<GroupId>>,
 }
 
 impl std::ops::Deref for Volume {
@@ -66,15 +67,7 @@ fn named(vfs: &VolumeVfs, path: &[u8], errno: Errno) -> Error {
     {
         return error;
     }
-    let path = String::from_utf8_lossy(path).into_owned();
-    match errno {
-        Errno::NOENT => Error::NotFound(path),
-        Errno::EXIST => Error::Exists(path),
-        Errno::NOSPC => Error::NoSpace(path),
-        Errno::BUSY => Error::Busy(path, "a running group has claimed it".into()),
-        Errno::UCLEAN => Error::Corrupt { place: path, fault: "its metadata is damaged; `check` tells what".into() },
-        errno => Error::Refused(path, errno),
-    }
+    Error::of(String::from_utf8_lossy(path), errno)
 }
 
 fn ns(time: Timestamp) -> i64 {
@@ -106,7 +99,7 @@ fn stat_of(attr: &Attr) -> Stat {
 }
 
 impl VolumeCalls {
-    pub(crate) fn new(vfs: Arc<VolumeVfs>, group: std::result::Result<Option<GroupId>, Errno>) -> VolumeCalls {
+    pub(crate) fn new(vfs: Arc<VolumeVfs>, group: Result<Option<GroupId>>) -> VolumeCalls {
         VolumeCalls { vfs, group }
     }
 
@@ -114,18 +107,16 @@ impl VolumeCalls {
         &self.vfs
     }
 
-    pub(crate) fn group(&self) -> std::result::Result<Option<GroupId>, Errno> {
-        self.group
+    pub(crate) fn group(&self) -> Result<Option<GroupId>> {
+        self.group.clone()
     }
 
     /// The group that they belong to, if this process has begun it.
     pub(crate) fn own_group(&self) -> Result<Option<GroupId>> {
-        let group = self.group.map_err(|errno| self.named(b"the group", errno))?;
+        let group = self.group()?;
         let vfs = self.vfs.guarded();
         match group {
-            Some(group) if vfs.opened().is_inherited() && !vfs.has_given(group.0) => {
-                Err(Error::Busy("the group".into(), "the process that was forked has begun it".into()))
-            }
+            Some(group) if vfs.opened().is_inherited() && !vfs.has_given(group.0) => Err(begun_before_fork()),
             group => Ok(group),
         }
     }
@@ -414,8 +405,8 @@ impl FileCalls<'_> {
     }
 
     pub fn add(&self) -> Result<()> {
-        let group = self.ctx.group.ok_or(Errno::INVAL);
-        self.done(group.and_then(|group| self.file.vfs.add_to_group(group, self.file.handle)))
+        let group = self.ctx.group.ok_or_else(|| Error::Invalid("there is no group to add a file to".into()))?;
+        self.file.vfs.add(group, self.file.handle)
     }
 
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {

@@ -169,19 +169,23 @@ impl<T: OverVolume> Guarded<T> {
 
     /// In a child: its own.
     #[cold]
-    fn heir(&self) -> Result<&Guarded<T>, Errno> {
+    fn heir(&self) -> Result<&Guarded<T>> {
         if let Some(heir) = self.heir.get() {
             return Ok(heir);
         }
         let opened = self.opened.current()?;
-        let here = opened.used(|_| self.here.again(&opened.mounted))?;
+        let here = opened.used(|_| self.here.again(&opened.mounted).map_err(|errno| Error::of("the volume", errno)))?;
         let heir = Box::new(Guarded::new(here, opened));
         Ok(self.heir.get_or_init(|| heir))
     }
 
     /// Makes a call, which may belong to a group, on the volume as this process has it.
     #[inline]
-    pub fn used<R>(&self, group: Option<GroupId>, call: impl FnOnce(&T) -> Result<R, Errno>) -> Result<R, Errno> {
+    pub fn used<R, E: From<Error>>(
+        &self,
+        group: Option<GroupId>,
+        call: impl FnOnce(&T) -> Result<R, E>,
+    ) -> Result<R, E> {
         let forked = &self.opened.mounted.forked;
         match forked.enter() {
             Ok(used) => {
@@ -190,7 +194,7 @@ impl<T: OverVolume> Guarded<T> {
                 result
             }
             Err(Refused::Inherited) => match group {
-                Some(group) if self.opened.mounted.numbers(group.0) => Err(Errno::BUSY),
+                Some(group) if self.opened.mounted.numbers(group.0) => Err(begun_before_fork().into()),
                 _ => self.heir()?.used(group, call),
             },
             Err(why) => Err(forked.refused(why).into()),
@@ -237,7 +241,12 @@ impl<T: OverVolume> Drop for Guarded<T> {
     }
 }
 
-/// Implements the trait `Vfs` for a type whose only field is a [`Guarded`] one.
+/// Why a child does not get at a group that its parent has begun.
+pub(crate) fn begun_before_fork() -> Error {
+    Error::Busy("the group".into(), "the process that was forked has begun it".into())
+}
+
+/// Implements the traits `Vfs` and `Groups` for a type whose only field is a [`Guarded`] one.
 macro_rules! guard {
     ($vfs:ident) => {
         wholly_vfs::pass_on! {
@@ -288,18 +297,32 @@ macro_rules! guard {
                         }
                     }
                 }
+            }
+        }
 
-                fn add_to_group(&self, group: GroupId, handle: Handle) -> Result<()> {
-                    self.0.used(Some(group), |vfs| vfs.add_to_group(group, handle))
-                }
+        impl wholly_vfs::Groups for $vfs {
+            fn begin_as(&self, seen: wholly_vfs::Seen) -> wholly_error::Result<GroupId> {
+                self.0.used(None, |vfs| vfs.begin_as(seen))
+            }
 
-                fn commit_group(&self, group: GroupId) -> Result<()> {
-                    self.0.used(Some(group), |vfs| vfs.commit_group(group))
-                }
+            fn add(&self, group: GroupId, handle: wholly_vfs::Handle) -> wholly_error::Result<()> {
+                self.0.used(Some(group), |vfs| vfs.add(group, handle))
+            }
 
-                fn abort_group(&self, group: GroupId) -> Result<()> {
-                    self.0.used(Some(group), |vfs| vfs.abort_group(group))
-                }
+            fn commit_all(
+                &self,
+                groups: &[GroupId],
+                how: wholly_vfs::Committed,
+            ) -> wholly_error::Result<wholly_vfs::Ticket> {
+                self.0.used(groups.first().copied(), |vfs| vfs.commit_all(groups, how))
+            }
+
+            fn wait(&self, ticket: wholly_vfs::Ticket) -> wholly_error::Result<()> {
+                self.0.used(None, |vfs| vfs.wait(ticket))
+            }
+
+            fn abort(&self, group: GroupId) -> wholly_error::Result<()> {
+                self.0.used(Some(group), |vfs| vfs.abort(group))
             }
         }
     };

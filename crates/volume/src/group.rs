@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use wholly_error::{Error, Result};
-use wholly_vfs::{Errno, Fallocate, GroupId, OFlags, Vfs};
+use wholly_error::Result;
+use wholly_vfs::{Fallocate, GroupId, Groups, OFlags};
 
 use crate::calls::{VolumeCalls, VolumeFile};
 
@@ -58,7 +58,7 @@ impl VolumeGroup {
     ///
     /// # Errors
     /// Why there is no group, if the volume could not begin one.
-    pub fn id(&self) -> std::result::Result<GroupId, Errno> {
+    pub fn id(&self) -> Result<GroupId> {
         self.calls.group().map(|group| group.expect("one was asked for"))
     }
 
@@ -145,10 +145,7 @@ impl VolumeGroup {
     pub fn commit(mut self) -> Result<()> {
         self.has_ended = true;
         let Some(group) = self.calls.own_group()? else { return Ok(()) };
-        self.calls.vfs().commit_group(group).map_err(|errno| match errno {
-            Errno::IO => Error::Poisoned("the commit of a group failed".into()),
-            errno => self.calls.named(b"the group", errno),
-        })
+        self.calls.vfs().commit(group)
     }
 
     /// Makes the group atomic, and ordered before later groups on the same files. The same as [`commit`](Self::commit).
@@ -169,7 +166,7 @@ impl Drop for VolumeGroup {
     fn drop(&mut self) {
         if let (false, Ok(Some(group))) = (self.has_ended, self.calls.group()) {
             // It has ended already if the volume was closed.
-            let _ = self.calls.vfs().abort_group(group);
+            let _ = self.calls.vfs().abort(group);
         }
     }
 }

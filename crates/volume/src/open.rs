@@ -20,7 +20,7 @@ use wholly_media::{
 };
 use wholly_vfs::Timestamp;
 
-use wholly_vfs::Vfs;
+use wholly_vfs::Groups;
 
 use crate::engine::fine_grained_wal;
 use crate::engine::hybrid_log::WriteBack;
@@ -451,7 +451,7 @@ impl Volume {
     /// on the group say so.
     pub fn begin(&self) -> VolumeGroup {
         let vfs = self.calls.vfs();
-        VolumeGroup::new(VolumeCalls::new(vfs.clone(), vfs.begin_group().map(Some)))
+        VolumeGroup::new(VolumeCalls::new(vfs.clone(), vfs.begin().map(Some)))
     }
 
     /// What the volume is, and how full. All is zero or empty in a process that cannot use it, since another one keeps

@@ -46,10 +46,9 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use sync::{AtomicU64, Condvar, Mutex, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, Spawned, spawn};
-use wholly_vfs::Policy;
 use wholly_vfs::{
-    Access, Attr, Context, DirEntry, Errno, Fallocate, FileType, GroupId, Handle, Ino, Mode, OFlags, Rename, Result,
-    Seek, SetAttr, SetTime, SetXattr, StatFs, Vfs,
+    Access, Attr, Committed, Context, DirEntry, Errno, Fallocate, FileType, GroupId, Groups, Handle, Ino, Mode, OFlags,
+    Policy, Rename, Result, Seek, Seen, SetAttr, SetTime, SetXattr, StatFs, Ticket, Vfs,
 };
 
 use crate::Volume;
@@ -57,6 +56,7 @@ use crate::fork::{Guarded, OverVolume, guard};
 use crate::format::BLOCK;
 use crate::fs::table::ByNumber;
 use crate::open::Mounted;
+use crate::vfs::of_file;
 use crate::vfs::{COPIED, UnguardedVfs};
 
 /// Files that are dirty at the same time.
@@ -127,7 +127,7 @@ impl PolicyVfs {
     /// As [`VolumeVfs::held`](crate::VolumeVfs::held), of what callers hold.
     #[doc(hidden)]
     pub fn held(&self) -> (u64, usize) {
-        self.0.used(None, |policed| Ok(policed.inner.vfs.held())).unwrap_or_default()
+        self.0.used(None, |policed| Ok::<_, Errno>(policed.inner.vfs.held())).unwrap_or_default()
     }
 }
 
@@ -137,7 +137,7 @@ impl Policed {
     fn new(volume: &Arc<Mounted>, policy: Policy) -> Result<Policed> {
         let vfs = UnguardedVfs::over(volume.clone());
         if policy != Policy::PerOp {
-            vfs.begin_group().and_then(|group| vfs.abort_group(group))?;
+            vfs.begin().and_then(|group| vfs.abort(group))?;
         }
         let inner = Arc::new(Inner { vfs, policy, gate: RwLock::default(), pieces: AtomicU64::new(0) });
         let timer = match policy {
@@ -207,7 +207,7 @@ impl Inner {
         let epochs: BTreeSet<u64> = files.iter().filter_map(|ino| Some(dirty.get(ino)?.0)).collect();
         dirty.retain(|_, epoch| !epochs.contains(&epoch.0));
         self.pieces.store(0, Ordering::Relaxed);
-        epochs.into_iter().try_for_each(|epoch| self.vfs.commit_group(GroupId(epoch)))
+        epochs.into_iter().try_for_each(|epoch| Ok(self.vfs.commit(GroupId(epoch))?))
     }
 
     fn commit_each(&self, dirty: &mut Dirty) -> Result<()> {
@@ -330,13 +330,16 @@ impl Inner {
             self.commit_each(&mut dirty)?;
         }
         let running = dirty.values().next().filter(|_| self.is_shared()).copied();
-        let epoch = running.map_or_else(|| self.vfs.begin_group(), Ok)?;
+        let epoch = match running {
+            Some(epoch) => epoch,
+            None => self.vfs.begin()?,
+        };
         let done = call(&self.vfs, &within(epoch));
         // A call that fails may have changed something before that, and one that does not, nothing.
         if self.vfs.has_changed(epoch, ino) {
             dirty.insert(ino, epoch);
         } else if running.is_none() {
-            self.vfs.abort_group(epoch)?;
+            self.vfs.abort(epoch)?;
         }
         done
     }
@@ -521,21 +524,27 @@ impl Vfs for Policed {
         self.inner.commit_all()?;
         self.inner.vfs.sync(ctx)
     }
+}
 
-    fn begin_group(&self) -> Result<GroupId> {
-        self.inner.vfs.begin_group()
+impl Groups for Policed {
+    fn begin_as(&self, seen: Seen) -> wholly_error::Result<GroupId> {
+        self.inner.vfs.begin_as(seen)
     }
 
-    fn add_to_group(&self, group: GroupId, handle: Handle) -> Result<()> {
-        let (ino, _) = self.inner.vfs.of_handle(handle)?;
-        self.inner.naming(|| vec![ino], |vfs| vfs.add_to_group(group, handle))
+    fn add(&self, group: GroupId, handle: Handle) -> wholly_error::Result<()> {
+        let (ino, _) = self.inner.vfs.of_handle(handle).map_err(of_file)?;
+        self.inner.naming(|| vec![ino], |vfs| vfs.claim(group, handle)).map_err(of_file)
     }
 
-    fn commit_group(&self, group: GroupId) -> Result<()> {
-        self.inner.vfs.commit_group(group)
+    fn commit_all(&self, groups: &[GroupId], how: Committed) -> wholly_error::Result<Ticket> {
+        self.inner.vfs.commit_all(groups, how)
     }
 
-    fn abort_group(&self, group: GroupId) -> Result<()> {
-        self.inner.vfs.abort_group(group)
+    fn wait(&self, ticket: Ticket) -> wholly_error::Result<()> {
+        self.inner.vfs.wait(ticket)
+    }
+
+    fn abort(&self, group: GroupId) -> wholly_error::Result<()> {
+        self.inner.vfs.abort(group)
     }
 }

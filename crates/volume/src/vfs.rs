@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use sync::{AtomicU64, Ordering, RwLock};
+use wholly_error::Error;
+use wholly_vfs::groups::{only, only_private};
 use wholly_vfs::rules::names::{check_node, check_target};
 use wholly_vfs::rules::permit::{Who, check_open};
 use wholly_vfs::{
-    Access, Attr, Context, DirEntry, Errno, Fallocate, FileType, GroupId, Handle, Ino, Mode, OFlags, Rename, Result,
-    Seek, SetAttr, SetXattr, StatFs, Vfs,
+    Access, Attr, Committed, Context, DirEntry, Errno, Fallocate, FileType, GroupId, Groups, Handle, Ino, Mode, OFlags,
+    Rename, Result, Seek, Seen, SetAttr, SetXattr, StatFs, Ticket, Vfs,
 };
 
 use crate::Volume;
@@ -72,7 +74,7 @@ impl VolumeVfs {
     /// The number of references to inodes, and of open files and directories: for tests that look for leaks.
     #[doc(hidden)]
     pub fn held(&self) -> (u64, usize) {
-        self.0.used(None, |vfs| Ok(vfs.held())).unwrap_or_default()
+        self.0.used(None, |vfs| Ok::<_, Errno>(vfs.held())).unwrap_or_default()
     }
 
     pub(crate) fn guarded(&self) -> &Guarded<UnguardedVfs> {
@@ -103,6 +105,15 @@ impl OverVolume for UnguardedVfs {
 }
 
 impl UnguardedVfs {
+    /// Claims an open file for a group.
+    pub fn claim(&self, group: GroupId, handle: Handle) -> Result<()> {
+        let open = self.file(handle)?;
+        if !open.writes() {
+            return Err(Errno::BADF);
+        }
+        self.core().add_to_group(group, &open.inode)
+    }
+
     pub fn over(volume: Arc<Mounted>) -> Self {
         let next = AtomicU64::new(volume.core.first_number);
         UnguardedVfs { volume, next, handles: (0..SHARDS).map(|_| RwLock::default()).collect() }
@@ -153,7 +164,7 @@ impl UnguardedVfs {
         self.opened(handle).and_then(|open| if open.is_dir() { Ok(open) } else { Err(Errno::NOTDIR) })
     }
 
-    fn add(&self, held: Held<'_>, flags: OFlags) -> Handle {
+    fn number(&self, held: Held<'_>, flags: OFlags) -> Handle {
         let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed));
         let open = Open { inode: held.keep(), flags };
         self.shard(handle).write().unwrap().insert(handle.0, Arc::new(open));
@@ -307,7 +318,7 @@ impl Vfs for UnguardedVfs {
     fn open(&self, ctx: &Context, ino: Ino, flags: OFlags) -> Result<Handle> {
         let _call = self.core().enter(ctx)?;
         let held = self.open_held(ctx, self.core().held_by(ctx, ino.0)?, flags)?;
-        Ok(self.add(held, flags))
+        Ok(self.number(held, flags))
     }
 
     fn create(&self, ctx: &Context, dir: Ino, name: &[u8], flags: OFlags, mode: Mode) -> Result<(Attr, Handle)> {
@@ -328,7 +339,7 @@ impl Vfs for UnguardedVfs {
                 made => made?,
             };
             let ino = held.id.ino;
-            let handle = self.add(held, flags);
+            let handle = self.number(held, flags);
             let given = self.core().held_by(ctx, ino).and_then(|held| self.given(held));
             if given.is_err() {
                 self.close(handle)?;
@@ -346,7 +357,7 @@ impl Vfs for UnguardedVfs {
         let held = self.core().make_nameless(ctx, dir.0, mode.as_raw_mode() & PERMISSIONS, nameable)?;
         let second = self.core().held_by(ctx, held.id.ino)?;
         let attr = self.given(held)?;
-        Ok((attr, self.add(second, flags)))
+        Ok((attr, self.number(second, flags)))
     }
 
     fn read(&self, ctx: &Context, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
@@ -434,7 +445,7 @@ impl Vfs for UnguardedVfs {
         let _call = self.core().enter(ctx)?;
         let held = self.core().held_by(ctx, dir.0)?;
         self.core().check_list(ctx, &held)?;
-        Ok(self.add(held, OFlags::RDONLY))
+        Ok(self.number(held, OFlags::RDONLY))
     }
 
     fn readdir(
@@ -543,24 +554,45 @@ impl Vfs for UnguardedVfs {
     fn sync(&self, _ctx: &Context) -> Result<()> {
         self.sync_all()
     }
+}
 
-    fn begin_group(&self) -> Result<GroupId> {
-        self.core().begin_group()
+impl Groups for UnguardedVfs {
+    fn begin_as(&self, seen: Seen) -> wholly_error::Result<GroupId> {
+        only_private(seen)?;
+        self.core().begin_group().map_err(of_group)
     }
 
-    fn add_to_group(&self, group: GroupId, handle: Handle) -> Result<()> {
-        let open = self.file(handle)?;
-        if !open.writes() {
-            return Err(Errno::BADF);
-        }
-        self.core().add_to_group(group, &open.inode)
+    fn add(&self, group: GroupId, handle: Handle) -> wholly_error::Result<()> {
+        self.claim(group, handle).map_err(of_file)
     }
 
-    fn commit_group(&self, group: GroupId) -> Result<()> {
-        self.core().commit_group(group)
+    /// Each engine commits one group after the other, and waits for the medium.
+    fn commit_all(&self, groups: &[GroupId], _how: Committed) -> wholly_error::Result<Ticket> {
+        let group = only(groups)?;
+        self.core().commit_group(group).map_err(of_group)?;
+        Ok(Ticket(group.0))
     }
 
-    fn abort_group(&self, group: GroupId) -> Result<()> {
-        self.core().abort_group(group)
+    fn wait(&self, _ticket: Ticket) -> wholly_error::Result<()> {
+        Ok(())
+    }
+
+    fn abort(&self, group: GroupId) -> wholly_error::Result<()> {
+        self.core().abort_group(group).map_err(of_group)
+    }
+}
+
+/// The error of a call on an open file.
+pub(crate) fn of_file(errno: Errno) -> Error {
+    Error::of("an open file", errno)
+}
+
+/// The error of a call on a group.
+fn of_group(errno: Errno) -> Error {
+    match errno {
+        Errno::OPNOTSUPP => Error::Unsupported("groups with this volume's engine".into()),
+        Errno::INVAL => Error::Invalid("there is no such running group".into()),
+        Errno::IO => Error::Poisoned("the commit of a group failed".into()),
+        errno => Error::of("the group", errno),
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use wholly_error::Error;
 use wholly_posix::Tree;
-use wholly_vfs::{Context, Errno, GroupId, Ino, Mode, OFlags, Vfs};
+use wholly_vfs::{Context, Errno, GroupId, Groups, Ino, Mode, OFlags, Vfs};
 use wholly_vfs::{Policy, Rename};
 use wholly_volume::{EngineKind, Medium, PolicyVfs, Volume, VolumeFile, VolumeGroup, VolumeOptions, VolumeVfs};
 
@@ -231,7 +231,7 @@ impl Hold {
         }
         assert_eq!(volume.stat().blocks, 0);
         let errno = Tree::new(&self.vfs, Ino::ROOT).mkdir("d", 0o755).unwrap_err();
-        assert_eq!((errno, self.vfs.begin_group().unwrap_err()), (Errno::BUSY, Errno::BUSY));
+        assert_eq!((errno, self.vfs.begin().unwrap_err().into()), (Errno::BUSY, Errno::BUSY));
         if let Some(policed) = &self.policed {
             assert_eq!(Tree::new(policed, Ino::ROOT).content("c").unwrap_err(), Errno::BUSY);
         }
@@ -684,13 +684,13 @@ fn numbers_from_before_the_fork_mean_nothing_after_it() {
         let ctx = Context::superuser();
         let (attr, handle) =
             vfs.create(&ctx, Ino::ROOT, b"a", OFlags::RDWR, Mode::from_raw_mode(0o644)).expect("make a file");
-        let group = if place.has_groups() { vfs.begin_group().unwrap() } else { GroupId(1) };
+        let group = if place.has_groups() { vfs.begin().unwrap() } else { GroupId(1) };
         Child::fork(|| {
             // No use: it gives back what the child never had.
             assert_eq!(vfs.release(&ctx, handle).unwrap_err(), Errno::BADF);
             vfs.forget(attr.ino, 1);
             if place.has_groups() {
-                assert_eq!(vfs.abort_group(group).unwrap_err(), Errno::BUSY);
+                assert_eq!(Errno::from(vfs.abort(group).unwrap_err()), Errno::BUSY);
                 let within = Context { group: Some(group), ..ctx.clone() };
                 assert_eq!(vfs.getattr(&within, Ino::ROOT).unwrap_err(), Errno::BUSY);
             }
@@ -709,8 +709,8 @@ fn numbers_from_before_the_fork_mean_nothing_after_it() {
                     Mode::from_raw_mode(0o644),
                 );
                 if place.has_groups() {
-                    vfs.begin_group().unwrap();
-                    assert_eq!(vfs.commit_group(group).unwrap_err(), Errno::BUSY);
+                    vfs.begin().unwrap();
+                    assert_eq!(Errno::from(vfs.commit(group).unwrap_err()), Errno::BUSY);
                 }
                 assert_eq!(vfs.write(&ctx, handle, 0, b"child").unwrap_err(), Errno::BADF);
                 assert_eq!(vfs.getattr(&ctx, attr.ino).unwrap_err(), Errno::STALE);

@@ -9,7 +9,7 @@ use wholly_media::{
     Region,
     pmem::{PmemOptions, PmemRegion},
 };
-use wholly_vfs::{Context, Errno, Handle, Ino, Vfs};
+use wholly_vfs::{Context, Errno, Groups, Handle, Ino, Vfs};
 use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs, WriteBack};
 
 /// A system of the suite.
@@ -130,10 +130,10 @@ impl Open {
             file
         };
         let files = (0..case.files).map(open).collect::<Result<Vec<_>, Errno>>()?;
-        let has_groups = match vfs.begin_group() {
-            Ok(group) => vfs.abort_group(group).map(|()| true)?,
-            Err(Errno::OPNOTSUPP) => false,
-            Err(errno) => return Err(errno.into()),
+        let has_groups = match vfs.begin() {
+            Ok(group) => vfs.abort(group).map(|()| true)?,
+            Err(wholly::Error::Unsupported(_)) => false,
+            Err(error) => return Err(error.into()),
         };
         Ok(Open { vfs, files, volume, has_groups })
     }
@@ -152,10 +152,10 @@ impl Open {
     /// last write and the commit. Without groups, the writes alone.
     #[inline]
     pub fn run_group(&self, group: &[Update], payload: &Payload, called: impl FnOnce()) -> Result<()> {
-        let id = if self.has_groups { Some(self.vfs.begin_group()?) } else { None };
+        let id = if self.has_groups { Some(self.vfs.begin()?) } else { None };
         let ctx = Context { group: id, ..Context::superuser() };
         if let Some(id) = id {
-            group.iter().try_for_each(|update| self.vfs.add_to_group(id, self.files[update.file as usize]))?;
+            group.iter().try_for_each(|update| self.vfs.add(id, self.files[update.file as usize]))?;
         }
         for update in group {
             let written = self.vfs.write(&ctx, self.files[update.file as usize], update.offset, payload.of(update))?;
@@ -165,7 +165,7 @@ impl Open {
         }
         called();
         match id {
-            Some(id) => Ok(self.vfs.commit_group(id)?),
+            Some(id) => Ok(self.vfs.commit(id)?),
             None => Ok(()),
         }
     }

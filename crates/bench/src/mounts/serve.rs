@@ -11,6 +11,7 @@ use std::sync::Arc;
 use wholly::{Options, Store, StoreVfs};
 use wholly_fuse::{Mount, MountOptions};
 use wholly_host::HostOptions;
+use wholly_vfs::Groups;
 
 /// The first argument of `wholly bench` in such a process.
 pub const SERVE: &str = "serve";

@@ -14,7 +14,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use wholly_sim::Random;
-use wholly_vfs::{Context, Ino, Vfs};
+use wholly_vfs::{Context, Groups, Ino, Vfs};
 use wholly_volume::{EngineKind, Medium, Volume, VolumeOptions, VolumeVfs};
 
 /// The bases, and the synchronous write of as many bytes as the volume's log gets for a group.
@@ -119,13 +119,13 @@ pub(super) fn groups(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<(
         }
     };
     let group = |number: u64| -> Result<()> {
-        let id = vfs.begin_group()?;
+        let id = vfs.begin()?;
         let ctx = Context { group: Some(id), ..Context::superuser() };
         for (file, shift) in files.iter().zip([0, 1 << 32]) {
-            vfs.add_to_group(id, *file)?;
+            vfs.add(id, *file)?;
             vfs.write(&ctx, *file, at(number + shift, blocks), bytes.of(number + shift, BLOCK))?;
         }
-        Ok(vfs.commit_group(id)?)
+        Ok(vfs.commit(id)?)
     };
     let mut entrants: Vec<Entrant<'_>> =
         vec![(RAW, Box::new(write(BLOCK))), (RAW_16K, Box::new(write(4 * BLOCK))), (VOLUME, Box::new(group))];

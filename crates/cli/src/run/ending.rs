@@ -15,6 +15,7 @@ use crate::undo::{self, KEPT_FOR};
 use serde::Serialize;
 use wholly::{Error, KeepUndo, StoreVfs, UndoFate};
 use wholly_host::HOME;
+use wholly_vfs::Groups;
 
 /// How the command ended.
 pub struct Ended {

@@ -10,7 +10,7 @@ use crate::common::{self, Dir, open_on, stores_of_files};
 use rustix::io::Errno;
 use wholly::{Error, KeepUndo, LAYER, Mismatch, Rename, Store, StoreVfs};
 use wholly_host::{HostMedium, HostOptions};
-use wholly_vfs::{Context, Ino, Vfs};
+use wholly_vfs::{Context, Groups, Ino, Vfs};
 
 /// Where something lies in the layer.
 fn layer(name: &str) -> PathBuf {

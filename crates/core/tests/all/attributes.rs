@@ -8,7 +8,7 @@ use std::path::Path;
 
 use wholly::{Error, Options, SetXattr, Store, StoreVfs};
 use wholly_host::{HostMedium, HostOptions};
-use wholly_vfs::{Context, Ino, Mode, SetAttr, SetTime, Timestamp, Vfs};
+use wholly_vfs::{Context, Groups, Ino, Mode, SetAttr, SetTime, Timestamp, Vfs};
 
 use crate::common;
 

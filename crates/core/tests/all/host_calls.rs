@@ -6,7 +6,7 @@ use std::time::Duration;
 use wholly::{KeepUndo, Options, Store, StoreVfs};
 use wholly_host::HostFs;
 use wholly_sim::{CountingHost, SimConfig, World};
-use wholly_vfs::{Context, GroupId, Ino, Mode, SetAttr, Vfs};
+use wholly_vfs::{Context, GroupId, Groups, Ino, Mode, SetAttr, Vfs};
 
 use crate::common::small;
 

@@ -13,7 +13,7 @@ use crate::common::pair::{Memory, change, options, releasing};
 use wholly::{Error, Store, StoreVfs};
 use wholly_media::Site;
 use wholly_sim::World;
-use wholly_vfs::{Context, Ino, Mode, OFlags, Vfs};
+use wholly_vfs::{Context, Groups, Ino, Mode, OFlags, Vfs};
 
 fn open(dir: &Path) -> wholly::Result<Store> {
     Store::open_with(dir, options(), wholly_host::HostOptions::default())

@@ -12,7 +12,7 @@ use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use wholly::{Store, StoreVfs};
 use wholly_host::{HostMedium, HostOptions};
-use wholly_vfs::{Context, Errno, Ino, Mode, OFlags, Paths, Rename, SetAttr, Vfs};
+use wholly_vfs::{Context, Errno, Groups, Ino, Mode, OFlags, Paths, Rename, SetAttr, Vfs};
 
 const USER: u32 = 1000;
 const OTHER_GROUP: u32 = 27;

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use crate::common::{open_on, stores_of_files};
 use rustix::fs::{Mode, XattrFlags};
 use wholly::{Error, Fallocate, Group, Rename, SetXattr, StoreVfs};
-use wholly_vfs::{Context, Ino, Vfs};
+use wholly_vfs::{Context, Groups, Ino, Vfs};
 
 /// All that is in the directory, the store's own folder excepted: type and mode, owner, inode, bytes.
 fn tree(dir: &Path) -> BTreeMap<String, (u32, u32, u64, Vec<u8>)> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::common::{open_on, stores_of_files};
 use rustix::fs::Mode;
 use wholly::{Change, Error, Fallocate, ParkedId, Rename, Review, SetXattr, Side, Store, StoreVfs, What};
-use wholly_vfs::{Context, Ino, Vfs};
+use wholly_vfs::{Context, Groups, Ino, Vfs};
 
 /// All that is in a file on one side of a change.
 fn content(review: &Review<'_>, path: &str, side: Side) -> Vec<u8> {

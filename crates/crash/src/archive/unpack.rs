@@ -7,7 +7,7 @@ use std::sync::Arc;
 use wholly::{LAYER, Options, Store, StoreVfs};
 use wholly_host::HostFs;
 use wholly_sim::{Trace, World};
-use wholly_vfs::{Context, GroupId, Ino, Mode, OFlags, SetAttr, SetTime, Timestamp, Vfs};
+use wholly_vfs::{Context, GroupId, Groups, Ino, Mode, OFlags, SetAttr, SetTime, Timestamp, Vfs};
 
 use super::Archive;
 use crate::setting::Setting;

@@ -132,7 +132,7 @@ impl Inner {
                     Command::Forget { node, pages } => self.forget_range(node, &pages),
                     Command::Stop => {
                         if let Some(group) = self.running(|group| group.id) {
-                            let _ = self.vfs.abort_group(group);
+                            let _ = self.vfs.abort(group);
                         }
                         return;
                     }
@@ -178,7 +178,7 @@ impl Inner {
         if !matches!(*state, State::None) {
             return Err(Errno::BUSY);
         }
-        let group = self.vfs.begin_group()?;
+        let group = self.vfs.begin()?;
         *state = State::Running(Box::new(Group::new(group, handle, process, user, (self.clock)())));
         Ok(())
     }
@@ -214,9 +214,10 @@ impl Inner {
         let Group { id, changes, handle, process, added, .. } = *group;
         let changes = changes.into_inner().unwrap_or_else(PoisonError::into_inner);
         let ended = match how {
-            End::Commit => self.vfs.commit_group(id),
-            End::Abort | End::Lapse => self.vfs.abort_group(id),
+            End::Commit => self.vfs.commit(id),
+            End::Abort | End::Lapse => self.vfs.abort(id),
         };
+        let ended = ended.map_err(Errno::from);
         if how == End::Commit && ended.is_ok() {
             return ended;
         }

@@ -64,7 +64,7 @@ use std::sync::{Arc, RwLockReadGuard};
 
 use fuser::{FileHandle, INodeNo, Notifier, ReplyIoctl, ReplyWrite, Request};
 use wholly_host::mount::{ABORT, ADD, BEGIN, COMMIT, HOLDER, Holder, Served, WHAT};
-use wholly_vfs::{Attr, Context, Errno, Result, Vfs};
+use wholly_vfs::{Attr, Context, Errno, Groups, Result};
 
 use crate::convert::errno;
 use crate::options::{Clock, MountOptions};
@@ -74,7 +74,7 @@ use shared::{Shared, State, lock};
 use view::View;
 
 /// To which groups the calls of a mount belong.
-pub(crate) enum Groups {
+pub(crate) enum Belonging {
     Shared(Shared),
     View(View),
 }
@@ -105,17 +105,17 @@ impl Drop for Call<'_> {
     }
 }
 
-impl Groups {
-    pub fn new(vfs: &Arc<dyn Vfs>, options: &MountOptions) -> Groups {
+impl Belonging {
+    pub fn new(vfs: &Arc<dyn Groups>, options: &MountOptions) -> Belonging {
         match options.group {
-            Some(group) => Groups::View(View::new(group)),
-            None => Groups::Shared(Shared::new(vfs.clone(), options.group_timeout, options.clock)),
+            Some(group) => Belonging::View(View::new(group)),
+            None => Belonging::Shared(Shared::new(vfs.clone(), options.group_timeout, options.clock)),
         }
     }
 
     /// It is mounted: by what the kernel is told to forget, and whether nothing can be changed there at a moment.
     pub fn mounted(&self, notifier: Notifier, is_read_only: Box<dyn Fn() -> bool + Send + Sync>) {
-        if let Groups::Shared(shared) = self {
+        if let Belonging::Shared(shared) = self {
             shared.mounted(notifier, is_read_only);
         }
     }
@@ -123,16 +123,16 @@ impl Groups {
     /// Why what the mount shows is not to be committed, where it is a view.
     pub fn doom(&self) -> Doom {
         match self {
-            Groups::View(view) => view.joined.doom(),
-            Groups::Shared(_) => Doom::default(),
+            Belonging::View(view) => view.joined.doom(),
+            Belonging::Shared(_) => Doom::default(),
         }
     }
 
     /// A call that is in no group of `ioctl`'s.
     pub fn outside(&self, req: &Request, ctx: Context) -> Call<'_> {
         match self {
-            Groups::View(view) => view.call(ctx),
-            Groups::Shared(shared) => {
+            Belonging::View(view) => view.call(ctx),
+            Belonging::Shared(shared) => {
                 shared.note_outside(req.pid());
                 Call { ctx, members: None, state: None }
             }
@@ -142,16 +142,16 @@ impl Groups {
     /// A call that the kernel makes some time after a process has closed a file: it does not show that it is at work.
     pub fn late(&self, ctx: Context) -> Call<'_> {
         match self {
-            Groups::View(view) => view.call(ctx),
-            Groups::Shared(_) => Call { ctx, members: None, state: None },
+            Belonging::View(view) => view.call(ctx),
+            Belonging::Shared(_) => Call { ctx, members: None, state: None },
         }
     }
 
     /// A call that changes nothing.
     pub fn look(&self, req: &Request, ctx: Context) -> Call<'_> {
         match self {
-            Groups::View(view) => view.call(ctx),
-            Groups::Shared(shared) => shared.look(req.pid(), ctx),
+            Belonging::View(view) => view.call(ctx),
+            Belonging::Shared(shared) => shared.look(req.pid(), ctx),
         }
     }
 
@@ -161,37 +161,37 @@ impl Groups {
     /// `EBUSY` where that is a group's of which the call is not.
     pub fn change(&self, req: &Request, ctx: Context, touches: &Touches<'_>) -> Result<Call<'_>> {
         match self {
-            Groups::View(view) => Ok(view.call(ctx)),
-            Groups::Shared(shared) => shared.change(req.pid(), ctx, touches),
+            Belonging::View(view) => Ok(view.call(ctx)),
+            Belonging::Shared(shared) => shared.change(req.pid(), ctx, touches),
         }
     }
 
     /// A page write; `None` where it is to be dropped.
     pub fn page_write(&self, ctx: Context, node: INodeNo) -> Option<Call<'_>> {
         match self {
-            Groups::View(view) => Some(view.call(ctx)),
-            Groups::Shared(shared) => shared.page_write(ctx, node),
+            Belonging::View(view) => Some(view.call(ctx)),
+            Belonging::Shared(shared) => shared.page_write(ctx, node),
         }
     }
 
     /// See [`Shared::ends_may_be_stale`].
     pub fn ends_may_be_stale(&self) -> bool {
         match self {
-            Groups::View(_) => false,
-            Groups::Shared(shared) => shared.ends_may_be_stale(),
+            Belonging::View(_) => false,
+            Belonging::Shared(shared) => shared.ends_may_be_stale(),
         }
     }
 
     /// A read is made.
     pub fn note_read(&self, node: INodeNo) {
-        if let Groups::Shared(shared) = self {
+        if let Belonging::Shared(shared) = self {
             shared.note_read(node);
         }
     }
 
     /// See [`Shared::note_write`]. A view has no other groups in the way of its writes.
     pub fn note_write(&self, node: INodeNo, offset: u64, length: usize, written: usize) {
-        if let Groups::Shared(shared) = self {
+        if let Belonging::Shared(shared) = self {
             shared.note_write(node, offset, length, written);
         }
     }
@@ -199,14 +199,14 @@ impl Groups {
     /// See [`Shared::appended`].
     pub fn appended(&self, node: INodeNo, offset: u64, length: usize, to: (u64, usize), reply: ReplyWrite) {
         match self {
-            Groups::View(_) => reply.written(to.1 as u32),
-            Groups::Shared(shared) => shared.appended(node, offset, length, to, reply),
+            Belonging::View(_) => reply.written(to.1 as u32),
+            Belonging::Shared(shared) => shared.appended(node, offset, length, to, reply),
         }
     }
 
     /// The kernel forgets an inode.
     pub fn forget(&self, node: INodeNo) {
-        if let Groups::Shared(shared) = self {
+        if let Belonging::Shared(shared) = self {
             shared.forget(node);
         }
     }
@@ -214,37 +214,37 @@ impl Groups {
     /// The last close of an open file.
     pub fn release(&self, handle: FileHandle) {
         match self {
-            Groups::View(view) => view.joined.release(handle.0),
-            Groups::Shared(shared) => shared.release(handle.0),
+            Belonging::View(view) => view.joined.release(handle.0),
+            Belonging::Shared(shared) => shared.release(handle.0),
         }
     }
 
     /// Which process has the mount's only group. A view has none that others would have to wait for.
     fn holder(&self) -> Option<Holder> {
         match self {
-            Groups::View(_) => None,
-            Groups::Shared(shared) => shared.holder(),
+            Belonging::View(_) => None,
+            Belonging::Shared(shared) => shared.holder(),
         }
     }
 
     /// A request of `ioctl`.
     pub fn request(&self, req: &Request, node: INodeNo, handle: FileHandle, what: u32, reply: ReplyIoctl) {
         let asker = Asker { thread: req.pid(), handle: handle.0 };
-        if let Groups::Shared(shared) = self {
+        if let Belonging::Shared(shared) = self {
             shared.note_outside(asker.thread);
         }
         let answer = match (what, self) {
             (HOLDER, _) => return reply.ioctl(0, &Holder::to_bytes(self.holder().as_ref())),
-            (WHAT, Groups::Shared(_)) => Ok(Served::Mount as i32),
-            (WHAT, Groups::View(_)) => Ok(Served::View as i32),
-            (BEGIN, Groups::View(view)) => view.joined.begin(asker),
-            (ADD, Groups::View(view)) => view.joined.add(asker),
-            (COMMIT, Groups::View(view)) => view.joined.commit(asker),
-            (ABORT, Groups::View(view)) => view.joined.abort(asker),
-            (BEGIN, Groups::Shared(shared)) => return shared.begin(asker, (req.uid(), req.gid()), reply),
-            (ADD, Groups::Shared(shared)) => shared.add(asker, node),
-            (COMMIT, Groups::Shared(shared)) => return shared.end(asker, true, reply),
-            (ABORT, Groups::Shared(shared)) => return shared.end(asker, false, reply),
+            (WHAT, Belonging::Shared(_)) => Ok(Served::Mount as i32),
+            (WHAT, Belonging::View(_)) => Ok(Served::View as i32),
+            (BEGIN, Belonging::View(view)) => view.joined.begin(asker),
+            (ADD, Belonging::View(view)) => view.joined.add(asker),
+            (COMMIT, Belonging::View(view)) => view.joined.commit(asker),
+            (ABORT, Belonging::View(view)) => view.joined.abort(asker),
+            (BEGIN, Belonging::Shared(shared)) => return shared.begin(asker, (req.uid(), req.gid()), reply),
+            (ADD, Belonging::Shared(shared)) => shared.add(asker, node),
+            (COMMIT, Belonging::Shared(shared)) => return shared.end(asker, true, reply),
+            (ABORT, Belonging::Shared(shared)) => return shared.end(asker, false, reply),
             _ => Err(Errno::NOTTY),
         };
         match answer {

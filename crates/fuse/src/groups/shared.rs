@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fuser::{INodeNo, Notifier, ReplyIoctl, ReplyWrite};
 use wholly_host::mount::Holder;
-use wholly_vfs::{Context, Errno, GroupId, Handle, Ino, Result, Vfs};
+use wholly_vfs::{Context, Errno, GroupId, Groups, Handle, Ino, Result};
 
 use super::caller::Caller;
 use super::changes::{Changes, Touches};
@@ -86,7 +86,7 @@ pub(super) enum State {
 
 /// What server threads and the keeper share.
 pub(super) struct Inner {
-    pub vfs: Arc<dyn Vfs>,
+    pub vfs: Arc<dyn Groups>,
     pub state: RwLock<State>,
     /// Whether a group was undone, so that the kernel may take the end of a file to be elsewhere.
     pub ends_may_be_stale: AtomicBool,
@@ -115,7 +115,7 @@ fn in_group(ctx: Context, group: &Group) -> Context {
 }
 
 impl Shared {
-    pub fn new(vfs: Arc<dyn Vfs>, timeout: Duration, clock: Clock) -> Shared {
+    pub fn new(vfs: Arc<dyn Groups>, timeout: Duration, clock: Clock) -> Shared {
         let (ends_may_be_stale, notifier, dropped) = (AtomicBool::new(false), OnceLock::new(), Dropped::default());
         let (state, lapsed, is_read_only) = (RwLock::default(), Mutex::default(), OnceLock::new());
         let inner = Inner { vfs, state, ends_may_be_stale, notifier, dropped, lapsed, timeout, clock, is_read_only };
@@ -341,7 +341,7 @@ impl Shared {
             State::Running(group) if group.process.has(asker.thread) => {
                 // Invariant 5. Its pages are the group's when its content is, neither sooner nor later.
                 let mut changes = lock(&group.changes);
-                self.inner.vfs.add_to_group(group.id, Handle(asker.handle))?;
+                self.inner.vfs.add(group.id, Handle(asker.handle))?;
                 group.is_active((self.inner.clock)());
                 changes.note_content(node.0);
                 lock(&group.added).insert(asker.handle);

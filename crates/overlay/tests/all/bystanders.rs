@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::common::{self, OPTIONS, World, script, tree_of};
 use wholly::Error;
 use wholly_overlay::How;
+use wholly_vfs::Groups;
 
 const SETUP: &str = r"
     mkdir -p d/sub e x/y

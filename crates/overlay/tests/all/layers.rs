@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::common::{self, OPTIONS, World, parents, same_as_plain, tree_of};
 use wholly_overlay::{Error, How};
-use wholly_vfs::{Context, Ino, Vfs};
+use wholly_vfs::{Context, Groups, Ino, Vfs};
 
 const SETUP: &str = r"
     mkdir -p d/sub e

@@ -16,6 +16,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use wholly_overlay::How;
 use wholly_sim::Random;
+use wholly_vfs::Groups;
 
 /// Paths are relative to where the calls are made.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use crate::places::{self, Stored};
 use wholly::Options;
 use wholly_posix::{Exception, Through, Tree};
 use wholly_vfs::Policy;
-use wholly_vfs::{Context, Errno, Fallocate, FileType, Ino, OFlags, Rename, Result, Vfs};
+use wholly_vfs::{Context, Errno, Fallocate, FileType, Groups, Ino, OFlags, Rename, Result, Vfs};
 
 const fn exception(case: &'static str, reason: &'static str) -> Exception {
     Exception { case, reason }

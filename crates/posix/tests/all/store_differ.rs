@@ -19,7 +19,7 @@ use wholly_host::HostMedium;
 use wholly_posix::Through;
 use wholly_posix::differ::{Caller, Op, Permitted, clear, compare, same_trees, sequence};
 use wholly_vfs::Policy;
-use wholly_vfs::{Context, OFlags, Seek, Vfs};
+use wholly_vfs::{Context, Groups, OFlags, Seek, Vfs};
 
 /// Sequences that are tried.
 fn cases() -> u32 {

@@ -10,7 +10,7 @@ use wholly_media::{
 };
 use wholly_posix::{Exception, Through, Tree};
 use wholly_vfs::Policy;
-use wholly_vfs::{Context, Errno, Ino, Vfs};
+use wholly_vfs::{Context, Errno, Groups, Ino, Vfs};
 use wholly_volume::{EngineKind, PolicyVfs, Volume, VolumeOptions, VolumeVfs};
 
 const VOLUME: &[Exception] = &[];
@@ -86,7 +86,7 @@ fn in_one_group() {
         };
         let (before, mut inodes) = (others(), Vec::new());
         for ends_well in [false, true, false] {
-            let group = vfs.begin_group().expect("begin a group");
+            let group = vfs.begin().expect("begin a group");
             let in_group = Through::new(&vfs, |ctx| Context { group: Some(group), ..ctx.clone() });
             let report = wholly_posix::run(&in_group, true, VOLUME);
             println!("{} passed, {} exceptions", report.passed, VOLUME.len());
@@ -95,11 +95,11 @@ fn in_one_group() {
             assert_eq!(tree.names("/").expect("list").len(), 0, "it is the group's");
             assert_eq!(vfs.held().1, 0, "handles are given back");
             if ends_well {
-                vfs.commit_group(group).expect("commit");
+                vfs.commit(group).expect("commit");
                 assert_eq!(tree.content("left").expect("read"), b"by the group");
                 tree.unlink("left").expect("remove");
             } else {
-                vfs.abort_group(group).expect("abort");
+                vfs.abort(group).expect("abort");
                 assert_eq!(tree.names("/").expect("list").len(), 0, "it has not happened");
             }
             assert_eq!(vfs.held(), (0, 0), "references and handles are given back");

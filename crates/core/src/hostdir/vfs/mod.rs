@@ -20,7 +20,7 @@
 //! 4. A call that fails leaves nothing, in a group of its own and in an explicit one.
 //! 5. Open files are dropped outside of uses of the store, since the last close of a file is a use itself.
 //!
-//! All calls of processes may go to one group: their contexts name it (a private mount does that). [`StoreVfs::begin`]
+//! All calls of processes may go to one group: their contexts name it (a private mount does that). [`Groups::begin`]
 //! begins one, and it is committed or aborted by its name. Calls in one group wait for each other, but for those that
 //! only look.
 //!
@@ -52,10 +52,11 @@ use inodes::Inodes;
 pub(super) use names::single;
 use sync::{AtomicU8, AtomicU64, Ordering, RwLock};
 use wholly_vfs::Policy;
+use wholly_vfs::groups::{only, only_private};
 use wholly_vfs::rules::permit::Who;
 use wholly_vfs::{
-    Access, Attr, Context, DirEntry, Errno, Fallocate, FileType, GroupId, Handle, Ino, Mode, OFlags, Rename, Result,
-    Seek, SetAttr, SetXattr, StatFs, Vfs,
+    Access, Attr, Committed, Context, DirEntry, Errno, Fallocate, FileType, GroupId, Groups, Handle, Ino, Mode, OFlags,
+    Rename, Result, Seek, Seen, SetAttr, SetXattr, StatFs, Ticket, Vfs,
 };
 
 /// A running explicit group that calls are made into; gone when it has ended.
@@ -101,41 +102,6 @@ impl StoreVfs {
     /// kept for up to 262,144 objects, and as long as the store is open.
     pub fn keep_ctimes(&self) {
         self.store.checkpointer.keep_ctimes();
-    }
-
-    /// Begins an explicit group. Calls whose contexts name it belong to it.
-    ///
-    /// # Errors
-    /// [`Error::Busy`] if another process keeps the store after `fork`.
-    pub fn begin(&self) -> crate::Result<GroupId> {
-        let mut running = self.used(|| Ok::<_, Error>(Running::new(self.store.clone(), Sharing::Own)))?;
-        running.tell_exact_times();
-        let id = running.id;
-        self.groups.write().unwrap().insert(id, Arc::new(RwLock::new(Some(running))));
-        Ok(GroupId(id))
-    }
-
-    /// Commits a group. When this returns, it survives a power failure, and all users of the store see it.
-    ///
-    /// # Errors
-    /// Those of [`Group::commit`](crate::Group::commit); [`Error::Invalid`] if there is no such running group.
-    pub fn commit(&self, group: GroupId) -> crate::Result<()> {
-        let mut running = self.take_group(group)?;
-        let committed = self.used(|| running.commit());
-        // What was found of attributes outside of it holds no more, or what was found in it never did.
-        self.changes.fetch_add(1, Ordering::AcqRel);
-        committed
-    }
-
-    /// Aborts a group: nothing of it is left.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if there is no such running group.
-    pub fn abort(&self, group: GroupId) -> crate::Result<()> {
-        let undone = self.take_group(group).map(drop);
-        // What was found of attributes may have been the group's.
-        self.changes.fetch_add(1, Ordering::AcqRel);
-        undone
     }
 
     /// Ends the calls of a group: those that run are waited for, later ones are refused.
@@ -527,27 +493,48 @@ impl Vfs for StoreVfs {
             Way::Policy => Ok(self.used(|| self.store.sync_all())?),
         }
     }
+}
 
-    fn begin_group(&self) -> Result<GroupId> {
-        Ok(self.begin()?)
+impl Groups for StoreVfs {
+    fn begin_as(&self, seen: Seen) -> crate::Result<GroupId> {
+        only_private(seen)?;
+        let mut running = self.used(|| Ok::<_, Error>(Running::new(self.store.clone(), Sharing::Own)))?;
+        running.tell_exact_times();
+        let id = running.id;
+        self.groups.write().unwrap().insert(id, Arc::new(RwLock::new(Some(running))));
+        Ok(GroupId(id))
     }
 
-    fn add_to_group(&self, group: GroupId, handle: Handle) -> Result<()> {
-        let open = self.handles.get(handle)?;
-        let file = open.file()?;
+    fn add(&self, group: GroupId, handle: Handle) -> crate::Result<()> {
+        let refused = |errno| Error::of("an open file", errno);
+        let open = self.handles.get(handle).map_err(refused)?;
+        let file = open.file().map_err(refused)?;
         if !file.writes() {
-            return Err(Errno::BADF);
+            return Err(refused(Errno::BADF));
         }
         let inner = file.file.inner(&self.store)?;
-        let ctx = Context { group: Some(group), ..Context::superuser() };
-        self.change(&ctx, |running| Ok(running.join(inner).map(drop)?))
+        self.change_group(group, |running| running.join(inner).map(drop))
     }
 
-    fn commit_group(&self, group: GroupId) -> Result<()> {
-        Ok(self.commit(group)?)
+    /// A group is durable once it is committed. ([`commit_together`](Self::commit_together) commits groups of several
+    /// stores.)
+    fn commit_all(&self, groups: &[GroupId], _how: Committed) -> crate::Result<Ticket> {
+        let group = only(groups)?;
+        let mut running = self.take_group(group)?;
+        let committed = self.used(|| running.commit());
+        // What was found of attributes outside of it holds no more, or what was found in it never did.
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        committed.map(|()| Ticket(group.0))
     }
 
-    fn abort_group(&self, group: GroupId) -> Result<()> {
-        Ok(self.abort(group)?)
+    fn wait(&self, _ticket: Ticket) -> crate::Result<()> {
+        Ok(())
+    }
+
+    fn abort(&self, group: GroupId) -> crate::Result<()> {
+        let undone = self.take_group(group).map(drop);
+        // What was found of attributes may have been the group's.
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        undone
     }
 }

@@ -10,8 +10,7 @@ use super::Scratch;
 use super::counting::Counting;
 use wholly::{Options, Store, StoreVfs};
 use wholly_fuse::{Mount, MountOptions, Unmounter};
-use wholly_vfs::Policy;
-use wholly_vfs::Vfs;
+use wholly_vfs::{Groups, Policy};
 use wholly_volume::{EngineKind, PolicyVfs, Volume, VolumeOptions, VolumeVfs};
 
 /// What is below a mount, and closes after it.
@@ -36,7 +35,7 @@ fn for_long() -> MountOptions {
 }
 
 impl Served {
-    fn new(vfs: Arc<dyn Vfs>, below: Below, home: Scratch, options: &MountOptions) -> Result<Served, String> {
+    fn new(vfs: Arc<dyn Groups>, below: Below, home: Scratch, options: &MountOptions) -> Result<Served, String> {
         let point = Scratch::new();
         let (vfs, reads) = Counting::over(vfs);
         let mount = Mount::new(vfs, point.path(), options).map_err(|error| format!("mount: {error}"))?;
@@ -57,7 +56,7 @@ impl Served {
     /// A volume that is there.
     pub fn volume_again(home: Scratch, policy: Option<Policy>) -> Result<Served, String> {
         let volume = Volume::open(&home.path().join("volume"), &VolumeOptions::default()).expect("open it");
-        let vfs: Arc<dyn Vfs> = match policy {
+        let vfs: Arc<dyn Groups> = match policy {
             None | Some(Policy::PerOp) => Arc::new(VolumeVfs::new(&volume)),
             Some(policy) => Arc::new(PolicyVfs::new(&volume, policy).expect("its engine has groups")),
         };

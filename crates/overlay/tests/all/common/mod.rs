@@ -17,7 +17,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, cho
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use wholly::{Options, Store, StoreVfs};
 use wholly_overlay::{How, Layers, Result, Taken, take_up};
-use wholly_vfs::GroupId;
+use wholly_vfs::{GroupId, Groups};
 
 /// How the caller mounts.
 pub const OPTIONS: &str = "volatile,redirect_dir=on,index=on,metacopy=on,xino=auto";

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use wholly_posix::differ::{CALLERS, Described, Said, agree, call, clear_own, describe, make_shared};
 use wholly_posix::{HostVfs, Through};
-use wholly_vfs::Context;
+use wholly_vfs::{Context, Groups};
 
 use super::*;
 

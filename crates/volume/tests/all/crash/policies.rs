@@ -8,7 +8,7 @@ use wholly_crash::volume::{BYTES, OnVolume, Running, engines, times_as_large};
 use wholly_posix::Tree;
 use wholly_sim::{SimConfig, World};
 use wholly_vfs::Policy;
-use wholly_vfs::{Fallocate, Ino, OFlags, Result};
+use wholly_vfs::{Fallocate, Groups, Ino, OFlags, Result};
 use wholly_volume::{PolicyVfs, Volume, VolumeOptions, VolumeVfs};
 
 use super::groups::expect;
@@ -32,11 +32,13 @@ enum Act {
     Pends(Step),
     /// It lasts, with what was pending before it: all of that is one group.
     Lasts(Step),
+    /// An explicit group takes this file, and gives it back. That lasts, too.
+    Takes(&'static str),
     /// The volume is given up: what is pending lasts.
     End,
 }
 
-use Act::{End, Lasts, Pends};
+use Act::{End, Lasts, Pends, Takes};
 
 /// The timer never ends a group here.
 const SHARED: Policy = Policy::Shared { interval: Duration::MAX };
@@ -61,11 +63,11 @@ fn sync(t: &Tree<'_>, path: &str) -> Result<()> {
 }
 
 /// An explicit group takes a file, and gives it back.
-fn take(t: &Tree<'_>, path: &str) -> Result<()> {
-    to(t, path, |file| {
-        let group = t.vfs.begin_group()?;
-        t.vfs.add_to_group(group, file.handle)?;
-        t.vfs.abort_group(group)
+fn take(vfs: &PolicyVfs, path: &str) -> Result<()> {
+    to(&Tree::new(vfs, Ino::ROOT), path, |file| {
+        let group = vfs.begin()?;
+        vfs.add(group, file.handle)?;
+        Ok(vfs.abort(group)?)
     })
 }
 
@@ -95,7 +97,7 @@ static ALL: [Policed; 2] = [
                 let flags = Fallocate::Punch;
                 to(t, "a", |a| a.allocate(flags, 100, 8000))
             }),
-            Lasts(|t| take(t, "a")),
+            Takes("a"),
             Lasts(|t| to(t, "c", |c| c.fdatasync())),
             Lasts(|t| ManuallyDrop::new(t.open("b", OFlags::RDWR | OFlags::SYNC)?).write_all(4000, &[17; 500])),
             Pends(|t| write(t, "b", 4100, &[18; 100])),
@@ -120,7 +122,7 @@ static ALL: [Policed; 2] = [
             Pends(|t| to(t, "a", |a| a.truncate(4000).map(drop))),
             Pends(|t| write(t, "a", 3900, &[24; 500])),
             Pends(|t| write(t, "c", 4090, &[25; 10])),
-            Lasts(|t| take(t, "c")),
+            Takes("c"),
             Pends(|t| to(t, "b", |b| b.append(&[26; 700]).map(drop))),
             Pends(|t| write(t, "a", 0, &[27; 9000])),
             Lasts(|t| t.vfs.sync(&t.ctx)),
@@ -146,6 +148,7 @@ impl Policed {
             let label = format!("act {number}");
             let done = running.step(&label, |_| match act {
                 Pends(step) | Lasts(step) => step(&Tree::new(vfs.as_ref().expect("not given up"), Ino::ROOT)),
+                Takes(path) => take(vfs.as_ref().expect("not given up"), path),
                 End => {
                     drop(vfs.take());
                     Ok(())
@@ -154,7 +157,7 @@ impl Policed {
             done.map_err(|errno| format!("{label}: {errno}"))?;
             match (act, before != *running.state()) {
                 (Pends(_), true) => return Err(format!("{label} lasts")),
-                (Lasts(_) | End, false) => return Err(format!("{label} does not last")),
+                (Lasts(_) | Takes(_) | End, false) => return Err(format!("{label} does not last")),
                 _ => {}
             }
         }

@@ -6,7 +6,7 @@ use wholly_crash::volume::{BYTES, OnVolume, Program, Running, setting};
 use wholly_crash::{FRESH, Op, Setting, State};
 use wholly_posix::Tree;
 use wholly_sim::SimConfig;
-use wholly_vfs::{Context, Ino, Vfs};
+use wholly_vfs::{Context, Groups, Ino};
 use wholly_volume::{EngineKind, Trial, Volume, VolumeVfs};
 
 use super::groups::{Move, Story, stories};
@@ -152,12 +152,12 @@ fn tell(story: &Story, running: &mut Running<'_>) -> Result<(), String> {
             let tree = Tree::new(&vfs, Ino::ROOT);
             match *step {
                 Move::Out(step) => step(&tree),
-                Move::Begin(group) => vfs.begin_group().map(|id| groups[group] = Some(id)),
+                Move::Begin(group) => vfs.begin().map(|id| groups[group] = Some(id)).map_err(wholly_vfs::Errno::from),
                 Move::In(group, step) => {
                     step(&Tree { ctx: Context { group: groups[group], ..tree.ctx.clone() }, ..tree.clone() })
                 }
-                Move::Commit(group) => vfs.commit_group(groups[group].expect("it runs")),
-                Move::Abort(group) => vfs.abort_group(groups[group].expect("it runs")),
+                Move::Commit(group) => Ok(vfs.commit(groups[group].expect("it runs"))?),
+                Move::Abort(group) => Ok(vfs.abort(groups[group].expect("it runs"))?),
                 Move::See(_) => unreachable!("nothing is done"),
             }
         })?;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use wholly_error::Error;
 use wholly_posix::Tree;
-use wholly_vfs::{Attr, Context, Errno, Fallocate, GroupId, Ino, OFlags, Rename, Result, SetTime, Timestamp, Vfs};
+use wholly_vfs::{Attr, Context, Errno, Fallocate, GroupId, Groups, Ino, OFlags, Rename, Result, SetTime, Timestamp};
 use wholly_volume::{Volume, VolumeOptions, VolumeVfs};
 
 use super::place::{Place, is_long, populate};
@@ -77,7 +77,7 @@ fn nobody_takes_the_blocks_that_a_group_has_written_over() {
         let vfs = VolumeVfs::new(&volume);
         let tree = Tree::new(&vfs, Ino::ROOT);
         tree.file("a", 0o644, &[1; 40_960]).expect("make a file");
-        let group = vfs.begin_group().expect("begin");
+        let group = vfs.begin().expect("begin");
         let written = within(&tree, group).open("a", OFlags::RDWR).and_then(|a| a.write_all(0, &[2; 40_960]));
         written.expect("write over all of it");
         let filler = tree.file("filler", 0o600, b"").expect("make a file");
@@ -87,7 +87,7 @@ fn nobody_takes_the_blocks_that_a_group_has_written_over() {
         }
         assert!(blocks > 100, "{blocks}");
         assert_eq!(tree.content("a").expect("read"), [1; 40_960], "others see what was there");
-        let ended = if commits { vfs.commit_group(group) } else { vfs.abort_group(group) };
+        let ended = if commits { vfs.commit(group) } else { vfs.abort(group) };
         ended.expect("end the group");
         assert_eq!(tree.content("a").expect("read"), [1 + u8::from(commits); 40_960]);
         assert!(tree.content("filler").expect("read").iter().all(|byte| *byte == 3));
@@ -176,17 +176,17 @@ fn conflicts() {
             populate(&vfs).expect("populate");
             let tree = Tree::new(&vfs, Ino::ROOT);
             tree.mkdir("empty", 0o755).expect("mkdir");
-            let group = vfs.begin_group().expect("begin");
+            let group = vfs.begin().expect("begin");
             call(&within(&tree, group)).unwrap_or_else(|errno| panic!("{what}: {errno}"));
-            let other = vfs.begin_group().expect("begin");
+            let other = vfs.begin().expect("begin");
             for (number, refused) in refused.iter().enumerate() {
                 assert_eq!(refused(&tree), Err(Errno::BUSY), "{what}: call {number} outside of groups");
                 assert_eq!(refused(&within(&tree, other)), Err(Errno::BUSY), "{what}: call {number} of another group");
             }
             // What it did not get is free still.
             tree.create("dir/free", 0o644).map(drop).unwrap_or_else(|errno| panic!("{what}: {errno}"));
-            vfs.abort_group(group).expect("abort");
-            vfs.abort_group(other).expect("abort");
+            vfs.abort(group).expect("abort");
+            vfs.abort(other).expect("abort");
             for (number, refused) in refused.iter().enumerate() {
                 let now = refused(&tree);
                 assert_ne!(now, Err(Errno::BUSY), "{what}: call {number} after the end of both");
@@ -249,9 +249,9 @@ fn each_call_alone_in_a_group() {
             let tree = Tree::new(&vfs, Ino::ROOT);
             tree.mkdir("empty", 0o755).expect("mkdir");
             tree.file("small", 0o644, &[1; 100]).expect("make a file");
-            let group = vfs.begin_group().expect("begin");
+            let group = vfs.begin().expect("begin");
             call(&within(&tree, group)).unwrap_or_else(|errno| panic!("{what}: {errno}"));
-            vfs.commit_group(group).unwrap_or_else(|errno| panic!("{what}: {errno}"));
+            vfs.commit(group).unwrap_or_else(|errno| panic!("{what}: {errno}"));
             place.expect_sound();
             drop(vfs);
             volume.close().expect("close");
@@ -271,7 +271,7 @@ fn what_changes_nothing_claims_nothing() {
         let tree = Tree::new(&vfs, Ino::ROOT);
         tree.chmod("dir", 0o777).expect("chmod");
         let held = vfs.held();
-        let group = vfs.begin_group().expect("begin");
+        let group = vfs.begin().expect("begin");
         let (inside, user) = (within(&tree, group), within(&tree.user(1000), group));
         assert_eq!(user.chmod("file", 0o666), Err(Errno::PERM));
         assert_eq!(user.unlink("file"), Err(Errno::ACCESS));
@@ -291,9 +291,9 @@ fn what_changes_nothing_claims_nothing() {
         tree.rename("dir", "elsewhere").expect("rename");
         // But a file that was added.
         let file = tree.open("another", OFlags::RDWR).expect("open");
-        vfs.add_to_group(group, file.handle).expect("add");
+        vfs.add(group, file.handle).expect("add");
         assert_eq!(tree.unlink("another"), Err(Errno::BUSY));
-        vfs.abort_group(group).expect("abort");
+        vfs.abort(group).expect("abort");
         tree.unlink("another").expect("unlink");
         place.expect_sound();
     }
@@ -366,14 +366,14 @@ fn no_space_is_told_with(make: fn(u64) -> Place) {
         tree.file("eater", 0o600, b"").expect("make a file");
         leave(&tree, left);
         let before = volume.stat().free_inodes;
-        let group = vfs.begin_group().expect("begin");
+        let group = vfs.begin().expect("begin");
         full_at_all += calls(&within(&tree, group));
         if commits {
             // Others take what is left.
             while tree.open("eater", OFlags::RDWR).and_then(|file| file.append(&[1; 4096])).is_ok() {}
-            vfs.commit_group(group).unwrap_or_else(|errno| panic!("{left} blocks: the commit failed: {errno}"));
+            vfs.commit(group).unwrap_or_else(|errno| panic!("{left} blocks: the commit failed: {errno}"));
         } else {
-            vfs.abort_group(group).expect("abort");
+            vfs.abort(group).expect("abort");
             // Leaves and inodes that were made by structure changes stay. What nothing uses is free.
             let (after, used) = (volume.stat(), place.check().used_blocks);
             assert_eq!(after.free_blocks, after.blocks - used, "{left} blocks");
@@ -404,8 +404,8 @@ fn times_of_a_directory_are_those_of_the_latest_change() {
         let volume = Volume::open_region(place.region.clone(), &options).expect("open it");
         let vfs = VolumeVfs::new(&volume);
         let tree = Tree::new(&vfs, Ino::ROOT);
-        let begin = || vfs.begin_group().expect("begin");
-        let commit = |group| vfs.commit_group(group).expect("commit");
+        let begin = || vfs.begin().expect("begin");
+        let commit = |group| vfs.commit(group).expect("commit");
         let make = |tree: &Tree<'_>, path: &str| tree.create(path, 0o644).map(drop).expect("create");
         let set = |tree: &Tree<'_>, path: &str| tree.utimes(path, at(5), at(6)).map(drop).expect("set its times");
         let times = |path: &str| {
@@ -469,7 +469,7 @@ fn a_group_larger_than_its_memory() {
         for at in (0..many).step_by(1 << 20) {
             old.write_all(at, &[1; 1 << 20]).expect("write");
         }
-        let group = vfs.begin_group().expect("begin");
+        let group = vfs.begin().expect("begin");
         let inside = within(&tree, group);
         let (old, new) =
             (inside.open("old", OFlags::RDWR).expect("open"), inside.create("new", 0o644).expect("create"));
@@ -486,7 +486,7 @@ fn a_group_larger_than_its_memory() {
             assert!(read(&tree, "old", at).iter().all(|byte| *byte == 1), "others see nothing of it");
         }
         drop((old, new));
-        vfs.commit_group(group).expect("commit");
+        vfs.commit(group).expect("commit");
         for at in (0..many).step_by(piece as usize).filter(|at| at + piece <= many) {
             assert!(read(&tree, "old", at) == fill(at) && read(&tree, "new", at) == fill(at));
         }

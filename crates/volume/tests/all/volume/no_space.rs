@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use wholly_posix::Tree;
-use wholly_vfs::{Context, Errno, Fallocate, Ino, OFlags, Rename, Result, SetXattr, Timestamp, Vfs};
+use wholly_vfs::{Context, Errno, Fallocate, Groups, Ino, OFlags, Rename, Result, SetXattr, Timestamp};
 use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 
 use super::place::{Place, is_long};
@@ -148,7 +148,7 @@ fn run((what, calls): Workload, engine: EngineKind, left: u64, commits: bool) ->
     prepare(&tree).expect("prepare");
     tree.file("eater", 0o600, b"").expect("make a file");
     leave(&volume, &tree, left);
-    let group = vfs.begin_group().expect("begin");
+    let group = vfs.begin().expect("begin");
     let inside = Tree { ctx: Context { group: Some(group), ..tree.ctx.clone() }, ..tree.clone() };
     let is_full = match calls(&inside) {
         Ok(()) => false,
@@ -159,9 +159,9 @@ fn run((what, calls): Workload, engine: EngineKind, left: u64, commits: bool) ->
     if commits {
         // Others take what is left, and cannot take what the commit needs.
         while tree.open("eater", OFlags::RDWR).and_then(|file| file.append(&[1; 4096])).is_ok() {}
-        vfs.commit_group(group).unwrap_or_else(|errno| panic!("{what}: the commit failed: {errno}"));
+        vfs.commit(group).unwrap_or_else(|errno| panic!("{what}: the commit failed: {errno}"));
     } else {
-        vfs.abort_group(group).unwrap_or_else(|errno| panic!("{what}: {errno}"));
+        vfs.abort(group).unwrap_or_else(|errno| panic!("{what}: {errno}"));
         assert_eq!(tree.content("old").expect("read"), [3; 40_000], "{what}");
         assert_eq!(tree.names("dir").expect("list").len(), 20, "{what}");
     }

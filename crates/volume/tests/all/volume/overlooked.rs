@@ -4,7 +4,7 @@
 use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_sim::CountingRegion;
-use wholly_vfs::{Context, Errno, Fallocate, GroupId, Ino, OFlags, Result, Vfs};
+use wholly_vfs::{Context, Errno, Fallocate, GroupId, Groups, Ino, OFlags, Result, Vfs};
 use wholly_volume::{Repair, Volume, VolumeOptions, VolumeVfs};
 
 use super::place::Place;
@@ -38,7 +38,7 @@ fn the_home_of_a_block_stays_while_a_group_has_the_file() -> Result<()> {
         tree.file("a", 0o644, &[1; 3 * 4096])?;
         tree.file("free", 0o644, &[1; 3 * 4096])?;
         versions("a")?;
-        let group = vfs.begin_group()?;
+        let group = vfs.begin()?;
         within(&tree, group).open("a", OFlags::RDWR)?.allocate(PUNCH, 4096 + 100, 200)?;
         let other = tree.file("other", 0o644, &[9; 100])?;
         assert_eq!(swaps(), 0, "the file is the group's");
@@ -48,8 +48,8 @@ fn the_home_of_a_block_stays_while_a_group_has_the_file() -> Result<()> {
         // Whoever takes the old home writes to it.
         tree.file("taker", 0o644, &[8; 40 * 4096])?;
         match commits {
-            true => vfs.commit_group(group)?,
-            false => vfs.abort_group(group)?,
+            true => vfs.commit(group)?,
+            false => vfs.abort(group)?,
         }
         let mut wanted = [[1; 4096], [7; 4096], [1; 4096]].concat();
         if commits {
@@ -211,7 +211,7 @@ fn room_for_names_that_do_not_come_is_room_for_others() -> Result<()> {
         let tree = Tree::new(&vfs, Ino::ROOT);
         tree.mkdir("d", 0o755)?;
         names(&tree, "before", 40)?;
-        let (stays, goes) = (vfs.begin_group()?, vfs.begin_group()?);
+        let (stays, goes) = (vfs.begin()?, vfs.begin()?);
         names(&within(&tree, stays), "stays", 1)?;
         names(&within(&tree, goes), "goes", 10)?;
         let size = tree.stat("d")?.size;
@@ -226,12 +226,12 @@ fn room_for_names_that_do_not_come_is_room_for_others() -> Result<()> {
         assert!((made..made + 5).all(|i| symlink(i) == Some(Errno::NOSPC)));
         drop(filler);
         tree.unlink("filler")?;
-        vfs.abort_group(goes)?;
+        vfs.abort(goes)?;
         names(&tree, "after", IN_LEAF - 41 - made)?;
         assert_eq!(tree.stat("d")?.size, size, "the leaf has room for all of them");
         names(&tree, "more", 1)?;
         assert!(tree.stat("d")?.size > size, "it was full");
-        vfs.commit_group(stays)?;
+        vfs.commit(stays)?;
         assert_eq!(tree.names("d")?.len(), IN_LEAF + 1);
         drop(tree);
         drop(vfs);
@@ -253,16 +253,16 @@ fn room_for_names_moves_with_the_halves_of_a_leaf() -> Result<()> {
         let vfs = VolumeVfs::new(&volume);
         let tree = Tree::new(&vfs, Ino::ROOT);
         tree.mkdir("d", 0o755)?;
-        let [one, other, last] = [vfs.begin_group()?, vfs.begin_group()?, vfs.begin_group()?];
+        let [one, other, last] = [vfs.begin()?, vfs.begin()?, vfs.begin()?];
         // The first slots are theirs; entries are in the first slots of each half.
         names(&within(&tree, one), "one", 12)?;
         names(&within(&tree, other), "other", 12)?;
         names(&within(&tree, last), "last", 12)?;
         names(&tree, "beside", 100)?;
-        vfs.commit_group(one)?;
+        vfs.commit(one)?;
         match commits {
-            true => vfs.commit_group(other)?,
-            false => vfs.abort_group(other)?,
+            true => vfs.commit(other)?,
+            false => vfs.abort(other)?,
         }
         let others = if commits { 12 } else { 0 };
         let expect = |tree: &Tree<'_>, all: &[(&str, usize)]| {
@@ -274,7 +274,7 @@ fn room_for_names_moves_with_the_halves_of_a_leaf() -> Result<()> {
         for (what, count) in [("one", 12), ("other", others), ("beside", 100)] {
             (0..count).try_for_each(|i| tree.unlink(format!("d/{what}{i}")))?;
         }
-        vfs.commit_group(last)?;
+        vfs.commit(last)?;
         names(&tree, "end", 30)?;
         expect(&tree, &[("last", 12), ("end", 30)])?;
         drop(tree);
@@ -303,20 +303,20 @@ fn a_file_without_a_name_is_linked_by_one_group() -> Result<()> {
             vfs.forget(attr.ino, 1);
             Ok::<_, Errno>(attr.nlink)
         };
-        let (one, other) = (vfs.begin_group()?, vfs.begin_group()?);
+        let (one, other) = (vfs.begin()?, vfs.begin()?);
         assert_eq!(link(&within(&tree, one), "one"), Ok(1));
         assert_eq!(link(&within(&tree, one), "two"), Ok(2));
         assert_eq!(link(&within(&tree, other), "other"), Err(Errno::BUSY));
         assert_eq!(link(&tree, "out"), Err(Errno::BUSY));
         assert_eq!(file.stat()?.nlink, 0, "it has no name yet");
-        vfs.abort_group(one)?;
+        vfs.abort(one)?;
         assert_eq!(link(&within(&tree, other), "other"), Ok(1));
-        vfs.commit_group(other)?;
+        vfs.commit(other)?;
         assert_eq!(file.stat()?.nlink, 1);
-        let group = vfs.begin_group()?;
+        let group = vfs.begin()?;
         within(&tree, group).unlink("other")?;
         assert_eq!(link(&within(&tree, group), "again"), Err(Errno::NOENT), "it has lost its last name");
-        vfs.commit_group(group)?;
+        vfs.commit(group)?;
         assert_eq!(link(&tree, "again"), Err(Errno::NOENT), "it has lost its last name");
         assert_eq!(file.stat()?.nlink, 0);
         drop(file);

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_sim::CountingRegion;
-use wholly_vfs::{Context, Errno, Fallocate, Ino, OFlags, Result, Vfs};
+use wholly_vfs::{Context, Errno, Fallocate, Groups, Ino, OFlags, Result};
 use wholly_volume::{Repair, Repaired, Volume, VolumeOptions, VolumeVfs, WriteBack};
 
 use super::place::{Place, Random};
@@ -339,14 +339,14 @@ fn rot_before_the_commit_is_found_after_it() -> Result<()> {
     let vfs = VolumeVfs::new(&volume);
     let tree = Tree::new(&vfs, Ino::ROOT);
     tree.file("a", 0o644, &[1; 3 * 4096])?;
-    let group = vfs.begin_group()?;
+    let group = vfs.begin()?;
     let ours = Tree { ctx: Context { group: Some(group), ..tree.ctx.clone() }, ..tree.clone() };
     // The last lines twice, and in part.
     ours.open("a", OFlags::RDWR)?.write_all(0, &[2; 4096])?;
     ours.open("a", OFlags::RDWR)?.write_all(4000, &[3; 50])?;
     ours.open("a", OFlags::RDWR)?.write_all(4096, &[4; 4096])?;
     rot(&place, 4);
-    vfs.commit_group(group)?;
+    vfs.commit(group)?;
     (0..8).try_for_each(|i| tree.file(format!("{i}"), 0o644, b"").map(drop))?;
     drop((ours, tree));
     drop(vfs);

@@ -8,7 +8,7 @@ use wholly_media::Site;
 use wholly_posix::Tree;
 use wholly_sim::CountingRegion;
 use wholly_vfs::Policy;
-use wholly_vfs::{Errno, Fallocate, Ino, Mode, OFlags, Result, Vfs};
+use wholly_vfs::{Errno, Fallocate, Groups, Ino, Mode, OFlags, Result, Vfs};
 use wholly_volume::{EngineKind, Object, PolicyVfs, Volume, VolumeOptions, VolumeVfs};
 
 use super::place::{Place, is_long};
@@ -201,7 +201,7 @@ fn threads() {
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
                 let (vfs, start) = (&vfs, &start);
-                scope.spawn(move || run(&Tree::new(vfs, Ino::ROOT), thread, rounds, start));
+                scope.spawn(move || run(vfs, thread, rounds, start));
             }
         });
         sync(&tree);
@@ -222,7 +222,8 @@ fn threads() {
 }
 
 /// What one thread does.
-fn run(tree: &Tree<'_>, thread: u64, rounds: u64, start: &Barrier) {
+fn run(vfs: &PolicyVfs, thread: u64, rounds: u64, start: &Barrier) {
+    let tree = &Tree::new(vfs, Ino::ROOT);
     let own = |round: u64| format!("{thread}-{}", round / 5);
     let file = tree.create(own(0), 0o644).expect("make a file");
     start.wait();
@@ -239,11 +240,11 @@ fn run(tree: &Tree<'_>, thread: u64, rounds: u64, start: &Barrier) {
             1 => sync(tree),
             // A group takes the file that all write to: they wait for it.
             2 => {
-                let group = tree.vfs.begin_group().expect("begin");
+                let group = vfs.begin().expect("begin");
                 let all = tree.open("all", OFlags::RDWR).expect("open");
-                let added = tree.vfs.add_to_group(group, all.handle);
-                assert!(matches!(added, Ok(()) | Err(Errno::BUSY)), "{added:?}");
-                let end = if round % 2 == 0 { tree.vfs.commit_group(group) } else { tree.vfs.abort_group(group) };
+                let added = vfs.add(group, all.handle);
+                assert!(matches!(added, Ok(()) | Err(wholly_error::Error::Busy(..))), "{added:?}");
+                let end = if round % 2 == 0 { vfs.commit(group) } else { vfs.abort(group) };
                 end.expect("it ends");
             }
             3 => assert_eq!(tree.content("all").expect("read")[thread as usize * 8..][..8], word),

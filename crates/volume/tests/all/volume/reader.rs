@@ -11,7 +11,7 @@ use twox_hash::XxHash3_64;
 use wholly_media::{PersistenceDomain, Region, Site};
 use wholly_posix::Tree;
 use wholly_sim::{EventKind, Medium, Mutation, MutationKind, PmemMode, SimConfig, World};
-use wholly_vfs::{Fallocate, Ino, OFlags, Result, Vfs};
+use wholly_vfs::{Fallocate, Groups, Ino, OFlags, Result};
 use wholly_volume::format::log::{self, LogSeed};
 use wholly_volume::format::pointer::{self, Pointer};
 use wholly_volume::format::superblock::Superblock;
@@ -251,7 +251,7 @@ fn calls(_: &VolumeVfs, tree: &Tree<'_>) -> Result<()> {
 
 /// An explicit group.
 fn group(vfs: &VolumeVfs, tree: &Tree<'_>) -> Result<()> {
-    let group = vfs.begin_group()?;
+    let group = vfs.begin()?;
     let tree = within(tree, group);
     let file = tree.open("file", OFlags::RDWR)?;
     file.write_all(0, &[1; 9000])?;
@@ -264,7 +264,7 @@ fn group(vfs: &VolumeVfs, tree: &Tree<'_>) -> Result<()> {
         tree.chmod(format!("dir/{i}-{}", "n".repeat(i)), 0o600)?;
     }
     tree.rename("moved", "made/moved")?;
-    vfs.commit_group(group)
+    Ok(vfs.commit(group)?)
 }
 
 /// Writes the settled word of the last group of the first lane, as a group of another lane does that builds on it.
@@ -334,10 +334,10 @@ fn volumes(engine: EngineKind) -> Vec<(&'static str, Vec<u8>)> {
             };
             // Of more blocks than the ring has.
             let large = |vfs: &VolumeVfs, tree: &Tree<'_>| {
-                let group = vfs.begin_group()?;
+                let group = vfs.begin()?;
                 let tree = within(tree, group);
                 (0..750).try_for_each(|i| tree.chmod(format!("moved/{i}"), 0o640).map(drop))?;
-                vfs.commit_group(group)
+                Ok(vfs.commit(group)?)
             };
             let home = Some(("pages.home", None));
             all.push(("a large group", image_of(&dies(&dies(&unmounted, None, &files), home, &large))));
