@@ -38,7 +38,8 @@
 //! | `types.rs` | arguments and results of the calls |
 //! | `how.rs` | their flags, in words |
 //! | `groups.rs` | explicit groups |
-//! | `resolve.rs` | from a path to an inode |
+//! | `follow.rs` | from a path to an object, through symbolic links |
+//! | `resolve.rs` | the same, from inode to inode |
 //! | `pass_on.rs` | the trait over another implementation |
 //! | `paths.rs` | calls by path: the rules for the last part of a path |
 //! | `policy.rs` | which calls outside of explicit groups are committed together |
@@ -48,6 +49,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod follow;
 pub mod groups;
 mod how;
 mod pass_on;
@@ -62,7 +64,7 @@ pub use groups::{Committed, Groups, Seen, Ticket};
 pub use how::{Fallocate, Rename, SetXattr};
 pub use paths::Paths;
 pub use policy::Policy;
-pub use resolve::{Found, LINKS_MAX, Last, NAME_MAX, PATH_MAX, Parent};
+pub use resolve::{Found, Last, NAME_MAX, PATH_MAX, Parent};
 pub use stat::{Inode, Stat};
 pub use types::{Attr, Context, DirEntry, GroupId, Handle, Ino, Seek, SetAttr, SetTime, StatFs, Timestamp};
 

@@ -1,7 +1,8 @@
 //! Calls by path: what holds at their last part, as Linux has it (fs/namei.c): trailing slashes, `.`, `..`, the root,
 //! and links there.
 
-use super::resolve::{End, Found, Last, PATH_MAX, Parent, Walk};
+use super::follow::End;
+use super::resolve::{Found, Last, PATH_MAX, Parent, Walk};
 use super::{Attr, Context, Errno, FileType, Handle, Ino, Mode, OFlags, Rename, Result, Vfs};
 
 /// The calls of a [`Vfs`] by path instead of by inode.
@@ -74,7 +75,7 @@ impl<'v, V: Vfs + ?Sized> Paths<'v, V> {
                 Err(errno) => return Err(errno),
             }
             let link = walk.step(&place.dir, name)?;
-            let target = match walk.target(link.ino()) {
+            let target = match walk.target(&link) {
                 // It has become something else since.
                 Err(Errno::INVAL) => continue,
                 target => target?,

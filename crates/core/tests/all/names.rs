@@ -659,3 +659,37 @@ fn the_other_name_is_a_home() {
         assert_eq!(fs::read(dir.join("b")).unwrap(), b"0123");
     }
 }
+
+/// Links lead where Linux lets them, but not out of the store's directory.
+#[test]
+fn paths_lead_through_links() {
+    use wholly::Error;
+    use wholly_vfs::Errno;
+    let dir = Dir::new(std::path::Path::new("/dev/shm"), "through-links");
+    fs::create_dir_all(dir.join("a/b")).unwrap();
+    fs::write(dir.join("a/b/f"), "0123").unwrap();
+    let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, dir.join(name)).unwrap();
+    let links = [
+        ("a/b", "l"),
+        ("../b/./f", "a/b/m"),
+        ("a/b/f/", "slash"),
+        ("a/b/f/.", "dot"),
+        ("..", "up"),
+        ("/a", "absolute"),
+    ];
+    links.iter().for_each(|(target, name)| link(target, name));
+    (0..40).for_each(|i| link(&format!("{}", i + 1), &i.to_string()));
+    link("l/m", "40");
+    let store = common::made_in(&dir, HostMedium::Disk)();
+    let size = |path: &str| store.open_file(path).map(|file| file.len());
+    let refused = |path: &str| match size(path) {
+        Err(Error::Refused(_, errno)) => Some(errno),
+        _ => None,
+    };
+    assert_eq!(["l/f", "l/m"].map(|path| size(path).unwrap()), [4; 2]);
+    // Of 40 links, the last two are those that lead to the file.
+    assert_eq!((size("3").unwrap(), refused("2")), (4, Some(Errno::LOOP)));
+    assert_eq!(["slash", "dot", "l/f/g"].map(refused), [Some(Errno::NOTDIR); 3]);
+    assert_eq!(["up/a/b/f", "absolute/b/f"].map(refused), [Some(Errno::XDEV); 2]);
+    store.close().unwrap();
+}

@@ -1,6 +1,7 @@
 //! The way to the last part of a path.
 
-use wholly_vfs::{Errno, Ino, LINKS_MAX, OFlags};
+use wholly_vfs::follow::LINKS_MAX;
+use wholly_vfs::{Errno, Ino, OFlags};
 
 use crate::check::{Outcome, fails, same};
 use crate::suite::table;

@@ -2,17 +2,14 @@
 
 use rustix::io::Errno;
 use wholly_host::HostFs;
-use wholly_vfs::Stat;
+use wholly_vfs::follow::{End, Steps, follow};
+use wholly_vfs::{FileType, NAME_MAX, Stat};
 
 use super::object::{Kind, Object};
 use super::packed::Packed;
 use super::{Names, OWN_FOLDER, Private, ROOT, State};
 use crate::error::{Error, Result};
 use crate::hostdir::table::host_error;
-use wholly_vfs::NAME_MAX;
-
-/// Symbolic links that a path may lead through.
-const LINKS_MAX: usize = 40;
 
 /// What a name names.
 #[derive(Clone, Debug)]
@@ -38,11 +35,6 @@ pub(crate) struct Walk<'a> {
     pub host: &'a dyn HostFs,
     /// Of the group on whose behalf it walks.
     pub private: Option<&'a Private>,
-}
-
-/// A path leads out of the store's directory.
-fn outside(path: &[u8]) -> Error {
-    Error::Refused(show(path), Errno::XDEV)
 }
 
 pub(crate) fn show(path: &[u8]) -> String {
@@ -112,66 +104,16 @@ impl Walk<'_> {
 
     /// The directory that a path names, symbolic links at its end followed.
     pub fn directory(&self, path: &[u8]) -> Result<u64> {
-        let mut links = 0;
-        match self.follow(ROOT, path, &mut links)? {
-            (dir, None) => Ok(dir),
-            (_, Some(_)) => Err(Error::Refused(show(path), Errno::NOTDIR)),
+        match self.target(path)? {
+            Found { id, kind: Kind::Directory, .. } => Ok(id),
+            _ => Err(Error::Refused(show(path), Errno::NOTDIR)),
         }
     }
 
     /// What a path names, symbolic links at its end followed.
     pub fn target(&self, path: &[u8]) -> Result<Found> {
-        let mut links = 0;
-        let (dir, other) = self.follow(ROOT, path, &mut links)?;
-        Ok(other.unwrap_or(Found { id: dir, kind: Kind::Directory, stat: None }))
-    }
-
-    /// Follows a path from the directory `at`. Gives a directory, or what is none and comes last.
-    fn follow(&self, mut at: u64, path: &[u8], links: &mut usize) -> Result<(u64, Option<Found>)> {
-        let mut parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && part != b".").peekable();
-        while let Some(part) = parts.next() {
-            if part == b".." {
-                at = self.above(at).ok_or_else(|| outside(path))?;
-                continue;
-            }
-            let mut found = self.lookup(at, part)?.ok_or_else(|| Error::NotFound(show(path)))?;
-            let target = loop {
-                if found.kind != Kind::Symlink {
-                    break None;
-                }
-                *links += 1;
-                if *links > LINKS_MAX {
-                    return Err(Error::Refused(show(path), Errno::LOOP));
-                }
-                match self.read_link(&found) {
-                    // It was taken away meanwhile.
-                    Err(Error::NotFound(_)) => {
-                        found = self.lookup(at, part)?.ok_or_else(|| Error::NotFound(show(path)))?;
-                    }
-                    target => break Some(target?),
-                }
-            };
-            let found = match target {
-                Some(target) => {
-                    if target.first() == Some(&b'/') {
-                        return Err(outside(path));
-                    }
-                    match self.follow(at, &target, links)? {
-                        (dir, None) => Found { id: dir, kind: Kind::Directory, stat: None },
-                        (_, Some(other)) => other,
-                    }
-                }
-                _ => found,
-            };
-            if found.kind == Kind::Directory {
-                at = found.id;
-            } else if parts.peek().is_some() {
-                return Err(Error::Refused(show(path), Errno::NOTDIR));
-            } else {
-                return Ok((at, Some(found)));
-            }
-        }
-        Ok((at, None))
+        let root = Found { id: ROOT, kind: Kind::Directory, stat: None };
+        follow(&Along { walk: self, path }, &mut 0, root, path, End::Followed)
     }
 
     /// The directory that a directory is in.
@@ -244,6 +186,51 @@ impl Walk<'_> {
             }
         }
         Ok(all)
+    }
+}
+
+/// The steps along a path. None leads out of the store's directory.
+struct Along<'w> {
+    walk: &'w Walk<'w>,
+    path: &'w [u8],
+}
+
+impl Steps for Along<'_> {
+    type Object = Found;
+    type Error = Error;
+
+    fn kind(&self, object: &Found) -> FileType {
+        match object.kind {
+            Kind::Directory => FileType::Directory,
+            Kind::Symlink => FileType::Symlink,
+            // Nothing is behind it, whatever it is.
+            Kind::Regular | Kind::Special => FileType::RegularFile,
+        }
+    }
+
+    fn step(&self, dir: &Found, name: &[u8]) -> Result<Found> {
+        let directory = |id| Found { id, kind: Kind::Directory, stat: None };
+        match name {
+            b"." => Ok(directory(dir.id)),
+            b".." => self.walk.above(dir.id).map(directory).ok_or_else(|| self.refused(Errno::XDEV)),
+            name => self.walk.lookup(dir.id, name)?.ok_or_else(|| Error::NotFound(show(self.path))),
+        }
+    }
+
+    fn target(&self, link: &Found) -> Result<Option<Vec<u8>>> {
+        match self.walk.read_link(link) {
+            // It was taken away meanwhile.
+            Err(Error::NotFound(_)) => Ok(None),
+            target => target.map(Some),
+        }
+    }
+
+    fn root(&self) -> Result<Found> {
+        Err(self.refused(Errno::XDEV))
+    }
+
+    fn refused(&self, errno: Errno) -> Error {
+        Error::Refused(show(self.path), errno)
     }
 }
 
