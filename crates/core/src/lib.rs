@@ -61,6 +61,5 @@ pub use salvage::salvage;
 use wholly_error as error;
 #[doc(inline)]
 pub use wholly_error::{Error, Mismatch, ParkedId, Result};
-pub use wholly_host::DirEntry;
 #[doc(inline)]
-pub use wholly_vfs::{self as vfs, Fallocate, Policy, Rename, SetXattr, Stat};
+pub use wholly_vfs::{self as vfs, DirEntry, Fallocate, Policy, Rename, SetXattr, Stat};

@@ -44,6 +44,6 @@ impl Adapter {
 
     /// The caller, who sees what he may.
     pub fn as_they_are(&self, req: &Request) -> Context {
-        Context { groups: self.identity.groups(), ..Context::of(req.uid(), req.gid()) }
+        Context { groups: self.identity.groups(), thread: req.pid(), ..Context::of(req.uid(), req.gid()) }
     }
 }

@@ -58,7 +58,7 @@ pub use dir::{HostDir, HostMedium, HostOptions, coarse_clock};
 pub use file::OrdinaryFile;
 pub use forked::{Forked, Inherit, Used, keep_for_ever};
 pub use home::{HOME, HomeError, IGNORED, StoreHome, Trust, UNFINISHED, UNNAMED};
-pub use name_calls::{At, DirEntry, FileHandle, HostNames};
+pub use name_calls::{At, FileHandle, HostNames};
 pub use named::find;
 pub use object::{Attributes, Object};
 pub use owner::{Busy, OwnerLock};
@@ -69,8 +69,8 @@ pub use sys::{Extent, file_handle, mounts, reserved_extents, shared, shared_exte
 /// What [`pass_on`] speaks of.
 #[doc(hidden)]
 pub mod __types {
-    pub use crate::{At, DirEntry, FileHandle, HostFile, Space};
+    pub use crate::{At, FileHandle, HostFile, Space};
     pub use std::sync::Arc;
     pub use wholly_media::{Guarantees, Result, Site};
-    pub use wholly_vfs::{Rename, SetXattr, Stat};
+    pub use wholly_vfs::{DirEntry, Rename, SetXattr, Stat};
 }

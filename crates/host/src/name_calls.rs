@@ -3,7 +3,7 @@
 use crate::HostFile;
 use std::sync::Arc;
 use wholly_media::{Result, Site};
-use wholly_vfs::{Inode, Rename, SetXattr, Stat};
+use wholly_vfs::{DirEntry, Inode, Rename, SetXattr, Stat};
 
 /// A path, and what must be there for a call to be made: whoever owns a directory may exchange what is in it at any
 /// time. What is not told is not compared.
@@ -22,17 +22,6 @@ impl<'a> From<&'a [u8]> for At<'a> {
     fn from(path: &'a [u8]) -> Self {
         At { path, dir: None, inode: None }
     }
-}
-
-/// One name of a directory.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DirEntry {
-    /// The name.
-    pub name: Vec<u8>,
-    /// Inode number of what has it.
-    pub ino: u64,
-    /// The type bits of its `st_mode`; 0 where the file system does not tell them here.
-    pub kind: u32,
 }
 
 /// What a file system itself names an object by (`name_to_handle_at`): inode and generation, mostly. It holds over

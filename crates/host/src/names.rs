@@ -5,7 +5,7 @@ use super::dir::Place;
 use super::file::{OrdinaryFile, stat, stat_in};
 use super::resolve::open_beneath;
 use crate::sys::{self, OrFail, show};
-use crate::{At, DirEntry, FileHandle, HostFile, HostFs, HostNames};
+use crate::{At, FileHandle, HostFile, HostFs, HostNames};
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::{
@@ -14,7 +14,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::sync::Arc;
 use wholly_media::{Result, Site};
-use wholly_vfs::{Rename, SetXattr, Stat};
+use wholly_vfs::{DirEntry, Rename, SetXattr, Stat};
 
 /// Times that values of attributes, or lists of their names, may have grown between two calls before that is an error.
 const TRIES: u32 = 16;

@@ -41,8 +41,7 @@ impl<'v> Group<'v> {
     /// Calls of the superuser; what is made belongs to whom it belongs in the layer. The kernel has decided what the
     /// command may do.
     pub fn context(&self, uid: u32, gid: u32) -> Context {
-        let umask = Mode::empty();
-        Context { uid, gid, groups: Vec::new(), umask, is_permitted: true, group: Some(self.id) }
+        Context { umask: Mode::empty(), is_permitted: true, group: Some(self.id), ..Context::of(uid, gid) }
     }
 
     pub fn superuser(&self) -> Context {

@@ -18,7 +18,7 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, RawDir, SeekFrom, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::io::ReadWriteFlags;
 use wholly_vfs::{
-    Access, Attr, Context, DirEntry, Errno, Fallocate, FileType, Handle, Ino, Mode, OFlags, Rename, Result, Seek,
+    Access, Attr, Context, Errno, Fallocate, FileType, Handle, Ino, Listed, Mode, OFlags, Rename, Result, Seek,
     SetAttr, SetTime, SetXattr, StatFs, Vfs,
 };
 
@@ -343,7 +343,7 @@ impl Vfs for HostVfs {
         ctx: &Context,
         handle: Handle,
         offset: u64,
-        each: &mut dyn FnMut(DirEntry<'_>) -> bool,
+        each: &mut dyn FnMut(Listed<'_>) -> bool,
     ) -> Result<()> {
         let dir = self.handle(handle)?;
         let acting = Acting::new(ctx)?;
@@ -365,7 +365,7 @@ impl Vfs for HostVfs {
         drop(acting);
         for (host_ino, next, kind, name) in &found {
             let ino = if is_root && name == b".." { Ino::ROOT } else { self.inodes.number(*host_ino) };
-            if !each(DirEntry { ino, next: *next, kind: *kind, name }) {
+            if !each(Listed { ino, next: *next, kind: *kind, name }) {
                 break;
             }
         }

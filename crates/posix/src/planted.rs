@@ -254,7 +254,7 @@ wholly_vfs::pass_on! {
             ctx: &Context,
             handle: Handle,
             offset: u64,
-            each: &mut dyn FnMut(DirEntry<'_>) -> bool,
+            each: &mut dyn FnMut(Listed<'_>) -> bool,
         ) -> Result<()> {
             let mut skip = self.has(Mistake::ReaddirSkipsOne) && offset != 0;
             self.inner.readdir(ctx, handle, offset, &mut |entry| std::mem::take(&mut skip) || each(entry))

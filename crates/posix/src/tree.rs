@@ -1,8 +1,8 @@
 //! What cases make their calls with: a directory of their own, by paths, as some user.
 
 use wholly_vfs::{
-    Access, Attr, Context, DirEntry, Errno, Fallocate, FileType, Found, Handle, Ino, Mode, OFlags, Paths, Rename,
-    Result, Seek, SetAttr, SetTime, SetXattr, Timestamp, Vfs,
+    Access, Attr, Context, Errno, Fallocate, FileType, Found, Handle, Ino, Listed, Mode, OFlags, Paths, Rename, Result,
+    Seek, SetAttr, SetTime, SetXattr, Timestamp, Vfs,
 };
 
 /// A directory of a [`Vfs`], and a user in whose name calls are made. Paths start at the directory; `/` is the root of
@@ -241,11 +241,11 @@ impl<'v> Tree<'v> {
         let mut names: Vec<Name> = Vec::new();
         loop {
             let before = names.len();
-            self.vfs.readdir(&self.ctx, dir, offset, &mut |entry: DirEntry<'_>| {
+            self.vfs.readdir(&self.ctx, dir, offset, &mut |entry: Listed<'_>| {
                 if names.len() == most {
                     return false;
                 }
-                let DirEntry { ino, next, kind, name } = entry;
+                let Listed { ino, next, kind, name } = entry;
                 names.push(Name { name: name.to_vec(), ino, kind, next });
                 true
             })?;

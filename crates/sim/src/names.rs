@@ -10,9 +10,9 @@ use super::state::{Birth, ObjId, ObjKind};
 use super::world::{Call, Change, Live, World};
 use rustix::io::Errno;
 use std::sync::Arc;
-use wholly_host::{At, DirEntry, FileHandle, HostFile, HostNames};
+use wholly_host::{At, FileHandle, HostFile, HostNames};
 use wholly_media::{Error, Result, Site};
-use wholly_vfs::{Inode, Rename, SetXattr, Stat};
+use wholly_vfs::{DirEntry, Inode, Rename, SetXattr, Stat};
 
 /// A name in a directory, and what has it.
 pub(super) struct NameOf {

@@ -171,7 +171,7 @@ macro_rules! served {
         impl wholly_crash::Names for Served<'_> {
             const NOTES_LOOKS: bool = true;
 
-            fn read_dir(&mut self, path: &str) -> crate::Result<Vec<wholly_host::DirEntry>> {
+            fn read_dir(&mut self, path: &str) -> crate::Result<Vec<wholly_vfs::DirEntry>> {
                 self.0.read_dir(path)
             }
 

@@ -38,6 +38,8 @@
 //! | `types.rs` | arguments and results of the calls |
 //! | `how.rs` | their flags, in words |
 //! | `groups.rs` | explicit groups |
+//! | `calls.rs`, `file.rs`, `group.rs` | calls by path for programs, on open files and in groups |
+//! | `across_forks.rs` | what these ask of a store or volume after `fork` |
 //! | `follow.rs` | from a path to an object, through symbolic links |
 //! | `resolve.rs` | the same, from inode to inode |
 //! | `pass_on.rs` | the trait over another implementation |
@@ -49,7 +51,11 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod across_forks;
+mod calls;
+mod file;
 pub mod follow;
+mod group;
 pub mod groups;
 mod how;
 mod pass_on;
@@ -60,13 +66,17 @@ pub mod rules;
 mod stat;
 mod types;
 
+pub use across_forks::{AcrossForks, begun_before_fork};
+pub use calls::Calls;
+pub use file::File;
+pub use group::Group;
 pub use groups::{Committed, Groups, Seen, Ticket};
 pub use how::{Fallocate, Rename, SetXattr};
 pub use paths::Paths;
 pub use policy::Policy;
 pub use resolve::{Found, Last, NAME_MAX, PATH_MAX, Parent};
-pub use stat::{Inode, Stat};
-pub use types::{Attr, Context, DirEntry, GroupId, Handle, Ino, Seek, SetAttr, SetTime, StatFs, Timestamp};
+pub use stat::{DirEntry, Inode, Stat};
+pub use types::{Attr, Context, GroupId, Handle, Ino, Listed, Seek, SetAttr, SetTime, StatFs, Timestamp};
 
 pub use rustix::fs::{Access, FileType, Mode, OFlags};
 pub use rustix::io::Errno;
@@ -307,7 +317,7 @@ pub trait Vfs: Send + Sync {
         ctx: &Context,
         handle: Handle,
         offset: u64,
-        each: &mut dyn FnMut(DirEntry<'_>) -> bool,
+        each: &mut dyn FnMut(Listed<'_>) -> bool,
     ) -> Result<()>;
 
     /// Makes the names in a directory durable.

@@ -91,7 +91,7 @@ macro_rules! __pass_on {
             one! { call fdatasync(handle: Handle) -> Result<()> }
             one! { call release(handle: Handle) -> Result<()> }
             one! { call opendir(dir: Ino) -> Result<Handle> }
-            one! { call readdir(handle: Handle, offset: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()> }
+            one! { call readdir(handle: Handle, offset: u64, each: &mut dyn FnMut(Listed<'_>) -> bool) -> Result<()> }
             one! { call fsyncdir(handle: Handle) -> Result<()> }
             one! { call releasedir(handle: Handle) -> Result<()> }
             one! { call setxattr(ino: Ino, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> }

@@ -47,3 +47,14 @@ impl Stat {
         self.mode & 0o170_000 == 0o100_000
     }
 }
+
+/// One name of a directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DirEntry {
+    /// The name.
+    pub name: Vec<u8>,
+    /// Inode number of what has it.
+    pub ino: u64,
+    /// The type bits of its `st_mode`; 0 where the file system does not tell them here.
+    pub kind: u32,
+}

@@ -37,6 +37,10 @@ pub struct Context {
     pub is_permitted: bool,
     /// The explicit group that the call belongs to. `None`: the policy of the store or volume chooses the group.
     pub group: Option<GroupId>,
+    /// The thread that makes the call, and its process, by the kernel's numbers; 0 where that is not known.
+    pub thread: u32,
+    /// See `thread`.
+    pub process: u32,
 }
 
 impl Context {
@@ -47,7 +51,16 @@ impl Context {
 
     /// A user who is in one group of users only, with umask 022, in no explicit group.
     pub fn of(uid: u32, gid: u32) -> Self {
-        Context { uid, gid, groups: Vec::new(), umask: Mode::WGRP | Mode::WOTH, is_permitted: false, group: None }
+        Context {
+            uid,
+            gid,
+            groups: Vec::new(),
+            umask: Mode::WGRP | Mode::WOTH,
+            is_permitted: false,
+            group: None,
+            thread: 0,
+            process: 0,
+        }
     }
 }
 
@@ -123,7 +136,7 @@ pub struct SetAttr {
 
 /// One name that [`Vfs::readdir`](super::Vfs::readdir) found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DirEntry<'n> {
+pub struct Listed<'n> {
     /// The inode that has the name. It comes without a reference.
     pub ino: Ino,
     /// The offset for the next call, to continue after this name. It has no other meaning.

@@ -22,7 +22,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 use wholly_error::{Error, Result};
 use wholly_host::{Claim, Refused};
 use wholly_host::{Inherit, keep_for_ever};
-use wholly_vfs::{Errno, GroupId};
+use wholly_vfs::{Errno, GroupId, begun_before_fork};
 
 use crate::open::{Mounted, failed, region_of_volume};
 use crate::{Volume, VolumeOptions, owner};
@@ -241,12 +241,7 @@ impl<T: OverVolume> Drop for Guarded<T> {
     }
 }
 
-/// Why a child does not get at a group that its parent has begun.
-pub(crate) fn begun_before_fork() -> Error {
-    Error::Busy("the group".into(), "the process that was forked has begun it".into())
-}
-
-/// Implements the traits `Vfs` and `Groups` for a type whose only field is a [`Guarded`] one.
+/// Implements the traits `Vfs`, `Groups` and `AcrossForks` for a type whose only field is a [`Guarded`] one.
 macro_rules! guard {
     ($vfs:ident) => {
         wholly_vfs::pass_on! {
@@ -271,7 +266,7 @@ macro_rules! guard {
                     ctx: &Context,
                     handle: Handle,
                     offset: u64,
-                    each: &mut dyn FnMut(DirEntry<'_>) -> bool,
+                    each: &mut dyn FnMut(Listed<'_>) -> bool,
                 ) -> Result<()> {
                     let mut at = offset;
                     loop {
@@ -287,7 +282,7 @@ macro_rules! guard {
                             })
                         })?;
                         for (ino, next, kind, name) in &some {
-                            if !each(DirEntry { ino: *ino, next: *next, kind: *kind, name }) {
+                            if !each(Listed { ino: *ino, next: *next, kind: *kind, name }) {
                                 return Ok(());
                             }
                             at = *next;
@@ -297,6 +292,20 @@ macro_rules! guard {
                         }
                     }
                 }
+            }
+        }
+
+        impl wholly_vfs::AcrossForks for $vfs {
+            fn has_given(&self, number: u64) -> bool {
+                !self.0.opened().is_inherited() || self.0.has_given(number)
+            }
+
+            fn identity(&self, handle: wholly_vfs::Handle) -> wholly_vfs::Result<(u64, u64)> {
+                self.0.used(None, |vfs| vfs.identity(handle))
+            }
+
+            fn lost(&self) -> Option<wholly_error::Error> {
+                self.0.opened().lost()
             }
         }
 

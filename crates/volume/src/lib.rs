@@ -43,8 +43,6 @@
 //! | `open` | [`Volume`]: opening and checking volumes |
 //! | `owner` | which process has a volume open |
 //! | `fork` | which one goes on with it after `fork` |
-//! | `calls` | calls by path, in a group or outside, as a `Store` has them |
-//! | `group` | [`VolumeGroup`]: explicit groups |
 //! | `policy` | [`PolicyVfs`]: implicit groups of several calls |
 //!
 //! ```
@@ -72,7 +70,6 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod calls;
 #[doc(hidden)]
 pub mod engine;
 mod fork;
@@ -80,14 +77,12 @@ mod fork;
 pub mod format;
 #[allow(missing_docs, reason = "internal")]
 mod fs;
-mod group;
 mod make;
 mod open;
 mod owner;
 mod policy;
 mod vfs;
 
-pub use calls::{VolumeCalls, VolumeFile};
 pub use engine::hybrid_log::WriteBack;
 #[doc(hidden)]
 pub use engine::kind::EngineKind;
@@ -95,8 +90,9 @@ pub use engine::{Mistake, Trial};
 pub use fs::check::{Checked, Finding, Progress};
 pub use fs::dump::{DumpedEntry, DumpedInode, DumpedMap, Extent, MapNode, SuperblockCopy};
 pub use fs::repair::{Mended, Repair};
-pub use group::VolumeGroup;
-pub use open::{Dumped, Medium, Object, Repaired, Volume, VolumeOptions, VolumeStat};
+pub use open::{
+    Dumped, Medium, Object, Repaired, Volume, VolumeCalls, VolumeFile, VolumeGroup, VolumeOptions, VolumeStat,
+};
 pub use policy::PolicyVfs;
 pub use vfs::VolumeVfs;
 

@@ -20,8 +20,6 @@ use wholly_media::{
 };
 use wholly_vfs::Timestamp;
 
-use wholly_vfs::Groups;
-
 use crate::engine::fine_grained_wal;
 use crate::engine::hybrid_log::WriteBack;
 use crate::engine::kind::{Description, EngineKind, Left, Logs, Opening, Tuning};
@@ -39,7 +37,7 @@ use crate::fs::remedy::Remedy;
 use crate::fs::repair::{self, Mended, Outcome, Repair};
 use crate::fs::storage::slot_of;
 use crate::fs::{Core, NUMBER_BITS, mount, resize};
-use crate::{VolumeCalls, VolumeGroup, VolumeVfs, owner};
+use crate::{VolumeVfs, owner};
 
 pub(crate) const LENGTH: Site = Site("volume.length");
 
@@ -176,6 +174,46 @@ pub struct Volume {
     calls: VolumeCalls,
 }
 
+/// Calls by path on a volume.
+pub type VolumeCalls = wholly_vfs::Calls<VolumeVfs>;
+
+/// An open regular file of a volume.
+pub type VolumeFile = wholly_vfs::File<VolumeVfs>;
+
+/// An explicit group of a volume. What it writes takes free space, and no memory but for an index.
+///
+/// # Example
+/// ```
+/// # fn main() -> wholly_error::Result<()> {
+/// # let path = std::path::PathBuf::from(format!("/dev/shm/wholly-doc-group-{}", std::process::id()));
+/// use wholly_volume::{EngineKind, Volume, VolumeOptions};
+///
+/// let options = VolumeOptions { engine: Some(EngineKind::FineGrainedWal), ..VolumeOptions::default() };
+/// Volume::format(&path, 1 << 20, &options)?;
+/// let volume = Volume::open(&path, &options)?;
+/// let mut group = volume.begin();
+/// group.mkdir("accounts", 0o755)?;
+/// let file = group.create("accounts/alice", 0o644)?;
+/// group.write_at(&file, 0, b"70")?;
+/// assert!(volume.metadata("accounts").is_err());
+/// group.commit()?; // durable
+/// assert_eq!(volume.metadata("accounts/alice")?.size, 2);
+/// # drop(file);
+/// # volume.close()?;
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok(())
+/// # }
+/// ```
+pub type VolumeGroup = wholly_vfs::Group<VolumeVfs>;
+
+impl std::ops::Deref for Volume {
+    type Target = VolumeCalls;
+
+    fn deref(&self) -> &VolumeCalls {
+        &self.calls
+    }
+}
+
 /// A volume in the memory of the process that opened it.
 pub(crate) struct Mounted {
     pub core: Core,
@@ -278,7 +316,7 @@ impl Volume {
         let owned = owned.map(|(lock, file, path)| Box::new(Owned { lock, file, path, options, keeps_back }));
         let (closed, background, forked) = (AtomicBool::new(false), Mutex::default(), Forked::new(owned));
         let opened = Arc::new(Opened { mounted: Arc::new(Mounted { core, region, closed, background, forked }) });
-        let calls = VolumeCalls::new(Arc::new(VolumeVfs::over(opened.clone())), Ok(None));
+        let calls = VolumeCalls::new(Arc::new(VolumeVfs::over(opened.clone())));
         Ok(Volume { calls, opened })
     }
 
@@ -450,8 +488,7 @@ impl Volume {
     /// Begins an explicit group. It never fails: if the volume cannot be used, or its engine has no groups, the calls
     /// on the group say so.
     pub fn begin(&self) -> VolumeGroup {
-        let vfs = self.calls.vfs();
-        VolumeGroup::new(VolumeCalls::new(vfs.clone(), vfs.begin().map(Some)))
+        self.calls.begin()
     }
 
     /// What the volume is, and how full. All is zero or empty in a process that cannot use it, since another one keeps
@@ -466,10 +503,6 @@ impl Volume {
 
     pub(crate) fn inner(&self) -> &Mounted {
         &self.opened.mounted
-    }
-
-    pub(crate) fn calls(&self) -> &VolumeCalls {
-        &self.calls
     }
 }
 

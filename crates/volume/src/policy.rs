@@ -47,7 +47,7 @@ use std::time::Duration;
 
 use sync::{AtomicU64, Condvar, Mutex, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, Spawned, spawn};
 use wholly_vfs::{
-    Access, Attr, Committed, Context, DirEntry, Errno, Fallocate, FileType, GroupId, Groups, Handle, Ino, Mode, OFlags,
+    Access, Attr, Committed, Context, Errno, Fallocate, FileType, GroupId, Groups, Handle, Ino, Listed, Mode, OFlags,
     Policy, Rename, Result, Seek, Seen, SetAttr, SetTime, SetXattr, StatFs, Ticket, Vfs,
 };
 
@@ -134,6 +134,11 @@ impl PolicyVfs {
 guard!(PolicyVfs);
 
 impl Policed {
+    /// See [`UnguardedVfs::identity`].
+    pub fn identity(&self, handle: Handle) -> Result<(u64, u64)> {
+        self.inner.vfs.identity(handle)
+    }
+
     fn new(volume: &Arc<Mounted>, policy: Policy) -> Result<Policed> {
         let vfs = UnguardedVfs::over(volume.clone());
         if policy != Policy::PerOp {
@@ -382,7 +387,7 @@ impl Vfs for Policed {
         rmdir(dir: Ino, name: &[u8]) -> Result<()>;
         tmpfile(dir: Ino, flags: OFlags, mode: Mode) -> Result<(Attr, Handle)>;
         opendir(dir: Ino) -> Result<Handle>;
-        readdir(handle: Handle, offset: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()>;
+        readdir(handle: Handle, offset: u64, each: &mut dyn FnMut(Listed<'_>) -> bool) -> Result<()>;
         releasedir(handle: Handle) -> Result<()>;
         statfs(ino: Ino) -> Result<StatFs>;
     }

@@ -8,12 +8,11 @@ use wholly_vfs::groups::{only, only_private};
 use wholly_vfs::rules::names::{check_node, check_target};
 use wholly_vfs::rules::permit::{Who, check_open};
 use wholly_vfs::{
-    Access, Attr, Committed, Context, DirEntry, Errno, Fallocate, FileType, GroupId, Groups, Handle, Ino, Mode, OFlags,
+    Access, Attr, Committed, Context, Errno, Fallocate, FileType, GroupId, Groups, Handle, Ino, Listed, Mode, OFlags,
     Rename, Result, Seek, Seen, SetAttr, SetXattr, StatFs, Ticket, Vfs,
 };
 
 use crate::Volume;
-use crate::engine::InoGen;
 use crate::fork::{Guarded, Opened, OverVolume, guard};
 use crate::format::BLOCK;
 use crate::format::inode::{PER_BLOCK, ROOT};
@@ -76,10 +75,6 @@ impl VolumeVfs {
     pub fn held(&self) -> (u64, usize) {
         self.0.used(None, |vfs| Ok::<_, Errno>(vfs.held())).unwrap_or_default()
     }
-
-    pub(crate) fn guarded(&self) -> &Guarded<UnguardedVfs> {
-        &self.0
-    }
 }
 
 guard!(VolumeVfs);
@@ -135,8 +130,8 @@ impl UnguardedVfs {
     }
 
     /// The same inode, which no other one is after it.
-    pub fn id_of(&self, handle: Handle) -> Result<InoGen> {
-        self.opened(handle).map(|open| open.inode.id)
+    pub fn identity(&self, handle: Handle) -> Result<(u64, u64)> {
+        self.opened(handle).map(|open| (open.inode.id.ino, open.inode.id.generation.into()))
     }
 
     pub fn mounted(&self) -> &Mounted {
@@ -453,7 +448,7 @@ impl Vfs for UnguardedVfs {
         ctx: &Context,
         handle: Handle,
         offset: u64,
-        each: &mut dyn FnMut(DirEntry<'_>) -> bool,
+        each: &mut dyn FnMut(Listed<'_>) -> bool,
     ) -> Result<()> {
         let open = self.directory(handle)?;
         let parent = {
@@ -472,7 +467,7 @@ impl Vfs for UnguardedVfs {
             if dir.id.ino == ROOT { ROOT } else { parent }
         };
         for (at, ino, name) in [(0, open.inode.id.ino, &b"."[..]), (1, parent, &b".."[..])] {
-            let entry = DirEntry { ino: Ino(ino), next: at + 1, kind: FileType::Directory, name };
+            let entry = Listed { ino: Ino(ino), next: at + 1, kind: FileType::Directory, name };
             if offset <= at && !each(entry) {
                 return Ok(());
             }
@@ -489,7 +484,7 @@ impl Vfs for UnguardedVfs {
             for entry in &listed {
                 let next = entry.key + 1 + FIRST_NAME;
                 let kind = FileType::from_raw_mode(entry.kind);
-                if !each(DirEntry { ino: Ino(entry.ino), next, kind, name: &entry.name }) {
+                if !each(Listed { ino: Ino(entry.ino), next, kind, name: &entry.name }) {
                     return Ok(());
                 }
             }

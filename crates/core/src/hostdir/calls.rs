@@ -4,8 +4,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use wholly_host::DirEntry;
-use wholly_vfs::{Rename, SetXattr, Stat};
+use wholly_vfs::{DirEntry, Rename, SetXattr, Stat};
 
 use super::{Group, Store};
 use crate::error::Result;

@@ -8,6 +8,7 @@ mod applied_together;
 mod attributes;
 mod background;
 mod bounds;
+mod calls;
 mod check;
 mod common;
 mod copies;

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use wholly_host::DirEntry;
-use wholly_vfs::{Rename, Stat};
+use wholly_vfs::{DirEntry, Rename, Stat};
 
 use super::Group;
 use crate::error::Result;

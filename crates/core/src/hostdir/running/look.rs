@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::DirEntry;
-use wholly_vfs::Stat;
+use wholly_vfs::{DirEntry, Stat};
 
 use super::names::{At, refused};
 use super::{Inner, Running};

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::DirEntry;
-use wholly_vfs::Stat;
+use wholly_vfs::{DirEntry, Stat};
 
 use super::names::At;
 use super::{Inner, Running, Sharing};

@@ -9,7 +9,7 @@ use crate::hostdir::names::{DIRECTORY, Kind, TYPE};
 use crate::hostdir::running::Running;
 use sync::Mutex;
 use wholly_vfs::rules::permit::{READ, Who};
-use wholly_vfs::{Context, DirEntry, Errno, FileType, Handle, Ino, Result};
+use wholly_vfs::{Context, Errno, FileType, Handle, Ino, Listed, Result};
 
 impl StoreVfs {
     pub(super) fn open_directory(&self, ctx: &Context, dir: Ino) -> Result<Handle> {
@@ -33,7 +33,7 @@ impl StoreVfs {
         ctx: &Context,
         dir: &OpenDirectory,
         offset: u64,
-        each: &mut dyn FnMut(DirEntry<'_>) -> bool,
+        each: &mut dyn FnMut(Listed<'_>) -> bool,
     ) -> Result<()> {
         let names = self.look(ctx, |running| {
             if !running.has_name(dir.id) {
@@ -113,7 +113,7 @@ impl Listing {
     }
 
     /// The entries from the one with this number on.
-    fn from(&self, first: u64) -> impl Iterator<Item = DirEntry<'_>> {
+    fn from(&self, first: u64) -> impl Iterator<Item = Listed<'_>> {
         let known = first - first % APART;
         let place = usize::try_from(first / APART).ok().and_then(|i| self.places.get(i));
         let mut rest = place.map_or(&[][..], |place| &self.bytes[*place..]);
@@ -124,7 +124,7 @@ impl Listing {
             let (name, behind) = behind.split_at(u16::from_le_bytes([low, high]).into());
             (rest, next) = (behind, next + 1);
             let kind = FileType::from_raw_mode(u32::from(kind) << TYPE.trailing_zeros());
-            Some(DirEntry { ino: Ino(u64::from_le_bytes(*ino)), next, kind, name })
+            Some(Listed { ino: Ino(u64::from_le_bytes(*ino)), next, kind, name })
         });
         all.skip((first - known) as usize)
     }

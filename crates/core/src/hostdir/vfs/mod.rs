@@ -55,8 +55,8 @@ use wholly_vfs::Policy;
 use wholly_vfs::groups::{only, only_private};
 use wholly_vfs::rules::permit::Who;
 use wholly_vfs::{
-    Access, Attr, Committed, Context, DirEntry, Errno, Fallocate, FileType, GroupId, Groups, Handle, Ino, Mode, OFlags,
-    Rename, Result, Seek, Seen, SetAttr, SetXattr, StatFs, Ticket, Vfs,
+    Access, AcrossForks, Attr, Committed, Context, Errno, Fallocate, FileType, GroupId, Groups, Handle, Ino, Listed,
+    Mode, OFlags, Rename, Result, Seek, Seen, SetAttr, SetXattr, StatFs, Ticket, Vfs,
 };
 
 /// A running explicit group that calls are made into; gone when it has ended.
@@ -434,7 +434,7 @@ impl Vfs for StoreVfs {
         ctx: &Context,
         handle: Handle,
         offset: u64,
-        each: &mut dyn FnMut(DirEntry<'_>) -> bool,
+        each: &mut dyn FnMut(Listed<'_>) -> bool,
     ) -> Result<()> {
         let open = self.handles.get(handle)?;
         self.read_directory(ctx, open.directory()?, offset, each)
@@ -492,6 +492,13 @@ impl Vfs for StoreVfs {
             Way::Group(_) => Ok(()),
             Way::Policy => Ok(self.used(|| self.store.sync_all())?),
         }
+    }
+}
+
+impl AcrossForks for StoreVfs {
+    fn identity(&self, handle: Handle) -> Result<(u64, u64)> {
+        let open = self.handles.get(handle)?;
+        Ok((self.inodes.id(open.ino())?, 0))
     }
 }
 

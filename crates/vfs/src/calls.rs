@@ -1,73 +1,45 @@
-//! Calls on a volume by path, for the user of the calling process: what a `Store` and its groups
-//! offer, by the same names. Errors are those of the system calls of these names.
+//! Calls by path on a store or volume, for the user of the calling process: what a `Store` and its groups offer, by the
+//! same names. Errors are those of the system calls of these names.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use rustix::process::{getegid, geteuid, getgroups};
 use wholly_error::{Error, Result};
-use wholly_host::DirEntry;
-use wholly_vfs::{
-    Access, Attr, Context, Errno, Fallocate, FileType, GroupId, Groups, Handle, Ino, Mode, OFlags, Paths, Rename,
-    SetAttr, SetTime, SetXattr, Stat, Timestamp, Vfs,
+
+use super::{
+    Access, AcrossForks, Attr, Context, DirEntry, Errno, File, FileType, Group, GroupId, Ino, Mode, OFlags, Paths,
+    Rename, SetAttr, SetTime, SetXattr, Stat, Timestamp, begun_before_fork,
 };
 
-use crate::engine::InoGen;
-use crate::fork::begun_before_fork;
-use crate::{Volume, VolumeVfs};
-
-/// Calls by path: of a [`Volume`] outside of groups, or of a [`VolumeGroup`](crate::VolumeGroup), as it sees the
-/// volume.
-#[derive(Clone, Debug)]
-pub struct VolumeCalls {
-    vfs: Arc<VolumeVfs>,
+/// Calls by path: outside of groups, or of a [`Group`], as it sees the store or volume.
+#[derive(Debug)]
+pub struct Calls<V: AcrossForks> {
+    vfs: Arc<V>,
     /// The group that they belong to; why there is none, if one was asked for.
     group: Result<Option<GroupId>>,
 }
 
-impl std::ops::Deref for Volume {
-    type Target = VolumeCalls;
-
-    fn deref(&self) -> &VolumeCalls {
-        self.calls()
-    }
-}
-
-/// An open regular file of a volume. A child after `fork` that takes the volume over opens it again by its path.
-pub struct VolumeFile {
-    vfs: Arc<VolumeVfs>,
-    id: InoGen,
-    handle: Handle,
-    /// As it was opened.
-    path: Box<[u8]>,
-    /// In a child that took the volume over: the same file, opened again.
-    heir: OnceLock<Box<VolumeFile>>,
-}
-
-impl std::fmt::Debug for VolumeFile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("VolumeFile").field("ino", &self.id.ino).finish_non_exhaustive()
+impl<V: AcrossForks> Clone for Calls<V> {
+    fn clone(&self) -> Self {
+        Calls { vfs: self.vfs.clone(), group: self.group.clone() }
     }
 }
 
 /// The user of the calling process, in no group. The superuser's further groups decide nothing.
-fn me() -> Context {
+pub(super) fn me() -> Context {
     let user = geteuid();
     let groups = if user.is_root() { Vec::new() } else { getgroups().unwrap_or_default() };
     let groups = groups.iter().map(|group| group.as_raw()).collect();
     Context { groups, umask: Mode::empty(), ..Context::of(user.as_raw(), getegid().as_raw()) }
 }
 
-/// The error of a call on a volume at a path.
-fn named(vfs: &VolumeVfs, path: &[u8], errno: Errno) -> Error {
-    if errno == Errno::BUSY
-        && let Some(error) = vfs.guarded().opened().lost()
-    {
-        return error;
-    }
-    Error::of(String::from_utf8_lossy(path), errno)
+/// The error of a call at a path.
+pub(super) fn named(vfs: &impl AcrossForks, path: &[u8], errno: Errno) -> Error {
+    let lost = if errno == Errno::BUSY { vfs.lost() } else { None };
+    lost.unwrap_or_else(|| Error::of(String::from_utf8_lossy(path), errno))
 }
 
 fn ns(time: Timestamp) -> i64 {
@@ -81,7 +53,7 @@ fn set_time(ns: Option<i64>) -> SetTime {
     })
 }
 
-fn stat_of(attr: &Attr) -> Stat {
+pub(super) fn stat_of(attr: &Attr) -> Stat {
     Stat {
         ino: attr.ino.0,
         size: attr.size,
@@ -98,38 +70,43 @@ fn stat_of(attr: &Attr) -> Stat {
     }
 }
 
-impl VolumeCalls {
-    pub(crate) fn new(vfs: Arc<VolumeVfs>, group: Result<Option<GroupId>>) -> VolumeCalls {
-        VolumeCalls { vfs, group }
+impl<V: AcrossForks> Calls<V> {
+    /// Calls outside of groups.
+    pub fn new(vfs: Arc<V>) -> Calls<V> {
+        Calls { vfs, group: Ok(None) }
     }
 
-    pub(crate) fn vfs(&self) -> &Arc<VolumeVfs> {
+    /// Begins an explicit group. It never fails: if there can be none, the calls on the group say so.
+    pub fn begin(&self) -> Group<V> {
+        Group::new(Calls { vfs: self.vfs.clone(), group: self.vfs.begin().map(Some) })
+    }
+
+    /// The store or volume.
+    pub fn vfs(&self) -> &Arc<V> {
         &self.vfs
     }
 
-    pub(crate) fn group(&self) -> Result<Option<GroupId>> {
+    pub(super) fn group(&self) -> Result<Option<GroupId>> {
         self.group.clone()
     }
 
     /// The group that they belong to, if this process has begun it.
-    pub(crate) fn own_group(&self) -> Result<Option<GroupId>> {
-        let group = self.group()?;
-        let vfs = self.vfs.guarded();
-        match group {
-            Some(group) if vfs.opened().is_inherited() && !vfs.has_given(group.0) => Err(begun_before_fork()),
+    pub(super) fn own_group(&self) -> Result<Option<GroupId>> {
+        match self.group()? {
+            Some(group) if !self.vfs.has_given(group.0) => Err(begun_before_fork()),
             group => Ok(group),
         }
     }
 
-    pub(crate) fn named(&self, place: &[u8], errno: Errno) -> Error {
-        named(&self.vfs, place, errno)
+    pub(super) fn named(&self, place: &[u8], errno: Errno) -> Error {
+        named(&*self.vfs, place, errno)
     }
 
     /// Makes a call by a path that begins at the root.
     fn by<T>(
         &self,
         path: &Path,
-        call: impl FnOnce(&Paths<'_, VolumeVfs>, &Context, &[u8]) -> std::result::Result<T, Errno>,
+        call: impl FnOnce(&Paths<'_, V>, &Context, &[u8]) -> std::result::Result<T, Errno>,
     ) -> Result<T> {
         let path = path.as_os_str().as_bytes();
         let path = if path.is_empty() { b"." } else { path };
@@ -137,27 +114,26 @@ impl VolumeCalls {
         call(&Paths(&*self.vfs), &ctx, path).map_err(|errno| self.named(path, errno))
     }
 
-    pub(crate) fn opened(&self, path: &Path, flags: OFlags, mode: u32) -> Result<VolumeFile> {
+    pub(super) fn opened(&self, path: &Path, flags: OFlags, mode: u32) -> Result<File<V>> {
         self.by(path, |_, ctx, path| self.opened_as(ctx, path, flags, mode))
     }
 
-    fn opened_as(
+    pub(super) fn opened_as(
         &self,
         ctx: &Context,
         path: &[u8],
         flags: OFlags,
         mode: u32,
-    ) -> std::result::Result<VolumeFile, Errno> {
+    ) -> std::result::Result<File<V>, Errno> {
         let (_, handle) = Paths(&*self.vfs).open(ctx, Ino::ROOT, path, flags, Mode::from_raw_mode(mode))?;
-        let id = self.vfs.guarded().used(None, |vfs| vfs.id_of(handle))?;
-        Ok(VolumeFile { vfs: self.vfs.clone(), id, handle, path: path.into(), heir: OnceLock::new() })
+        Ok(File::new(self.vfs.clone(), self.vfs.identity(handle)?, handle, path))
     }
 
     /// Opens an existing regular file for reading and writing. A symbolic link at the end of the path is followed.
     ///
     /// # Errors
     /// Those of `open`.
-    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<VolumeFile> {
+    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File<V>> {
         self.opened(path.as_ref(), OFlags::RDWR, 0)
     }
 
@@ -165,7 +141,7 @@ impl VolumeCalls {
     ///
     /// # Errors
     /// [`Error::Exists`]; those of `open`.
-    pub fn create_file(&self, path: impl AsRef<Path>, mode: u32) -> Result<VolumeFile> {
+    pub fn create_file(&self, path: impl AsRef<Path>, mode: u32) -> Result<File<V>> {
         self.opened(path.as_ref(), OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, mode)
     }
 
@@ -385,161 +361,5 @@ impl VolumeCalls {
             let found = paths.resolve(ctx, Ino::ROOT, path, true)?;
             self.vfs.access(ctx, found.ino(), access)
         })
-    }
-}
-
-/// Calls on an open file, in a group or outside.
-pub(crate) struct FileCalls<'f> {
-    file: &'f VolumeFile,
-    ctx: Context,
-}
-
-impl FileCalls<'_> {
-    fn done<T>(&self, result: std::result::Result<T, Errno>) -> Result<T> {
-        let file = self.file;
-        result.map_err(|errno| named(&file.vfs, format!("inode {}", file.id.ino).as_bytes(), errno))
-    }
-
-    pub fn metadata(&self) -> Result<Stat> {
-        self.done(self.file.vfs.getattr(&self.ctx, Ino(self.file.id.ino)).map(|attr| stat_of(&attr)))
-    }
-
-    pub fn add(&self) -> Result<()> {
-        let group = self.ctx.group.ok_or_else(|| Error::Invalid("there is no group to add a file to".into()))?;
-        self.file.vfs.add(group, self.file.handle)
-    }
-
-    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let ctx = Context { group: self.ctx.group, ..Context::superuser() };
-        self.done(self.file.vfs.read(&ctx, self.file.handle, offset, buf))
-    }
-
-    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        let written = self.done(self.file.vfs.write(&self.ctx, self.file.handle, offset, data))?;
-        self.all((), written, data)
-    }
-
-    pub fn append(&self, data: &[u8]) -> Result<u64> {
-        let (offset, written) = self.done(self.file.vfs.append(&self.ctx, self.file.handle, data))?;
-        self.all(offset, written, data)
-    }
-
-    pub fn sync(&self) -> Result<()> {
-        self.done(self.file.vfs.fsync(&self.ctx, self.file.handle))
-    }
-
-    fn all<T>(&self, value: T, written: usize, data: &[u8]) -> Result<T> {
-        match data.len() - written {
-            0 => Ok(value),
-            left => Err(Error::NoSpace(format!("{left} bytes of {}", data.len()))),
-        }
-    }
-
-    pub fn set_len(&self, length: u64) -> Result<()> {
-        let change = SetAttr { size: Some(length), ..SetAttr::default() };
-        self.done(self.file.vfs.setattr(&self.ctx, Ino(self.file.id.ino), Some(self.file.handle), &change).map(drop))
-    }
-
-    pub fn fallocate(&self, how: Fallocate, offset: u64, length: u64) -> Result<()> {
-        self.done(self.file.vfs.fallocate(&self.ctx, self.file.handle, how, offset, length))
-    }
-}
-
-impl VolumeFile {
-    /// Calls on the file in a group.
-    pub(crate) fn within(&self, calls: &VolumeCalls) -> Result<FileCalls<'_>> {
-        let group = calls.own_group()?;
-        if !Arc::ptr_eq(&self.vfs, &calls.vfs) {
-            return Err(Error::Invalid("the file is another volume's".into()));
-        }
-        Ok(FileCalls { file: self.here()?, ctx: Context { group, ..me() } })
-    }
-
-    fn alone(&self) -> Result<FileCalls<'_>> {
-        Ok(FileCalls { file: self.here()?, ctx: me() })
-    }
-
-    /// The file as this process has it open.
-    fn here(&self) -> Result<&VolumeFile> {
-        let vfs = self.vfs.guarded();
-        if !vfs.opened().is_inherited() || vfs.has_given(self.handle.0) {
-            return Ok(self);
-        }
-        if let Some(heir) = self.heir.get() {
-            return heir.here();
-        }
-        // Whether it may be opened was asked before the fork.
-        let calls = VolumeCalls::new(self.vfs.clone(), Ok(None));
-        let again = match calls.opened_as(&Context::superuser(), &self.path, OFlags::RDWR, 0) {
-            Ok(again) if again.id == self.id => again,
-            Ok(_) | Err(Errno::NOENT) => {
-                let path = String::from_utf8_lossy(&self.path);
-                return Err(Error::NotFound(format!("{path}: the file that was opened there before a fork")));
-            }
-            Err(errno) => return Err(calls.named(&self.path, errno)),
-        };
-        self.heir.get_or_init(|| Box::new(again)).here()
-    }
-
-    /// What is known of the file.
-    ///
-    /// # Errors
-    /// If its metadata is damaged.
-    pub fn metadata(&self) -> Result<Stat> {
-        self.alone()?.metadata()
-    }
-
-    /// Reads up to `buf.len()` bytes at `offset`. Returns how many; fewer only at the end of the file.
-    ///
-    /// # Errors
-    /// Those of `pread`.
-    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.alone()?.read_at(offset, buf)
-    }
-
-    /// Writes `data` at the byte `offset`.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`] if not all of it could be written; those of `pwrite`.
-    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.alone()?.write_at(offset, data)
-    }
-
-    /// Writes `data` at the end of the file. Returns the offset at which the data begins.
-    ///
-    /// # Errors
-    /// Those of [`write_at`](Self::write_at).
-    pub fn append(&self, data: &[u8]) -> Result<u64> {
-        self.alone()?.append(data)
-    }
-
-    /// Sets the length of the file to `length` bytes.
-    ///
-    /// # Errors
-    /// Those of `ftruncate`.
-    pub fn set_len(&self, length: u64) -> Result<()> {
-        self.alone()?.set_len(length)
-    }
-
-    /// Changes the space of a range.
-    ///
-    /// # Errors
-    /// Those of `fallocate`.
-    pub fn fallocate(&self, how: Fallocate, offset: u64, length: u64) -> Result<()> {
-        self.alone()?.fallocate(how, offset, length)
-    }
-
-    /// Makes the file durable.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`] if the medium failed.
-    pub fn sync(&self) -> Result<()> {
-        self.alone()?.sync()
-    }
-}
-
-impl Drop for VolumeFile {
-    fn drop(&mut self) {
-        let _ = self.vfs.release(&me(), self.handle);
     }
 }

@@ -1,63 +1,39 @@
-//! Explicit groups of a volume, as a `Store` has them.
+//! Explicit groups of [`Calls`], as a `Store` has them.
 
 use std::path::Path;
 
 use wholly_error::Result;
-use wholly_vfs::{Fallocate, GroupId, Groups, OFlags};
 
-use crate::calls::{VolumeCalls, VolumeFile};
+use super::{AcrossForks, Calls, Fallocate, File, GroupId, OFlags};
 
 /// An explicit group: changes of any number of files and directories that survive a crash wholly or not at all.
 ///
 /// Nobody else sees them before [`commit`](Self::commit) returns; calls on the group itself do. It has the calls by
-/// path of [`VolumeCalls`], and those below for open files, and claims what it changes until it ends: others then get
+/// path of [`Calls`], and those below for open files, and claims what it changes until it ends: others then get
 /// [`Error::Busy`]. Dropping the group aborts it. What it writes takes free space, and no memory but for an index.
-///
-/// # Example
-/// ```
-/// # fn main() -> wholly_error::Result<()> {
-/// # let path = std::path::PathBuf::from(format!("/dev/shm/wholly-doc-group-{}", std::process::id()));
-/// use wholly_volume::{EngineKind, Volume, VolumeOptions};
-///
-/// let options = VolumeOptions { engine: Some(EngineKind::FineGrainedWal), ..VolumeOptions::default() };
-/// Volume::format(&path, 1 << 20, &options)?;
-/// let volume = Volume::open(&path, &options)?;
-/// let mut group = volume.begin();
-/// group.mkdir("accounts", 0o755)?;
-/// let file = group.create("accounts/alice", 0o644)?;
-/// group.write_at(&file, 0, b"70")?;
-/// assert!(volume.metadata("accounts").is_err());
-/// group.commit()?; // durable
-/// assert_eq!(volume.metadata("accounts/alice")?.size, 2);
-/// # drop(file);
-/// # volume.close()?;
-/// # std::fs::remove_file(&path).unwrap();
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
-pub struct VolumeGroup {
-    calls: VolumeCalls,
+pub struct Group<V: AcrossForks> {
+    calls: Calls<V>,
     has_ended: bool,
 }
 
-impl std::ops::Deref for VolumeGroup {
-    type Target = VolumeCalls;
+impl<V: AcrossForks> std::ops::Deref for Group<V> {
+    type Target = Calls<V>;
 
-    fn deref(&self) -> &VolumeCalls {
+    fn deref(&self) -> &Calls<V> {
         &self.calls
     }
 }
 
-impl VolumeGroup {
-    pub(crate) fn new(calls: VolumeCalls) -> VolumeGroup {
-        VolumeGroup { calls, has_ended: false }
+impl<V: AcrossForks> Group<V> {
+    pub(super) fn new(calls: Calls<V>) -> Group<V> {
+        Group { calls, has_ended: false }
     }
 
-    /// Its id: in a [`Context`](wholly_vfs::Context) it makes calls on a [`VolumeVfs`](crate::VolumeVfs) the group's.
+    /// Its id: in a [`Context`](crate::Context) it makes calls on a [`Vfs`](crate::Vfs) the group's.
     ///
     /// # Errors
-    /// Why there is no group, if the volume could not begin one.
+    /// Why there is no group, if none could begin.
     pub fn id(&self) -> Result<GroupId> {
         self.calls.group().map(|group| group.expect("one was asked for"))
     }
@@ -66,7 +42,7 @@ impl VolumeGroup {
     ///
     /// # Errors
     /// [`Error::Busy`] if another group has the file.
-    pub fn add(&mut self, file: &VolumeFile) -> Result<()> {
+    pub fn add(&mut self, file: &File<V>) -> Result<()> {
         file.within(&self.calls)?.add()
     }
 
@@ -75,7 +51,7 @@ impl VolumeGroup {
     ///
     /// # Errors
     /// [`Error::Exists`]; [`Error::Busy`] if another group has claimed the name; those of `open`.
-    pub fn create(&mut self, path: impl AsRef<Path>, mode: u32) -> Result<VolumeFile> {
+    pub fn create(&mut self, path: impl AsRef<Path>, mode: u32) -> Result<File<V>> {
         self.calls.create_file(path, mode)
     }
 
@@ -83,7 +59,7 @@ impl VolumeGroup {
     ///
     /// # Errors
     /// Those of `open`.
-    pub fn open_or_create(&mut self, path: impl AsRef<Path>, mode: u32) -> Result<VolumeFile> {
+    pub fn open_or_create(&mut self, path: impl AsRef<Path>, mode: u32) -> Result<File<V>> {
         self.calls.opened(path.as_ref(), OFlags::RDWR | OFlags::CREATE, mode)
     }
 
@@ -91,8 +67,8 @@ impl VolumeGroup {
     ///
     /// # Errors
     /// [`Error::Busy`] if another group has the file; [`Error::NoSpace`]; [`Error::Invalid`] for a file of another
-    /// volume.
-    pub fn write_at(&mut self, file: &VolumeFile, offset: u64, data: &[u8]) -> Result<()> {
+    /// store or volume.
+    pub fn write_at(&mut self, file: &File<V>, offset: u64, data: &[u8]) -> Result<()> {
         file.within(&self.calls)?.write_at(offset, data)
     }
 
@@ -100,7 +76,7 @@ impl VolumeGroup {
     ///
     /// # Errors
     /// Those of [`write_at`](Self::write_at).
-    pub fn append(&mut self, file: &VolumeFile, data: &[u8]) -> Result<u64> {
+    pub fn append(&mut self, file: &File<V>, data: &[u8]) -> Result<u64> {
         file.within(&self.calls)?.append(data)
     }
 
@@ -108,7 +84,7 @@ impl VolumeGroup {
     ///
     /// # Errors
     /// Those of [`write_at`](Self::write_at).
-    pub fn set_len(&mut self, file: &VolumeFile, length: u64) -> Result<()> {
+    pub fn set_len(&mut self, file: &File<V>, length: u64) -> Result<()> {
         file.within(&self.calls)?.set_len(length)
     }
 
@@ -116,7 +92,7 @@ impl VolumeGroup {
     ///
     /// # Errors
     /// Those of `fallocate`; [`Error::Busy`] if another group has the file.
-    pub fn fallocate(&mut self, file: &VolumeFile, how: Fallocate, offset: u64, length: u64) -> Result<()> {
+    pub fn fallocate(&mut self, file: &File<V>, how: Fallocate, offset: u64, length: u64) -> Result<()> {
         file.within(&self.calls)?.fallocate(how, offset, length)
     }
 
@@ -125,7 +101,7 @@ impl VolumeGroup {
     ///
     /// # Errors
     /// Those of `pread`.
-    pub fn read_at(&self, file: &VolumeFile, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    pub fn read_at(&self, file: &File<V>, offset: u64, buf: &mut [u8]) -> Result<usize> {
         file.within(&self.calls)?.read_at(offset, buf)
     }
 
@@ -133,15 +109,15 @@ impl VolumeGroup {
     ///
     /// # Errors
     /// If its metadata is damaged.
-    pub fn len(&self, file: &VolumeFile) -> Result<u64> {
+    pub fn len(&self, file: &File<V>) -> Result<u64> {
         Ok(file.within(&self.calls)?.metadata()?.size)
     }
 
     /// Commits the group. When this returns, it survives a power failure, and everybody sees it.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] if the medium failed: whether the group survives is unknown until the volume is opened
-    /// again.
+    /// [`Error::Poisoned`] if the medium failed: whether the group survives is unknown until the store or
+    /// volume is opened again.
     pub fn commit(mut self) -> Result<()> {
         self.has_ended = true;
         let Some(group) = self.calls.own_group()? else { return Ok(()) };
@@ -162,7 +138,7 @@ impl VolumeGroup {
     }
 }
 
-impl Drop for VolumeGroup {
+impl<V: AcrossForks> Drop for Group<V> {
     fn drop(&mut self) {
         if let (false, Ok(Some(group))) = (self.has_ended, self.calls.group()) {
             // It has ended already if the volume was closed.
