@@ -41,8 +41,8 @@ pub unsafe extern "C" fn wholly_group_mkdir(group: *mut wholly_group, path: *con
 /// S_IFBLK; S_IFREG or none), with exactly its permission bits, whatever the umask. device is the number of a device,
 /// as in st_rdev; it has no effect for other types. The object exists for others once the group is committed.
 ///
-/// Errors: -EEXIST; -ENOENT if its directory does not exist; -EPERM for a device, without the right to make one;
-/// -EINVAL for other types and bits; those of all paths.
+/// Errors: -EEXIST; -ENOENT if its directory does not exist; -EPERM for a directory, and for a device without the right
+/// to make one; -EINVAL for other types and bits; those of all paths.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_group_mknod(
     group: *mut wholly_group,

@@ -117,7 +117,7 @@ static void names(wholly_store *store, wholly_group *group)
     REFUSED(EXDEV, mkdir, "out/n", 0700);
     REFUSED(ELOOP, mkdir, "loop/n", 0700);
     REFUSED(EEXIST, mknod, "a", S_IFIFO | 0600, 0);
-    REFUSED(EINVAL, mknod, "n", S_IFDIR | 0600, 0);
+    REFUSED(EPERM, mknod, "n", S_IFDIR | 0600, 0);
     REFUSED(EINVAL, mknod, "n", S_IFIFO | 0200000, 0);
     REFUSED(EEXIST, symlink, "t", "a");
     REFUSED(ENOENT, symlink, "", "n");
