@@ -176,7 +176,7 @@ fn dumped_slot(survey: &Survey, slot: usize) -> DumpedSlot {
         segment_bytes: field(|s| s.segment_bytes),
         block_bytes: checked.as_ref().ok().map(|s| s.block),
         volume_id: hex(|s| s.volume_id),
-        log_inode: field(|s| s.client.log.0).filter(|ino| *ino != 0),
+        log_inode: field(|s| s.client.origin.log.0).filter(|ino| *ino != 0),
     }
 }
 

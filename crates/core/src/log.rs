@@ -4,7 +4,7 @@ pub mod layout;
 
 use std::sync::Arc;
 
-use layout::{EntryKind, Origin};
+use layout::{EntryKind, StorePart};
 use wholly_error::Result;
 use wholly_media::Region;
 
@@ -15,7 +15,7 @@ pub struct StoreClient;
 
 impl Client for StoreClient {
     type Kind = EntryKind;
-    type Part = Origin;
+    type Part = StorePart;
     type Source = Arc<dyn Region>;
 }
 
@@ -29,7 +29,7 @@ pub type BatchLane = ::log::batch::BatchLane<StoreClient>;
 pub type Gathered = ::log::batch::Gathered<EntryKind>;
 
 /// What a superblock slot holds.
-pub type Slot = ::log::Slot<Origin>;
+pub type Slot = ::log::Slot<StorePart>;
 
 /// See [`::log::read_superblock`].
 ///

@@ -64,7 +64,7 @@ pub fn salvage(
     let here = origin_of(&*host)?;
     if let Some(slots) = &before
         && !options.accept_copy
-        && !in_force(slots).is_some_and(|superblock| superblock.client.is_here(here))
+        && !in_force(slots).is_some_and(|superblock| superblock.client.origin.is_here(here))
     {
         return Err(Error::Copied("its log does not tell that it was written there".into()));
     }

@@ -17,7 +17,7 @@ pub fn medium_of(dir: &Path, what: &str) -> Result<HostMedium, Failure> {
             let failed = |error| Failure::of_media(what, error);
             let host = HostDir::open(dir, HostOptions::default()).map_err(failed)?;
             let inode = |path: &[u8]| host.stat(path).map(|stat| stat.inode()).map_err(failed);
-            match superblock.client.is_here(Origin { log: inode(LOG)?, dir: inode(b"")? }) {
+            match superblock.client.origin.is_here(Origin { log: inode(LOG)?, dir: inode(b"")? }) {
                 true => HostMedium::Pmem,
                 false => HostMedium::Auto,
             }

@@ -19,7 +19,7 @@ use super::room;
 use super::shadow::{SHADOW_FOLDER, Shadows};
 use crate::error::{Error, Result};
 use crate::log::fit::{as_made, made_for};
-use crate::log::layout::{Entry, EntryKind, LINE, Origin, SEGMENTS_START, Superblock, SuperblockFault};
+use crate::log::layout::{Entry, EntryKind, LINE, SEGMENTS_START, StorePart, Superblock, SuperblockFault};
 use crate::log::scan::{self, CommittedGroup, RecordView, SegmentReader};
 use crate::log::verify::holds;
 use crate::log::{Geometry, Slot, StoreClient, in_force, read_slots};
@@ -116,7 +116,7 @@ pub fn check_on(log: Arc<dyn HostFile>, host: Arc<dyn HostFs>) -> Result<Report>
 
 /// The same for a log on any medium, to which nothing is written.
 pub fn check_region(log: Arc<dyn Region>, host: Arc<dyn HostFs>) -> Result<Report> {
-    let (log, _) = as_made::<Origin>(log)?;
+    let (log, _) = as_made::<StorePart>(log)?;
     let (len, guarantees) = (log.len(), log.guarantees().clone());
     check_log(Arc::new(ReadOnly { source: Source::Region(log), len, guarantees }), host)
 }
@@ -153,7 +153,7 @@ fn check_log(region: Arc<dyn Region>, host: Arc<dyn HostFs>) -> Result<Report> {
         places: HashSet::new(),
         report: &mut report,
     };
-    let take_over = |part: &mut Origin, groups| here.refuse_copy(*part, groups);
+    let take_over = |part: &mut StorePart, groups| here.refuse_copy(part.origin, groups);
     let (_, scan) = scan::open::<StoreClient>(region.clone(), geometry, take_over, &mut judge, &|_| ())?;
     judge.replay.settle()?;
     let mut conflicts: Vec<_> = judge.replay.conflicts().cloned().collect();

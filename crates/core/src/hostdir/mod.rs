@@ -109,7 +109,7 @@ use wholly_media::Region;
 use wholly_vfs::Policy;
 
 use crate::error::{Error, Result};
-use crate::log::layout::Origin;
+use crate::log::layout::{Origin, StorePart};
 use crate::log::{BatchLane, Geometry, Log};
 use checkpoint::Checkpointer;
 use clock::Clock;
@@ -311,7 +311,7 @@ impl Store {
 
     /// The same, in a folder that is there.
     pub(crate) fn format_in(region: &dyn Region, options: &Options, volume_id: [u8; 16], origin: Origin) -> Result<()> {
-        Log::format(region, options.geometry()?, volume_id, || origin)
+        Log::format(region, options.geometry()?, volume_id, || StorePart { origin })
     }
 
     /// Opens a store on the given media: recovers it, and keeps it until it is closed. `ownership` is dropped last. For

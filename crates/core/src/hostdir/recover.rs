@@ -28,7 +28,7 @@ use super::table::{host_error, is_there};
 use super::{Options, Store, StoreInner};
 use crate::error::{Error, Result};
 use crate::log::fit;
-use crate::log::layout::Origin;
+use crate::log::layout::{Origin, StorePart};
 use crate::log::scan::{self, ScanReport};
 use crate::log::site::RECOVER_INCARNATION;
 use crate::log::{BatchLane, first_of};
@@ -74,12 +74,12 @@ pub(super) fn open(
     }
     let here = Here::of(&*host)?;
     let coming = |writes| index.arena.prepare(writes);
-    let take_over = |part: &mut Origin, groups| {
-        here.refuse_copy(*part, groups)?;
-        if !part.is_here(here.origin) {
-            mark_parked(&*host, *part)?;
+    let take_over = |part: &mut StorePart, groups| {
+        here.refuse_copy(part.origin, groups)?;
+        if !part.origin.is_here(here.origin) {
+            mark_parked(&*host, part.origin)?;
         }
-        *part = here.origin;
+        part.origin = here.origin;
         Ok(())
     };
     let (log, scan) = scan::open(region, options.geometry()?, take_over, &mut replay, &coming)?;
@@ -158,7 +158,7 @@ pub(super) fn open(
 /// The log's region. A log that lies on another medium than it was made for is read as what it was made for, all of it
 /// is written back, and it is made again for its medium. Where that cannot be, it is used as what it was made for.
 pub(super) fn fitted(region: Arc<dyn Region>, host: &Arc<dyn HostFs>, options: &Options) -> Result<Arc<dyn Region>> {
-    let (as_made, fits) = fit::as_made::<Origin>(region.clone())?;
+    let (as_made, fits) = fit::as_made::<StorePart>(region.clone())?;
     if fits {
         return Ok(as_made);
     }
@@ -169,7 +169,7 @@ pub(super) fn fitted(region: Arc<dyn Region>, host: &Arc<dyn HostFs>, options: &
     if opened.and_then(Store::close).is_err() {
         return Ok(as_made);
     }
-    fit::make_again::<Origin>(&*region)?;
+    fit::make_again::<StorePart>(&*region)?;
     Ok(region)
 }
 
@@ -254,6 +254,6 @@ impl StoreInner {
             state.objects.iter().filter(is_found).map(|(id, _)| *id).collect::<Vec<_>>()
         });
         self.know(&found)?;
-        self.log.set_client(RECOVER_INCARNATION, origin_of(&*self.host)?)
+        self.log.set_client(RECOVER_INCARNATION, StorePart { origin: origin_of(&*self.host)? })
     }
 }

@@ -40,7 +40,7 @@ use super::recover::origin_of;
 use super::shadow::SHADOW_FOLDER;
 use super::undo_store::is_held_or_tag;
 use crate::error::{Error, Result};
-use crate::log::layout::{EntryKind, LINE, Origin, Superblock};
+use crate::log::layout::{EntryKind, LINE, StorePart, Superblock};
 use crate::log::salvage::Rebuilt;
 use crate::log::{in_force, read_slots};
 use copy::Copier;
@@ -154,7 +154,7 @@ pub fn salvage_on(
             }
             Ok(())
         })?;
-        rebuilt.finish(proof.tail(), proof.checkpointing(), origin_of(&**to)?)?;
+        rebuilt.finish(proof.tail(), proof.checkpointing(), StorePart { origin: origin_of(&**to)? })?;
         file.sync(SALVAGE)?;
     }
     to.sync_all(SALVAGE)?;
@@ -179,7 +179,7 @@ impl Log {
             return Ok(None);
         };
         let len = log.stat()?.size;
-        let slots = read_slots::<Origin>(&ReadOnly::new(log.clone(), len, LINE as u32))?;
+        let slots = read_slots::<StorePart>(&ReadOnly::new(log.clone(), len, LINE as u32))?;
         let superblock = in_force(&slots).cloned();
         if superblock.is_none() {
             if let Some(what) =

@@ -12,7 +12,7 @@ pub use ::log::layout::*;
 /// See [`::log::layout::Entry`].
 pub type Entry = ::log::layout::Entry<EntryKind>;
 /// See [`::log::layout::Superblock`].
-pub type Superblock = ::log::layout::Superblock<Origin>;
+pub type Superblock = ::log::layout::Superblock<StorePart>;
 
 /// The version of the format that this code writes.
 pub const FORMAT_VERSION: u32 = 4;
@@ -109,15 +109,22 @@ impl Origin {
     }
 }
 
+/// What a superblock tells of its store besides the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StorePart {
+    /// The folder that the log was written in.
+    pub origin: Origin,
+}
+
 fn checksum_of(raw: &RawSuperblock) -> u64 {
     checksum(SUPERBLOCK_SEED, &raw.as_bytes()[8..CHECKED])
 }
 
-impl ClientPart for Origin {
+impl ClientPart for StorePart {
     type Raw = RawSuperblock;
 
     fn to_raw(superblock: &Superblock) -> RawSuperblock {
-        let Superblock { log, client } = superblock;
+        let Superblock { log, client: StorePart { origin } } = superblock;
         let mut raw = RawSuperblock {
             checksum: U64::ZERO,
             magic: SUPERBLOCK_MAGIC,
@@ -126,8 +133,8 @@ impl ClientPart for Origin {
             compatible: U32::ZERO,
             block: U32::new(log.block),
             volume_id: log.volume_id,
-            origin_ino: U64::new(client.log.0),
-            origin_btime_ns: I64::new(client.log.1),
+            origin_ino: U64::new(origin.log.0),
+            origin_btime_ns: I64::new(origin.log.1),
             generation: U64::new(log.generation),
             incarnation: U64::new(log.incarnation),
             tail: U64::new(log.tail),
@@ -142,7 +149,7 @@ impl ClientPart for Origin {
         };
         let sum = checksum_of(&raw);
         raw.checksum = U64::new(sum);
-        raw.place = RawPlace::of(client.dir, sum);
+        raw.place = RawPlace::of(origin.dir, sum);
         raw
     }
 
@@ -178,8 +185,9 @@ impl ClientPart for Origin {
         if !log.is_sound() || !counted && segments != 0 {
             return Err(SuperblockFault::Geometry);
         }
-        let origin = (raw.origin_ino.get(), raw.origin_btime_ns.get());
-        Ok(Superblock { log, client: Origin { log: origin, dir: raw.place.dir(raw.checksum.get()) } })
+        let inode = (raw.origin_ino.get(), raw.origin_btime_ns.get());
+        let origin = Origin { log: inode, dir: raw.place.dir(raw.checksum.get()) };
+        Ok(Superblock { log, client: StorePart { origin } })
     }
 
     fn unsupported(fault: SuperblockFault) -> Option<String> {
@@ -285,36 +293,37 @@ mod tests {
             committed: 0,
             block: LINE as u32,
         };
-        Superblock { log, client: Origin { log: (2, 3), dir: (4, 5) } }
+        Superblock { log, client: StorePart { origin: Origin { log: (2, 3), dir: (4, 5) } } }
     }
 
     #[test]
     fn other_formats_are_refused_with_what_to_do() {
         let mut raw = superblock().to_raw();
-        assert_eq!(Origin::checked(&raw), Ok(superblock()));
+        assert_eq!(StorePart::checked(&raw), Ok(superblock()));
         for (version, advice) in [(2, "`wholly deinit`"), (FORMAT_VERSION + 1, "a newer one is needed")] {
             raw.version = U32::new(version);
             raw.checksum = U64::new(checksum_of(&raw));
-            let fault = Origin::checked(&raw).unwrap_err();
+            let fault = StorePart::checked(&raw).unwrap_err();
             assert_eq!(fault, SuperblockFault::Version(version));
-            let what = Origin::unsupported(fault).unwrap();
+            let what = StorePart::unsupported(fault).unwrap();
             assert!(what.contains(&format!("log format {version}")) && what.contains(advice), "{what}");
         }
-        assert_eq!(Origin::unsupported(SuperblockFault::Checksum), None);
+        assert_eq!(StorePart::unsupported(SuperblockFault::Checksum), None);
     }
 
     /// What a version before has written over a slot, and what a crash has torn, tells of no directory.
     #[test]
     fn a_superblock_tells_its_directory() {
         let new = superblock().to_raw();
-        let other = Superblock { client: Origin { dir: (6, 7), ..superblock().client }, ..superblock() }.to_raw();
+        let origin = Origin { dir: (6, 7), ..superblock().client.origin };
+        let other = Superblock { client: StorePart { origin }, ..superblock() }.to_raw();
         assert_eq!(other.as_bytes()[..CHECKED], new.as_bytes()[..CHECKED], "what is checked is as it was");
         let mut next = superblock();
         next.log.generation += 1;
         let torn = RawSuperblock { place: new.place, ..next.to_raw() };
         let old = RawSuperblock { place: RawPlace::read_from_bytes(&[0; 64]).unwrap(), ..new };
         for (raw, dir) in [(new, (4, 5)), (other, (6, 7)), (torn, (0, 0)), (old, (0, 0))] {
-            assert_eq!(Origin::checked(&raw).unwrap().client, Origin { log: (2, 3), dir });
+            assert_eq!(StorePart::checked(&raw).unwrap().client.origin, Origin { log: (2, 3), dir });
         }
         let at = |log, dir| Origin { log, dir };
         let here = at((2, 3), (4, 5));

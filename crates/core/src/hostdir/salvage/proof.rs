@@ -13,7 +13,7 @@ use crate::hostdir::records::{Baseline, Identity, Value};
 use crate::hostdir::recover::Replay;
 use crate::hostdir::shadow::Shadows;
 use crate::log::checksum::payload_checksum;
-use crate::log::layout::{Entry, EntryKind, Head, Kept, LINE, LogPart, Origin, RecordKind, Superblock};
+use crate::log::layout::{Entry, EntryKind, Head, Kept, LINE, LogPart, RecordKind, StorePart, Superblock};
 use crate::log::salvage::{Collected, Fault, Group, Lost, Rebuilt, collect, payload_of};
 use crate::log::scan::{CommittedGroup, Record, RecordView, Replay as _};
 
@@ -358,7 +358,7 @@ impl<'a> Proof<'a> {
             committed: 0,
             block: self.collected.block as u32,
         };
-        Superblock { log, client: Origin::default() }
+        Superblock { log, client: StorePart::default() }
     }
 
     pub fn collected(&self) -> &Collected<EntryKind> {
