@@ -15,6 +15,7 @@
 //! | `owner_bits.rs` | [`OwnerBits`]: the same where its owner has taken permissions from himself |
 //! | `resolve.rs` | paths that cannot leave it |
 //! | `home.rs` | [`StoreHome`]: the folder `.wholly`, its regions and its making and unmaking |
+//! | `own.rs` | [`open_own`], [`is_there`], [`host_error`]: files of the store's own, and what errors mean |
 //! | `unfinished.rs` | that folder while it has another name |
 //! | `owner.rs` | [`OwnerLock`]: one process owns a store |
 //! | `claim.rs` | [`Claim`]: which one goes on with it after `fork` |
@@ -40,6 +41,7 @@ mod names;
 #[cfg(test)]
 mod names_tests;
 mod object;
+mod own;
 mod owner;
 mod owner_bits;
 #[cfg(test)]
@@ -61,6 +63,7 @@ pub use home::{HOME, HomeError, IGNORED, StoreHome, Trust, UNFINISHED, UNNAMED};
 pub use name_calls::{At, FileHandle, HostNames};
 pub use named::find;
 pub use object::{Attributes, Object};
+pub use own::{host_error, is_there, open_own};
 pub use owner::{Busy, OwnerLock};
 pub use owner_bits::{OwnerBits, SLIP};
 pub use support::{Level, Support};

@@ -2,10 +2,9 @@
 //! made with the folder and goes with it, or alone when the store is kept.
 
 use rustix::io::Errno;
-use wholly_host::HostFs;
+use wholly_host::{HostFs, host_error};
 
 use super::names::OWN_FOLDER;
-use super::table::host_error;
 use super::{Store, StoreInner};
 use crate::error::{Error, Result};
 use crate::site;

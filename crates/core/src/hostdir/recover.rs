@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::HostFs;
+use wholly_host::{Forked, HostFs, host_error, is_there};
 use wholly_media::Region;
 
 use super::checkpoint::Checkpointer;
@@ -24,7 +24,6 @@ use super::parked::{ParkedGroups, Provisional, mark_parked, undo_path};
 use super::published::Published;
 use super::room::Room;
 use super::shadow::Shadows;
-use super::table::{host_error, is_there};
 use super::{Options, Store, StoreInner};
 use crate::error::{Error, Result};
 use crate::log::fit;
@@ -34,7 +33,6 @@ use crate::log::site::RECOVER_INCARNATION;
 use crate::log::{BatchLane, first_of};
 pub(super) use replay::{Replay, is_in_the_way};
 use sync::{AtomicU8, AtomicU64, Mutex};
-use wholly_host::Forked;
 
 /// What opening a store found and did.
 #[derive(Clone, Debug, Default)]

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::{HostFile, HostFs};
+use wholly_host::{HostFile, HostFs, host_error};
 
 use super::StoreInner;
 use super::memory::{SHADOWS, ZEROS};
@@ -170,7 +170,7 @@ impl StoreInner {
             Ok(file) => Ok(Some(Made { number, first, file })),
             Err(error) => {
                 self.shadows.take(first);
-                Err(super::table::host_error(error, &path_of(number)))
+                Err(host_error(error, &path_of(number)))
             }
         }
     }

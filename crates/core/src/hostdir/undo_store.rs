@@ -70,7 +70,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use wholly_host::HostFs;
+use wholly_host::{HostFs, host_error, is_there};
 use wholly_vfs::{Inode, Rename, Stat};
 
 pub(super) use folder::{anchor_path, find_held, held_path, is_held_or_tag, kept_path, made_path};
@@ -86,7 +86,6 @@ use super::parked::{
     Base, Head, Known, LONGEST_NOTE, Mismatch, Outline, ParkedFile, ParkedId, Settled, Summary, UNFINISHED, Writing,
 };
 use super::records::Baseline;
-use super::table::{host_error, is_there};
 use crate::error::{Error, Result};
 use crate::site;
 use sync::{AtomicU8, Mutex, Ordering};

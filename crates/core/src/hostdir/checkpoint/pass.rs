@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use wholly_host::host_error;
 use wholly_vfs::Stat;
 
 use super::copy_back::{Hands, Touched};
@@ -16,7 +17,7 @@ use crate::hostdir::dirty::DirtyBlock;
 use crate::hostdir::file::File;
 use crate::hostdir::names::{ROOT, State};
 use crate::hostdir::records::Baseline;
-use crate::hostdir::table::{host_error, is_taken_away};
+use crate::hostdir::table::is_taken_away;
 use crate::site;
 use sync::{BLOCKS_AT_A_TIME, Mutex, Ordering, thread};
 

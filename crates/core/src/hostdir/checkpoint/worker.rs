@@ -3,9 +3,10 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use wholly_host::host_error;
+
 use super::{Checkpointer, Lot, StoreInner};
 use crate::error::{Error, Result};
-use crate::hostdir::table::host_error;
 use sync::{Condvar, Mutex, Ordering, Spawned, spawn};
 
 /// How often the background thread looks whether a shared group has grown old.

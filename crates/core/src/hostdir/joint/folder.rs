@@ -1,7 +1,7 @@
 //! The folder of records: what is in it, and how it changes.
 
 use rustix::io::Errno;
-use wholly_host::HostFs;
+use wholly_host::{HostFs, host_error, open_own};
 use wholly_vfs::Rename;
 
 use super::record::Record;
@@ -11,7 +11,6 @@ use crate::hostdir::StoreInner;
 use crate::hostdir::check::{Finding, FindingKind};
 use crate::hostdir::names::{id_name, id_of, join, names_in};
 use crate::hostdir::parked::{self, UNFINISHED};
-use crate::hostdir::table::{host_error, open_own};
 use crate::site;
 
 /// The path of a record in this state.

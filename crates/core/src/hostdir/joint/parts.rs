@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use wholly_host::HostFs;
+use wholly_host::{HostFs, is_there};
 
 use super::record::Neighbour;
 use super::{Neighbours, record};
@@ -17,7 +17,6 @@ use crate::error::{Error, Result};
 use crate::hostdir::StoreVfs;
 use crate::hostdir::parked::{ParkedFile, ParkedId, path_of};
 use crate::hostdir::running::Running;
-use crate::hostdir::table::is_there;
 use crate::hostdir::undo_store::{kept_path, made_path};
 use wholly_vfs::GroupId;
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::HostFs;
+use wholly_host::{HostFs, host_error, is_there};
 use wholly_vfs::Rename;
 
 use super::folder::{self, prepared_id, prepared_path};
@@ -15,7 +15,6 @@ use crate::hostdir::StoreInner;
 use crate::hostdir::names::{OWN_FOLDER, names_in};
 use crate::hostdir::parked::{self, Finder, Mismatch, ParkedFile, ParkedId};
 use crate::hostdir::running::{Running, Sharing};
-use crate::hostdir::table::{host_error, is_there};
 use crate::site;
 use sync::{AtomicU8, Mutex};
 

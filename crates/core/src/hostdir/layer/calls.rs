@@ -7,11 +7,12 @@ use rustix::fs::OFlags;
 
 use super::super::parked::Mismatch;
 use super::super::running::At;
-use super::super::table::{host_error, store_path};
+use super::super::table::store_path;
 use super::super::vfs::single;
 use super::super::{File, Group, Store, StoreVfs};
 use super::{FOLDER, LAYER};
 use crate::error::{Error, Result};
+use wholly_host::host_error;
 use wholly_vfs::{GroupId, Handle, Ino};
 
 impl Store {

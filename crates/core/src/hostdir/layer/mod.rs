@@ -7,12 +7,12 @@
 mod calls;
 
 use rustix::io::Errno;
+use wholly_host::host_error;
 use wholly_media::Site;
 use wholly_vfs::Rename;
 
 use super::StoreInner;
 use super::names::{DIRECTORY, TYPE, join};
-use super::table::host_error;
 use crate::error::Result;
 use crate::site;
 use wholly_vfs::rules::acl;

@@ -1,7 +1,7 @@
 //! From a path to what it names, as a group sees the directory.
 
 use rustix::io::Errno;
-use wholly_host::HostFs;
+use wholly_host::{HostFs, host_error};
 use wholly_vfs::follow::{End, Steps, follow};
 use wholly_vfs::{FileType, NAME_MAX, Stat};
 
@@ -9,7 +9,6 @@ use super::object::{Kind, Object};
 use super::packed::Packed;
 use super::{Names, OWN_FOLDER, Private, ROOT, State};
 use crate::error::{Error, Result};
-use crate::hostdir::table::host_error;
 
 /// What a name names.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::io::Errno;
-use wholly_host::HostFs;
+use wholly_host::{HostFs, host_error, is_there};
 use wholly_media::Site;
 use wholly_vfs::Rename;
 
@@ -12,7 +12,6 @@ use super::super::check::{Finding, FindingKind};
 use super::super::joint::folder::{prepared_id, prepared_path};
 use super::super::names::{OWN_FOLDER, UNDO_FOLDER, id_name, id_of, join, names_in};
 use super::super::recover::origin_of;
-use super::super::table::{host_error, is_there};
 use super::super::undo_store::{is_held_or_tag, of_kept};
 use super::format::{copy_marked, path_of};
 use super::{

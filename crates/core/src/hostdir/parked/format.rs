@@ -8,13 +8,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::{HostFile, HostFs};
+use wholly_host::{HostFile, HostFs, host_error};
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::super::names::Set;
 use super::super::records::{Attributes, Baseline, Identity, Space, Value, Xattr};
-use super::super::table::host_error;
 use super::{Base, ContentFile, FOLDER, Known, LONGEST_NOTE, Piece, Settled, Summary};
 use crate::error::Result;
 use crate::hostdir::names::{Ids, id_name, id_of, join};

@@ -15,13 +15,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use wholly_host::HostFs;
+use wholly_host::{HostFs, host_error};
 use wholly_vfs::Rename;
 
 use super::super::StoreInner;
 use super::super::names::{Kind, Name, ROOT};
 use super::super::running::{Running, Sharing};
-use super::super::table::host_error;
 use super::{
     Finder, Known, Mismatch, ParkedFile, ParkedId, Settled, Summary, UNFINISHED, Writing, is_readable, path_of,
 };

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly_host::host_error;
 use wholly_media::Region;
 
 use crate::error::{Error, Result};
@@ -21,7 +22,7 @@ use crate::hostdir::records::{Attributes, Baseline, Birth, Identity, Shadow, Spa
 use crate::hostdir::room::{Promise, promised_by_files, promised_by_names};
 use crate::hostdir::shadow::{Shadows, fault_of};
 use crate::hostdir::space::Shape;
-use crate::hostdir::table::{FileTable, host_error};
+use crate::hostdir::table::FileTable;
 use crate::log::checksum::payload_checksum;
 use crate::log::layout::{Entry, EntryKind, LARGEST_FILE, LINE, Superblock};
 use crate::log::scan::{self, CommittedGroup, Record, RecordView};

@@ -13,6 +13,7 @@
 //! 3. Of a group of which nobody knows whether it survives, nothing is given back.
 
 use rustix::io::Errno;
+use wholly_host::host_error;
 use wholly_vfs::{Rename, Stat};
 
 use super::Running;
@@ -22,7 +23,6 @@ use crate::hostdir::StoreInner;
 use crate::hostdir::layer;
 use crate::hostdir::names::{BLANK_FOLDER, BLANKS, Found, Kind, Last, Wanted, id_name, join, show};
 use crate::hostdir::parked::Mismatch;
-use crate::hostdir::table::host_error;
 use crate::site;
 
 /// Up to as many files a commit syncs one by one, rather than the whole file system.

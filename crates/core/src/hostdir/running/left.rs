@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use twox_hash::XxHash3_128;
-use wholly_host::{HostFile, HostFs};
+use wholly_host::{HostFile, HostFs, host_error};
 use wholly_vfs::Stat;
 
 use super::Running;
@@ -25,7 +25,6 @@ use crate::error::Result;
 use crate::hostdir::StoreInner;
 use crate::hostdir::names::{Ids, Kind, ROOT, Set, XattrValue, xattr_checksum};
 use crate::hostdir::parked::{Content, Left, LeftContent, Summary, Writing, runs};
-use crate::hostdir::table::host_error;
 use crate::hostdir::undo_store::MOST_NAMES;
 use crate::log::checksum::checksum;
 

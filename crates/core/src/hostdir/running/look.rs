@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly_host::host_error;
 use wholly_vfs::{DirEntry, Stat};
 
 use super::names::{At, refused};
@@ -10,7 +11,6 @@ use super::{Inner, Running};
 use crate::error::{Error, Result};
 use crate::hostdir::names::{Found, Kind, ROOT, Set, State, TRIES, show};
 use crate::hostdir::records::Birth;
-use crate::hostdir::table::host_error;
 
 impl Running {
     /// Opens a regular file, as the group sees the directory.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly_host::host_error;
 use wholly_vfs::{DirEntry, Stat};
 
 use super::names::At;
@@ -13,7 +14,6 @@ use crate::hostdir::StoreInner;
 use crate::hostdir::clock::EXACT_NS;
 use crate::hostdir::names::{Entry, Found, Kind, Last, ROOT, State, TYPE, Wanted};
 use crate::hostdir::records::Birth;
-use crate::hostdir::table::host_error;
 use index::BLOCK;
 use sync::Ordering;
 use wholly_vfs::rules::acl;

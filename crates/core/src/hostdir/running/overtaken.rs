@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use wholly_host::host_error;
 use wholly_vfs::Stat;
 
 use super::Running;
@@ -18,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::hostdir::names::ROOT;
 use crate::hostdir::parked::{Known, Mismatch, Summary};
 use crate::hostdir::records::Baseline;
-use crate::hostdir::table::{host_error, look_steadily};
+use crate::hostdir::table::look_steadily;
 
 /// What the host has where the table says that an object, or nothing, lies.
 pub(super) enum AtHome {

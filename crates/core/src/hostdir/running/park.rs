@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use wholly_host::host_error;
 use wholly_media::Site;
 use wholly_vfs::{Rename, Stat};
 
@@ -20,7 +21,7 @@ use crate::hostdir::parked::{
     is_readable, named_content, path_of, runs,
 };
 use crate::hostdir::records::{Baseline, Birth};
-use crate::hostdir::table::{host_error, is_taken_away, look_steadily};
+use crate::hostdir::table::{is_taken_away, look_steadily};
 use crate::hostdir::undo_store::{is_any_kept, only_tells};
 use crate::log::checksum::checksum;
 use crate::log::layout::LARGEST_FILE;

@@ -21,6 +21,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly_host::host_error;
 use wholly_vfs::Stat;
 
 use super::Running;
@@ -29,7 +30,7 @@ use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::file::File;
 use crate::hostdir::names::{Found, Kind, Name, Object, Private, Wanted, Whole};
-use crate::hostdir::table::{host_error, is_taken_away};
+use crate::hostdir::table::is_taken_away;
 use sync::Ordering;
 
 /// As [since](self), where it does not matter when something was changed: it all goes back to where it was.

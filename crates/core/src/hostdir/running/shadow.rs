@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wholly_host::HostFile;
+use wholly_host::{HostFile, host_error};
 
 use super::{Joined, Running};
 use crate::error::{Error, Result};
@@ -10,7 +10,6 @@ use crate::hostdir::StoreInner;
 use crate::hostdir::overlay::{Place, PrivateWrite};
 use crate::hostdir::records::{LONGEST_SHADOW, Shadow};
 use crate::hostdir::shadow::{Made, SHADOW_FOLDER};
-use crate::hostdir::table::host_error;
 use crate::log::layout::EntryKind;
 use crate::site;
 use index::BLOCK;

@@ -22,7 +22,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::HostFile;
+use wholly_host::{HostFile, host_error};
 use wholly_media::Site;
 use wholly_vfs::{Fallocate, Inode, Rename, Stat};
 
@@ -37,7 +37,6 @@ use crate::hostdir::names::{BLANK_FOLDER, State, id_name, join, show};
 use crate::hostdir::overlay::Place;
 use crate::hostdir::parked::{self, ContentFile, Summary, content_path, runs};
 use crate::hostdir::space::{Shape, Wishes, entries};
-use crate::hostdir::table::host_error;
 use crate::log::layout::{EntryKind, LARGEST_FILE};
 use crate::site;
 use index::BLOCK;

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use wholly_host::host_error;
 use wholly_vfs::{Rename, Stat};
 
 use super::Running;
@@ -19,7 +20,6 @@ use crate::hostdir::parked::{
     Base, Choice, ChoiceFor, Known, LeftContent, Mismatch, ParkedId, Review, Summary, is_in_the_way, lies_in,
 };
 use crate::hostdir::records::Baseline;
-use crate::hostdir::table::host_error;
 use crate::hostdir::undo_store::{
     IfChanged, KeepUndo, Keeping, ReadUndo, Taken, Undoing, Undone, anchor_path, find_held, held_path, is_as_left, lost,
 };

@@ -37,6 +37,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use wholly_host::host_error;
 use wholly_vfs::{Fallocate, Rename};
 
 use super::apply::{Applying, Reserve};
@@ -53,7 +54,6 @@ use crate::hostdir::parked::{
     undo_path,
 };
 use crate::hostdir::records::Birth;
-use crate::hostdir::table::host_error;
 use crate::hostdir::undo_store::{anchor_path, lost};
 use crate::log::layout::EntryKind;
 use crate::site;

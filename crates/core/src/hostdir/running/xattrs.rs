@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::io::Errno;
+use wholly_host::host_error;
 use wholly_vfs::{SetXattr, Stat};
 
 use super::Running;
@@ -12,7 +13,6 @@ use crate::error::{Error, Result};
 use crate::hostdir::names::{Found, Set, XattrValue, xattr_checksum};
 use crate::hostdir::records::{LONGEST_NAME, LONGEST_XATTR, Xattr};
 use crate::hostdir::room::Promise;
-use crate::hostdir::table::host_error;
 use crate::log::layout::EntryKind;
 use sync::{AtomicU8, Ordering};
 use wholly_vfs::rules::acl;

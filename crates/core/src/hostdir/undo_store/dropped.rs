@@ -1,5 +1,6 @@
 //! How kept undo goes, and what stays of it: see invariants 6 and 9 to 11 of [`undo_store`](super).
 
+use wholly_host::{host_error, is_there};
 use wholly_vfs::Rename;
 
 use super::folder::{RESERVE, dropped_path};
@@ -9,7 +10,6 @@ use crate::hostdir::StoreInner;
 use crate::hostdir::guest::is_temporary;
 use crate::hostdir::names::{id_name, names_in};
 use crate::hostdir::parked::{FOLDER, Head, LONGEST_NOTE, ParkedFile, undo_path};
-use crate::hostdir::table::{host_error, is_there};
 use crate::site;
 
 /// Bytes of a reserve for records and folders.

@@ -8,7 +8,7 @@
 //! Versions before had undo beside the parked groups. There it is found, too.
 
 use rustix::io::Errno;
-use wholly_host::HostFs;
+use wholly_host::{HostFs, host_error};
 use wholly_media::Site;
 use wholly_vfs::{Rename, Stat};
 
@@ -19,7 +19,6 @@ use crate::hostdir::names::{
     ANCHOR_FOLDER, ANCHORS, HELD, Ids, Kind, OWN_FOLDER, UNDO_FOLDER, id_name, id_of, join, names_in,
 };
 use crate::hostdir::parked::{FOLDER, path_of_kind};
-use crate::hostdir::table::host_error;
 use crate::site;
 use sync::Ordering;
 

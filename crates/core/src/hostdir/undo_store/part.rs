@@ -20,7 +20,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use wholly_host::HostFs;
+use wholly_host::{HostFs, host_error, is_there};
 use wholly_vfs::{Rename, Stat};
 
 use super::folder::{dropped_path, taken_path};
@@ -30,7 +30,6 @@ use crate::hostdir::StoreInner;
 use crate::hostdir::names::{Ids, Kind, Name, ROOT, Set, UNDO_FOLDER, id_name, id_of, join};
 use crate::hostdir::parked::{Choice, FOLDER, Head, Known, Left, Outline, ParkedFile, Settled, Summary};
 use crate::hostdir::records::Birth;
-use crate::hostdir::table::{host_error, is_there};
 use crate::site;
 
 /// After the id in the name of what is taken.

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly_host::host_error;
 use wholly_vfs::{SetXattr, Stat};
 
 use super::{Kind, NamePlan};
 use crate::error::{Error, Result};
 use crate::hostdir::file::File;
 use crate::hostdir::names::{Ids, Moment, Object, ROOT, Set, State};
-use crate::hostdir::table::host_error;
 use crate::site;
 use wholly_vfs::rules::acl;
 

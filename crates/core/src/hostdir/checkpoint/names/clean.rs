@@ -1,6 +1,7 @@
 //! What passes leave in the store's own folders, or where a crash ended them.
 
 use rustix::io::Errno;
+use wholly_host::host_error;
 use wholly_media::Site;
 use wholly_vfs::Stat;
 
@@ -10,7 +11,6 @@ use crate::hostdir::names::{
     ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Home, Kind, OWN_FOLDER, Object, State, id_name, id_of, is_blank,
     join, names_in,
 };
-use crate::hostdir::table::host_error;
 use crate::site;
 use sync::Ordering;
 use wholly_vfs::rules::acl;

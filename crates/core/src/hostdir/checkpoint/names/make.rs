@@ -1,7 +1,7 @@
 //! Before names change: what is virtual is made, and what moves gets an anchor.
 
 use rustix::io::Errno;
-use wholly_host::{At, HostFile, HostFs};
+use wholly_host::{At, HostFile, HostFs, host_error};
 use wholly_vfs::{Rename, Stat};
 
 use std::sync::Arc;
@@ -12,7 +12,6 @@ use super::{ANCHORS, BLANKS, Kind, NamePlan, id_name, is_own};
 use crate::error::{Error, Result};
 use crate::hostdir::names::{Ids, Name, Object, ROOT, State, TYPE};
 use crate::hostdir::running::{Running, Sharing};
-use crate::hostdir::table::host_error;
 use crate::site;
 use sync::Ordering;
 use wholly_vfs::rules::acl;

@@ -43,6 +43,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly_host::host_error;
 
 use super::StoreInner;
 use crate::error::{Error, Result};
@@ -50,7 +51,6 @@ use crate::hostdir::file::File;
 use crate::hostdir::names::{
     ANCHORS, BLANKS, Home, Ids, Kind, Name, Object, ROOT, Register, State, id_name, is_own, join,
 };
-use crate::hostdir::table::host_error;
 
 /// A name that is to be another object's, or nobody's.
 #[derive(Clone, Debug)]

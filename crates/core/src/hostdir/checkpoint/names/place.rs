@@ -1,11 +1,11 @@
 //! Names become what they are to be.
 
 use rustix::io::Errno;
+use wholly_host::host_error;
 use wholly_vfs::{Rename, Stat};
 
 use super::{ANCHORS, BLANKS, Change, Home, Kind, NamePlan, Object, State, id_name};
 use crate::error::{Error, Result};
-use crate::hostdir::table::host_error;
 use crate::site;
 
 impl NamePlan<'_> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use wholly_host::{HostFile, HostFs};
+use wholly_host::{HostFile, HostFs, host_error, open_own};
 use wholly_vfs::{Fallocate, Stat};
 use zerocopy::FromBytes;
 
@@ -17,7 +17,6 @@ use crate::error::{Error, Result};
 use crate::hostdir::joint::Neighbour;
 use crate::hostdir::names::{Kind, Name, ROOT, Set};
 use crate::hostdir::records::{Attributes, Baseline, Birth, Identity, Space, Value, Xattr};
-use crate::hostdir::table::{host_error, open_own};
 use crate::log::checksum::{checksum, payload_checksum};
 use crate::log::layout::LARGEST_FILE;
 use index::BLOCK;
