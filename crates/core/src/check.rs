@@ -6,14 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly_changes::Parked;
 use wholly_host::{
     HOME, HomeError, HostDir, HostFs, HostNames, HostOptions, IGNORED, SLIP, StoreHome, Trust, UNFINISHED, UNNAMED,
 };
 
 use crate::error::{Error, Result};
 use crate::hostdir::{
-    ByPath, Finding, FindingKind, KeptUndo, Parked, ParkedId, Part, Report, check_on, is_own_folder, parked_on,
-    parts_on, slots_of, undos_on,
+    ByPath, Finding, FindingKind, KeptUndo, ParkedId, Part, Report, check_on, is_own_folder, parked_on, parts_on,
+    slots_of, undos_on,
 };
 use crate::open::{GUEST, LOG, home_error, look};
 

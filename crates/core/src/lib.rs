@@ -33,8 +33,9 @@
 //! | [`hostdir`] | the store: files, groups, checkpoint, recovery |
 //! | [`vfs`] | the trait through which mounts and other interfaces use a store or a volume; paths above it |
 //!
-//! Below these are the crates `wholly-log`, `wholly-index`, `wholly-error`, `wholly-sync`, `wholly-host` and
-//! `wholly-media`. `docs/architecture.md` describes how they work together, `docs/format.md` the bytes on media.
+//! Below these are the crates `wholly-changes`, `wholly-log`, `wholly-index`, `wholly-error`, `wholly-sync`,
+//! `wholly-host` and `wholly-media`. `docs/architecture.md` describes how they work together, `docs/format.md` the
+//! bytes on media.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -49,15 +50,17 @@ mod salvage;
 pub mod site;
 
 pub use check::{check, clear_unfinished, parked, parts, tidy, undos};
-#[doc(hidden)]
-pub use hostdir::{Baseline, Identity, Neighbours, check_region};
 pub use hostdir::{
-    Change, CheckpointReport, Decided, Fate, File, Finding, FindingKind, Group, IfChanged, KeepUndo, KeptUndo, LAYER,
-    LONGEST_NOTE, Options, Parked, Part, PartState, RecoveryReport, Released, Report, Review, Salvaged, SalvagedGroup,
-    Side, Store, StoreStat, StoreVfs, UndoFate, Undoing, Undone, What, Writer, XattrChange,
+    CheckpointReport, Decided, Fate, File, Finding, FindingKind, Group, IfChanged, KeepUndo, KeptUndo, LAYER, Options,
+    Part, PartState, RecoveryReport, Released, Report, Review, Salvaged, SalvagedGroup, Store, StoreStat, StoreVfs,
+    UndoFate, Undoing, Undone, Writer,
 };
+#[doc(hidden)]
+pub use hostdir::{Neighbours, check_region};
 pub use mount::{Holder, MountGroup};
 pub use salvage::salvage;
+#[doc(inline)]
+pub use wholly_changes::{Change, LONGEST_NOTE, Parked, Side, What, XattrChange};
 use wholly_error as error;
 #[doc(inline)]
 pub use wholly_error::{Error, Mismatch, ParkedId, Result};

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use wholly_changes::origin_of;
 use wholly_host::{
     Claim, HOME, HomeError, HostDir, HostOptions, Inherit, Level, OwnerBits, StoreHome, Support, Trust, mount::Served,
 };
 
 use crate::error::{Error, Result};
-use crate::hostdir::{ByPath, Options, Ownership, Store, is_temporary, origin_of};
+use crate::hostdir::{ByPath, Options, Ownership, Store, is_temporary};
 
 /// The log's file in the store's folder.
 pub(crate) const LOG: &str = "log";

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use wholly_changes::origin_of;
 use wholly_host::{HOME, HostDir, HostFs, HostNames, HostOptions, StoreHome};
 
 use crate::check::refuse_busy;
 use crate::error::{Error, Result};
-use crate::hostdir::{Options, Original, SALVAGE, Salvaged, Store, origin_of, salvage_on, slots_of};
+use crate::hostdir::{Options, Original, SALVAGE, Salvaged, Store, salvage_on, slots_of};
 use crate::log::in_force;
 use crate::open::{LOG, home_error, look, trust_of};
 

@@ -6,12 +6,16 @@
 use wholly_media::Site;
 
 pub use crate::log::site::*;
+pub use wholly_changes::site::*;
 
-/// All of them: of the log, then of the store.
+/// All of them: of the log, of change-sets, then of the store.
 pub const ALL: &[Site] = &{
-    let mut all = [Site(""); crate::log::site::ALL.len() + own::ALL.len()];
-    let (of_log, of_store) = all.split_at_mut(crate::log::site::ALL.len());
+    const CHANGES: &[Site] = wholly_changes::site::ALL;
+    let mut all = [Site(""); crate::log::site::ALL.len() + CHANGES.len() + own::ALL.len()];
+    let (of_log, rest) = all.split_at_mut(crate::log::site::ALL.len());
+    let (of_changes, of_store) = rest.split_at_mut(CHANGES.len());
     of_log.copy_from_slice(crate::log::site::ALL);
+    of_changes.copy_from_slice(CHANGES);
     of_store.copy_from_slice(own::ALL);
     all
 };
@@ -94,12 +98,6 @@ mod own {
         PARK_FOLDER = "park.folder";
         /// That folder survives before a group is parked in it.
         PARK_FOLDER_SYNC = "park.folder-sync";
-        /// The file of a group that is being parked, without its name.
-        PARK_MAKE = "park.make";
-        /// Bytes of such a file.
-        PARK_WRITE = "park.write";
-        /// Such a file is whole before it gets its name.
-        PARK_SYNC = "park.sync";
         /// A staged file gets a name beside the parked group, as a content file of that.
         PARK_LINK = "park.link";
         /// A content file is whole before the group is parked.
@@ -112,8 +110,6 @@ mod own {
         PARK_RENAME = "park.rename";
         /// A group is parked.
         PARK_SYNC_DIR = "park.sync-dir";
-        /// A parked group, or what was to be one, is removed.
-        PARK_REMOVE = "park.remove";
         /// It does not come back.
         PARK_REMOVE_SYNC = "park.remove-sync";
         /// What an open finds parked survives before anybody sees it.

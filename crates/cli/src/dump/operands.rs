@@ -6,7 +6,7 @@ use rustix::fs::FileType;
 use serde::Serialize;
 use std::fmt::{Display, Formatter, Result};
 use wholly::Fallocate;
-use wholly::hostdir::records::{Attributes, Baseline, Birth, Identity, Shadow, Space, Value, Xattr};
+use wholly_changes::records::{Attributes, Baseline, Birth, Identity, Shadow, Space, Value, Xattr};
 
 /// The fields of a payload.
 #[derive(Serialize)]
@@ -260,7 +260,7 @@ fn kind(mode: u32) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wholly::hostdir::records::AttributesBefore;
+    use wholly_changes::records::AttributesBefore;
 
     fn shown(told: Told) -> String {
         Operands::of(&told).unwrap().to_string()

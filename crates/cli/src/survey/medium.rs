@@ -3,8 +3,9 @@
 use super::{LOG, region_of};
 use crate::error::Failure;
 use std::path::Path;
-use wholly::log::layout::{LINE, Origin, Superblock};
+use wholly::log::layout::{LINE, Superblock};
 use wholly::log::read_slot;
+use wholly_changes::Origin;
 use wholly_host::{HostDir, HostFs, HostMedium, HostOptions};
 
 /// Whether the store in `dir` was made for persistent memory or for a disk: its superblock tells how records are

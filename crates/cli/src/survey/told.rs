@@ -1,8 +1,8 @@
 //! What entries tell in their payloads, and which paths follow from it.
 
 use std::collections::HashMap;
-use wholly::hostdir::records::{Attributes, Birth, Identity, Shadow, Space, Value, Xattr};
 use wholly::log::layout::EntryKind;
+use wholly_changes::records::{Attributes, Birth, Identity, Shadow, Space, Value, Xattr};
 
 /// The object that is the store's directory.
 const ROOT: u64 = 1;

@@ -192,7 +192,7 @@ pub fn is_own_folder(path: &[u8]) -> bool {
         UNDO_FOLDER,
         SHADOW_FOLDER,
         super::layer::FOLDER,
-        super::parked::FOLDER,
+        wholly_changes::FOLDER,
         super::joint::FOLDER,
     ]
     .contains(&path)

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use wholly_changes::records::Baseline;
 use wholly_host::HostFile;
 use wholly_media::Region;
 use wholly_vfs::Stat;
@@ -11,7 +12,6 @@ use super::clock::AT_HOME;
 use super::implicit::Epoch;
 use super::memory::HOLE;
 use super::published::{Published, Stock, Written};
-use super::records::Baseline;
 use super::space::{FileSpace, Wishes};
 use crate::error::{Error, Result};
 use index::{BLOCK, FileIndex, NO_VERSION, RunVersion, pieces};

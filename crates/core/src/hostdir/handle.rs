@@ -3,12 +3,13 @@
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 
+use wholly_changes::Kind;
 use wholly_host::Refused;
 use wholly_vfs::Fallocate;
 
 use super::StoreInner;
 use super::file::File as Inner;
-use super::names::{Found, Kind};
+use super::names::Found;
 use crate::error::{Error, Result};
 use sync::Ordering;
 use wholly_host::keep_for_ever;

@@ -1,11 +1,11 @@
 //! How long a file may become: what a group may hold, a pass must be able to take home.
 
 use rustix::io::Errno;
+use wholly_changes::records::LARGEST_FILE;
 
 use super::StoreInner;
 use super::file::File;
 use crate::error::{Error, Result};
-use crate::log::layout::LARGEST_FILE;
 use sync::Ordering;
 
 /// Every file system has files of this length; beyond it the host is asked.

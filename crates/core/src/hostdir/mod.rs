@@ -59,8 +59,6 @@ mod names;
 mod overlay;
 mod parked;
 mod published;
-#[doc(hidden)]
-pub mod records;
 mod recover;
 mod room;
 mod running;
@@ -88,11 +86,8 @@ pub use layer::LAYER;
 pub use memory::MEMORY;
 #[doc(hidden)]
 pub use parked::folder::list as parked_on;
-pub use parked::{Change, LONGEST_NOTE, Mismatch, Parked, ParkedId, Review, Side, What, XattrChange};
-#[doc(hidden)]
-pub use records::{Baseline, Identity};
+pub use parked::{Mismatch, ParkedId, Review};
 pub use recover::RecoveryReport;
-pub(crate) use recover::origin_of;
 pub use salvage::{Fate, Salvaged, SalvagedGroup};
 #[doc(hidden)]
 pub use salvage::{Made, Original, SALVAGE, salvage_on};
@@ -104,12 +99,13 @@ pub use writer::Writer;
 
 use std::sync::{Arc, OnceLock, Weak};
 
+use wholly_changes::Origin;
 use wholly_host::{Forked, HostFs, Refused, keep_for_ever};
 use wholly_media::Region;
 use wholly_vfs::Policy;
 
 use crate::error::{Error, Result};
-use crate::log::layout::{Origin, StorePart};
+use crate::log::layout::StorePart;
 use crate::log::{BatchLane, Geometry, Log};
 use checkpoint::Checkpointer;
 use clock::Clock;

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly_changes::{Origin, ROOT, origin_of};
 use wholly_host::{Forked, HostFs, host_error, is_there};
 use wholly_media::Region;
 
@@ -19,7 +20,7 @@ use super::fork::Ownership;
 use super::joint::{JointCommits, Neighbours};
 use super::lanes::Seats;
 use super::memory::Memory;
-use super::names::{Names, OWN_FOLDER, Object, ROOT};
+use super::names::{Names, OWN_FOLDER, Object};
 use super::parked::{ParkedGroups, Provisional, mark_parked, undo_path};
 use super::published::Published;
 use super::room::Room;
@@ -27,7 +28,7 @@ use super::shadow::Shadows;
 use super::{Options, Store, StoreInner};
 use crate::error::{Error, Result};
 use crate::log::fit;
-use crate::log::layout::{Origin, StorePart};
+use crate::log::layout::StorePart;
 use crate::log::scan::{self, ScanReport};
 use crate::log::site::RECOVER_INCARNATION;
 use crate::log::{BatchLane, first_of};
@@ -204,17 +205,6 @@ impl Here {
         };
         Err(Error::Copied(holds))
     }
-}
-
-/// Where the folder of a store is. Overlays may give a directory another inode.
-pub(crate) fn origin_of(host: &dyn HostFs) -> Result<Origin> {
-    let inode = |path: &[u8]| match host.stat(path) {
-        Ok(stat) => Ok(stat.inode()),
-        Err(error) if error.errno == Errno::NOENT => Ok((0, 0)),
-        Err(error) => Err(host_error(error, path)),
-    };
-    let dir = if host.copies_up() { (0, 0) } else { inode(b"")? };
-    Ok(Origin { log: inode(b".wholly/log")?, dir })
 }
 
 impl StoreInner {

@@ -16,10 +16,11 @@
 //!    is dropped before that is tried again.
 
 use rustix::io::Errno;
+use wholly_changes::Kind;
 use wholly_host::HostFs;
 
 use super::StoreInner;
-use super::names::{Kind, State};
+use super::names::State;
 use super::table::FileTable;
 use crate::error::{Error, Result};
 use crate::site;

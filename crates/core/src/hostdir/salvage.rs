@@ -28,6 +28,8 @@ mod proof;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use wholly_changes::origin_of;
+use wholly_changes::records::Identity;
 use wholly_host::{HostDir, HostFile, HostFs};
 use wholly_media::Region;
 use wholly_vfs::Stat;
@@ -35,8 +37,6 @@ use wholly_vfs::Stat;
 use super::check::{Finding, FindingKind, ReadOnly};
 use super::homes::Looking;
 use super::names::{ANCHOR_FOLDER, BLANK_FOLDER, UNDO_FOLDER};
-use super::records::Identity;
-use super::recover::origin_of;
 use super::shadow::SHADOW_FOLDER;
 use super::undo_store::is_held_or_tag;
 use crate::error::{Error, Result};
@@ -221,10 +221,10 @@ fn note_orphans(from: &Original, report: &mut Salvaged) -> Result<()> {
 
 /// Parked groups stay where they are: they speak of the original's files.
 fn note_parked(from: &Original, report: &mut Salvaged) -> Result<()> {
-    for folder in [super::parked::FOLDER, UNDO_FOLDER, super::joint::FOLDER] {
+    for folder in [wholly_changes::FOLDER, UNDO_FOLDER, super::joint::FOLDER] {
         let is_part = |name: &[u8]| match folder {
             UNDO_FOLDER => is_held_or_tag(name),
-            _ => super::parked::named_content(name).is_some(),
+            _ => wholly_changes::named_content(name).is_some(),
         };
         let names = super::names::names_in(&*from.host, folder)?;
         for name in names.into_iter().filter(|name| !is_part(name)) {

@@ -20,12 +20,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly_changes::records::LONGEST_SHADOW;
+use wholly_changes::{id_name, join};
 use wholly_host::{HostFile, HostFs, host_error};
 
 use super::StoreInner;
 use super::memory::{SHADOWS, ZEROS};
-use super::names::{OWN_FOLDER, id_name, join, names_in};
-use super::records::LONGEST_SHADOW;
+use super::names::{OWN_FOLDER, names_in};
 use crate::error::{Error, Result};
 use crate::site;
 use sync::{AtomicU8, Mutex, Ordering, RwLock};

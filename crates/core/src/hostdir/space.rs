@@ -21,9 +21,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use wholly_changes::records::LARGEST_FILE;
 use wholly_vfs::Fallocate;
 
-use crate::log::layout::LARGEST_FILE;
 use index::BLOCK;
 use sync::{AtomicU64, Mutex, Ordering};
 

@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly_changes::Kind;
 use wholly_host::{HostFile, host_error};
 use wholly_vfs::{Inode, Stat};
 
 use super::StoreInner;
 use super::clock::Mtime;
 use super::file::File;
-use super::names::{Found, Held, Kind, OWN_FOLDER, Object, TRIES, Walk, show};
+use super::names::{Found, Held, OWN_FOLDER, Object, TRIES, Walk, show};
 use super::recover::is_in_the_way;
 use crate::error::{Error, Result};
 use sync::{Mutex, Ordering, RwLock};

@@ -70,6 +70,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use wholly_changes::records::Baseline;
+use wholly_changes::{
+    Base, Head, Ids, Kind, Known, LONGEST_NOTE, Neighbour, Outline, ParkedFile, ROOT, Settled, Summary, UNFINISHED,
+    Writing, id_name, id_of, join,
+};
 use wholly_host::{HostFs, host_error, is_there};
 use wholly_vfs::{Inode, Rename, Stat};
 
@@ -79,13 +84,9 @@ pub(super) use part::{ReadUndo, Taken};
 use part::{TAKEN, outline_of, part_named};
 
 use super::StoreInner;
-use super::joint::Neighbour;
-use super::names::{ANCHOR_FOLDER, ANCHORS, Ids, Kind, Object, ROOT, UNDO_FOLDER, id_name, id_of, join, names_in};
+use super::names::{ANCHOR_FOLDER, ANCHORS, Object, UNDO_FOLDER, names_in};
 use super::parked::undo_path;
-use super::parked::{
-    Base, Head, Known, LONGEST_NOTE, Mismatch, Outline, ParkedFile, ParkedId, Settled, Summary, UNFINISHED, Writing,
-};
-use super::records::Baseline;
+use super::parked::{Mismatch, ParkedId};
 use crate::error::{Error, Result};
 use crate::site;
 use sync::{AtomicU8, Mutex, Ordering};

@@ -1,6 +1,8 @@
 //! What the store puts on media in its log, byte by byte: the kinds of entries, and the superblock. `docs/format.md` is
 //! this file and that of the log in prose.
 
+use wholly_changes::Origin;
+use wholly_changes::records::{self, LARGEST_FILE, kind};
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned};
 
@@ -16,8 +18,7 @@ pub type Superblock = ::log::layout::Superblock<StorePart>;
 
 /// The version of the format that this code writes.
 pub const FORMAT_VERSION: u32 = 4;
-/// Bytes of the largest file: its blocks of 4 KiB can be told apart in 40 bits.
-pub const LARGEST_FILE: u64 = ((1 << 40) - 2) * 4096;
+const _: () = assert!(records::BLOCK == index::BLOCK);
 
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"WHOLLYSB";
 const SUPERBLOCK_SEED: u64 = 0x5355_5045_5242_4c4b;
@@ -87,25 +88,6 @@ impl RawPlace {
     fn dir(&self, seed: u64) -> (u64, i64) {
         let dir = (self.ino.get(), self.btime_ns.get());
         if RawPlace::of(dir, seed).as_bytes() == self.as_bytes() { dir } else { (0, 0) }
-    }
-}
-
-/// Where a store's folder is: the inodes of its log and of its directory, by number and time of birth in ns; all zero
-/// where nobody knows them. The objects that groups speak of are named in the same way: where the log's own inode is
-/// another one, theirs are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Origin {
-    /// The log.
-    pub log: (u64, i64),
-    /// The directory; all zero also where an earlier version wrote it.
-    pub dir: (u64, i64),
-}
-
-impl Origin {
-    /// Whether what was written in a folder there is of the one here.
-    pub fn is_here(&self, here: Origin) -> bool {
-        let unknown = (0, 0);
-        self.log == here.log && (self.dir == here.dir || self.dir == unknown)
     }
 }
 
@@ -210,17 +192,17 @@ impl ClientPart for StorePart {
 #[repr(u8)]
 pub enum EntryKind {
     /// Payload at `offset` of the file.
-    Write = 1,
+    Write = kind::WRITE,
     /// The file is `offset` bytes long from here on.
-    Truncate = 2,
+    Truncate = kind::TRUNCATE,
     /// The payload tells which inode of the host `file` is, and its place.
-    Identify = 3,
+    Identify = kind::IDENTIFY,
     /// In a commit record: `offset` is the id of the group, whose parts stand elsewhere.
     Parts = 4,
     /// `offset` is the time in ns since the epoch from this group's sequence on.
     Clock = 5,
     /// The payload tells what becomes of the space of a range of `file`, from `offset` on.
-    Space = 6,
+    Space = kind::SPACE,
     /// The bytes of `file` are those that the host has, `offset` of them: all that records say of them up to here does
     /// not count.
     Staged = 7,
@@ -231,13 +213,13 @@ pub enum EntryKind {
     /// `offset` is the id of this group, which is undone unless it is written back; see `running/undo.rs` of the store.
     Provisional = 10,
     /// The payload is all that `file` is made with: the group creates it.
-    Create = 16,
+    Create = kind::CREATE,
     /// The payload tells which object a name in the directory `file` stands for from here on.
-    Name = 17,
+    Name = kind::NAME,
     /// The payload tells mode, owner and times of `file` from here on.
-    Attributes = 18,
+    Attributes = kind::ATTRIBUTES,
     /// The payload sets or removes an extended attribute of `file`.
-    Xattr = 19,
+    Xattr = kind::XATTR,
 }
 
 impl ClientKind for EntryKind {

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use wholly_changes::records::Baseline;
 use wholly_host::{HostFile, host_error};
 use wholly_media::Region;
 
@@ -17,7 +18,6 @@ use crate::hostdir::file::{File, HomeState};
 use crate::hostdir::homes::Homes;
 use crate::hostdir::memory::{HOLE, MEMORY, SHADOWS, ZEROS};
 use crate::hostdir::names::Object;
-use crate::hostdir::records::Baseline;
 use crate::site;
 use index::{BLOCK, Claim, NO_VERSION, Piece, RunVersion, Slot, logged_pieces};
 use sync::Ordering;

@@ -6,6 +6,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use wholly_changes::ROOT;
+use wholly_changes::records::Baseline;
 use wholly_host::host_error;
 use wholly_vfs::Stat;
 
@@ -15,8 +17,7 @@ use super::{CheckpointReport, Lot, Queue, StoreInner};
 use crate::error::{Error, Result};
 use crate::hostdir::dirty::DirtyBlock;
 use crate::hostdir::file::File;
-use crate::hostdir::names::{ROOT, State};
-use crate::hostdir::records::Baseline;
+use crate::hostdir::names::State;
 use crate::hostdir::table::is_taken_away;
 use crate::site;
 use sync::{BLOCKS_AT_A_TIME, Mutex, Ordering, thread};

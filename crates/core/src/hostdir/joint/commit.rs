@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use super::record::{MOST, Neighbour, Record};
+use wholly_changes::{Neighbour, Summary};
+
+use super::record::{MOST, Record};
 use super::{folder, neighbours};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
-use crate::hostdir::parked::{ParkedId, Summary};
+use crate::hostdir::parked::ParkedId;
 use crate::hostdir::running::Running;
 
 /// A group that is to be prepared, and where its store is.

@@ -1,6 +1,7 @@
 //! The folder of records: what is in it, and how it changes.
 
 use rustix::io::Errno;
+use wholly_changes::{UNFINISHED, id_name, id_of, join};
 use wholly_host::{HostFs, host_error, open_own};
 use wholly_vfs::Rename;
 
@@ -9,8 +10,7 @@ use super::{DECIDED, FOLDER, PREPARED, UNDECIDED};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::check::{Finding, FindingKind};
-use crate::hostdir::names::{id_name, id_of, join, names_in};
-use crate::hostdir::parked::{self, UNFINISHED};
+use crate::hostdir::names::names_in;
 use crate::site;
 
 /// The path of a record in this state.
@@ -20,7 +20,7 @@ fn path_of(id: u64, state: &[u8]) -> Vec<u8> {
 
 /// The path of a prepared group.
 pub(in crate::hostdir) fn prepared_path(id: u64) -> Vec<u8> {
-    join(parked::FOLDER, &[&id_name(id), PREPARED].concat())
+    join(wholly_changes::FOLDER, &[&id_name(id), PREPARED].concat())
 }
 
 /// The prepared group that a file in the folder of parked groups is by its name.

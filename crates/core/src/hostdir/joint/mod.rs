@@ -61,7 +61,7 @@
 //! | `calls.rs` | the calls of stores and views |
 //! | `commit.rs` | the steps, while the process lives |
 //! | `settle.rs` | the same after a crash |
-//! | `record.rs` | records, and how stores name each other, on media |
+//! | `record.rs` | records on media |
 //! | `folder.rs` | the folder of records |
 //! | `neighbours.rs` | where other stores are |
 //! | `parts.rs` | groups that are parked together, and where the other parts of one are |
@@ -79,8 +79,6 @@ pub use parts::parts_on;
 pub use parts::{Part, PartState};
 pub use settle::{Decided, Released};
 pub(super) use settle::{JointCommits, cannot_be_undone};
-
-pub(super) use record::Neighbour;
 
 /// The folder of records, below the store's directory.
 pub(super) const FOLDER: &[u8] = b".wholly/joint";

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use wholly_changes::{Neighbour, ParkedFile, path_of};
 use wholly_host::{HostFs, is_there};
 
-use super::record::Neighbour;
 use super::{Neighbours, record};
 use super::{folder, neighbours};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreVfs;
-use crate::hostdir::parked::{ParkedFile, ParkedId, path_of};
+use crate::hostdir::parked::ParkedId;
 use crate::hostdir::running::Running;
 use crate::hostdir::undo_store::{kept_path, made_path};
 use wholly_vfs::GroupId;

@@ -4,16 +4,16 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly_changes::{Neighbour, ParkedFile};
 use wholly_host::{HostFs, host_error, is_there};
 use wholly_vfs::Rename;
 
 use super::folder::{self, prepared_id, prepared_path};
-use super::record::Neighbour;
 use super::{FOLDER, neighbours};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::names::{OWN_FOLDER, names_in};
-use crate::hostdir::parked::{self, Finder, Mismatch, ParkedFile, ParkedId};
+use crate::hostdir::parked::{Finder, Mismatch, ParkedId};
 use crate::hostdir::running::{Running, Sharing};
 use crate::site;
 use sync::{AtomicU8, Mutex};
@@ -81,7 +81,7 @@ impl StoreInner {
     /// Settles all prepared groups, and forgets records that nobody needs. What it did survives when this returns.
     pub(in crate::hostdir) fn settle_joint(self: &Arc<Self>) -> Result<()> {
         let mut ids: Vec<u64> =
-            names_in(&*self.host, parked::FOLDER)?.iter().filter_map(|name| prepared_id(name)).collect();
+            names_in(&*self.host, wholly_changes::FOLDER)?.iter().filter_map(|name| prepared_id(name)).collect();
         ids.sort_unstable();
         for id in ids {
             self.settle_prepared(id)?;
@@ -193,7 +193,7 @@ impl StoreInner {
         coordinator: Option<&Neighbour>,
         mut mismatches: Vec<Mismatch>,
     ) -> Result<()> {
-        let head = |id: &ParkedId| ParkedFile::head_of(&*self.host, &parked::path_of(id.0)).ok();
+        let head = |id: &ParkedId| ParkedFile::head_of(&*self.host, &wholly_changes::path_of(id.0)).ok();
         let lasts = |id: &ParkedId| head(id).is_some_and(|(head, _)| head.expires_ns == 0);
         let is_undo = |id: ParkedId| Ok::<_, Error>(self.is_kept(id.0)? || self.is_part(id.0)?);
         let is_kept = applies.map_or(Ok(false), is_undo)?;
@@ -201,12 +201,12 @@ impl StoreInner {
             self.withdraw_prepared(id)?;
             applies
         } else {
-            let (from, to) = (prepared_path(id.0), parked::path_of(id.0));
+            let (from, to) = (prepared_path(id.0), wholly_changes::path_of(id.0));
             let renamed = self.host.rename(site::JOINT_RELEASE, &from, &to, Rename::Replace);
             renamed.map_err(|error| host_error(error, &to))?;
             self.sync_parked(site::JOINT_RELEASE_SYNC)?;
             if let Some(applies) = applies {
-                self.unlink_parked(&parked::path_of(applies.0))?;
+                self.unlink_parked(&wholly_changes::path_of(applies.0))?;
                 self.finish_removal(&[applies.0])?;
             }
             id
@@ -298,7 +298,7 @@ impl StoreInner {
             // may have died before that survived.
             let has_settled = is_gone(OWN_FOLDER)
                 || (is_gone(&prepared_path(participant.number))
-                    && host.sync_dir(site::JOINT_ASK_SYNC, parked::FOLDER).is_ok());
+                    && host.sync_dir(site::JOINT_ASK_SYNC, wholly_changes::FOLDER).is_ok());
             if !has_settled {
                 return State::Prepared;
             }

@@ -7,12 +7,13 @@
 mod calls;
 
 use rustix::io::Errno;
+use wholly_changes::join;
 use wholly_host::host_error;
 use wholly_media::Site;
 use wholly_vfs::Rename;
 
 use super::StoreInner;
-use super::names::{DIRECTORY, TYPE, join};
+use super::names::{DIRECTORY, TYPE};
 use crate::error::Result;
 use crate::site;
 use wholly_vfs::rules::acl;

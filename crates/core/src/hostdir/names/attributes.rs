@@ -1,96 +1,14 @@
-//! What groups set of an object's attributes.
+//! What is committed of an object's attributes and not home.
 //!
 //! Mode, owner and time of access are registers, as names are: each has the value of the last group that set it, and
 //! what is not home is kept with the sequence of its group. So is each extended attribute. The time of the last change
 //! of content is another matter: see [`clock`](crate::hostdir::clock).
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use wholly_vfs::Stat;
 
-use crate::hostdir::records::{Attributes, AttributesBefore, Xattr};
+use wholly_changes::records::AttributesBefore;
+use wholly_changes::{Set, xattr_checksum};
 use wholly_vfs::rules::PERMISSIONS;
-
-/// A value of an extended attribute; `None`: there is no such attribute.
-pub(crate) type XattrValue = Option<Arc<[u8]>>;
-
-/// What one group set. `None`: it did not.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Set {
-    /// Permission bits.
-    pub mode: Option<u32>,
-    pub uid: Option<u32>,
-    pub gid: Option<u32>,
-    pub atime_ns: Option<i64>,
-    /// By name.
-    pub xattrs: BTreeMap<Vec<u8>, XattrValue>,
-    /// What there was before: of an attribute that is set, as at home where no group below is not home.
-    pub before: Before,
-}
-
-/// Attributes before a group set them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Before {
-    pub attributes: AttributesBefore,
-    /// Checksums of values, where there were any, by name.
-    pub xattrs: BTreeMap<Vec<u8>, Option<u64>>,
-}
-
-impl Set {
-    pub fn is_empty(&self) -> bool {
-        let Set { mode, uid, gid, atime_ns, xattrs, before: _ } = self;
-        mode.is_none() && uid.is_none() && gid.is_none() && atime_ns.is_none() && xattrs.is_empty()
-    }
-
-    /// The same group, or a later one, sets more.
-    pub fn put(&mut self, later: &Set) {
-        // Of what was set already, the first value before is the one from outside.
-        let before = &mut self.before.attributes;
-        for (set, was, then) in [
-            (self.mode.is_some(), &mut before.mode, later.before.attributes.mode),
-            (self.uid.is_some(), &mut before.uid, later.before.attributes.uid),
-            (self.gid.is_some(), &mut before.gid, later.before.attributes.gid),
-        ] {
-            if !set {
-                *was = then;
-            }
-        }
-        for (name, then) in &later.before.xattrs {
-            self.before.xattrs.entry(name.clone()).or_insert(*then);
-        }
-        self.mode = later.mode.or(self.mode);
-        self.uid = later.uid.or(self.uid);
-        self.gid = later.gid.or(self.gid);
-        self.atime_ns = later.atime_ns.or(self.atime_ns);
-        self.xattrs.extend(later.xattrs.iter().map(|(name, value)| (name.clone(), value.clone())));
-    }
-
-    /// What somebody sees who would see `stat` without it.
-    pub fn show(&self, stat: &mut Stat) {
-        if let Some(mode) = self.mode {
-            stat.mode = stat.mode & !PERMISSIONS | mode;
-        }
-        stat.uid = self.uid.unwrap_or(stat.uid);
-        stat.gid = self.gid.unwrap_or(stat.gid);
-        stat.atime_ns = self.atime_ns.unwrap_or(stat.atime_ns);
-    }
-
-    /// What an entry of the log sets.
-    pub fn of_attributes(entry: &Attributes) -> Set {
-        let Attributes { mode, uid, gid, atime_ns, mtime_ns: _, before } = *entry;
-        let before = Before { attributes: before, ..Before::default() };
-        Set { mode, uid, gid, atime_ns, before, ..Set::default() }
-    }
-
-    /// The same of one extended attribute.
-    pub fn of_xattr(entry: Xattr) -> Set {
-        let mut set = Set::default();
-        set.before.xattrs.insert(entry.name.clone(), entry.before);
-        set.xattrs.insert(entry.name, entry.value.map(Arc::from));
-        set
-    }
-}
 
 /// What is committed of an object's attributes and not home, in commit order.
 /// Most objects have none, and then it takes little memory.
@@ -169,18 +87,14 @@ impl Sets {
         let mut setting = self.all().iter().filter_map(|(_, set)| Some((set, set.xattrs.get(name)?)));
         let Some((first, _)) = setting.clone().next() else { return true };
         let before = first.before.xattrs.get(name).copied().flatten();
-        before == now.map(checksum) || setting.any(|(_, value)| value.as_deref() == now)
+        before == now.map(xattr_checksum) || setting.any(|(_, value)| value.as_deref() == now)
     }
-}
-
-/// By which a value is known that is not kept.
-pub(crate) fn checksum(value: &[u8]) -> u64 {
-    crate::log::checksum::checksum(0, value)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wholly_changes::{Before, records::Xattr};
 
     fn mode(mode: u32, before: u32) -> Set {
         let before =
@@ -217,7 +131,7 @@ mod tests {
             Set::of_xattr(Xattr {
                 name: b"user.a".to_vec(),
                 value: value.map(<[u8]>::to_vec),
-                before: before.map(checksum),
+                before: before.map(xattr_checksum),
             })
         };
         let mut sets = Sets::default();

@@ -10,8 +10,10 @@ use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher;
 
+use wholly_changes::{Ids, Name};
+
+use super::Object;
 use super::objects::Objects;
-use super::{Ids, Name, Object};
 
 /// What a call wants to claim.
 #[derive(Clone, Debug, Default)]

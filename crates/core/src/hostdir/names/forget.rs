@@ -6,7 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{BLANKS, Home, Ids, Kind, Names, Object, ROOT, State};
+use wholly_changes::{Ids, Kind, ROOT};
+
+use super::{BLANKS, Home, Names, Object, State};
 use sync::Ordering;
 
 /// Calls that may have objects in hand.

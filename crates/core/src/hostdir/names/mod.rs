@@ -23,9 +23,8 @@
 //! |---|---|
 //! | `object.rs` | what is known of an object |
 //! | `objects.rs` | the table of objects |
-//! | `bytes.rs` | the bytes of a name, shared |
-//! | `packed.rs` | tables and sets that are small for very many entries |
-//! | `attributes.rs` | what groups set of its attributes |
+//! | `packed.rs` | tables that are small for very many entries |
+//! | `attributes.rs` | what groups have set of its attributes |
 //! | `claims.rs` | who may change what |
 //! | `forget.rs` | what is forgotten when a pass has ended |
 //! | `register.rs` | the committed values of a name |
@@ -34,7 +33,6 @@
 //! | `replay.rs` | from the log's records to all this, at open |
 
 mod attributes;
-mod bytes;
 mod claims;
 mod forget;
 mod object;
@@ -48,20 +46,19 @@ mod walk;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
+use wholly_changes::records::{Baseline, Birth, Identity};
+use wholly_changes::{Ids, Kind, Name, NameBytes, ROOT, Set, id_name, join};
 use wholly_host::At;
 use wholly_vfs::{Inode, Stat};
 
 use super::file::File;
-use super::records::{Baseline, Birth, Identity};
 use crate::log::checksum::checksum;
-pub(super) use attributes::{Set, XattrValue, checksum as xattr_checksum};
-use bytes::NameBytes;
 use claims::Claims;
 pub(super) use claims::{Held, Wanted};
 use forget::Callers;
-pub(super) use object::{Home, Kind, Moment, Object, Place};
+pub(super) use object::{Home, Moment, Object, Place};
 use objects::Objects;
-pub(super) use packed::{Ids, Packed};
+pub(super) use packed::Packed;
 pub(super) use private::Change;
 pub(super) use private::Private;
 pub(super) use register::Register;
@@ -70,8 +67,6 @@ use sync::{AtomicU64, Mutex, Ordering, RwLock};
 pub(super) use walk::{Entry, Found, Last, Walk, show};
 pub(super) use wholly_vfs::rules::{DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE};
 
-/// The store's directory.
-pub(super) const ROOT: u64 = 1;
 /// In the place of a directory: the folder of objects whose names are changing, each named by its id.
 pub(super) const ANCHORS: u64 = 2;
 /// In the place of a directory: the folder of objects that were made and have no name yet.
@@ -100,9 +95,6 @@ const SHOWN: usize = 65536;
 
 /// Times that a call looks again because others changed, or took away, what it had found.
 pub(super) const TRIES: usize = 100;
-
-/// A directory and one part of a path. All that know a name share its bytes.
-pub(super) type Name = (u64, NameBytes);
 
 /// See the head of this module.
 pub(crate) struct Names {
@@ -888,17 +880,6 @@ impl State {
     }
 }
 
-/// A path of a directory and a part.
-pub(super) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
-}
-
-/// The object that has this name in the store's own folders, or an [`aside_name`] there; 0 for none.
-pub(super) fn id_of(entry: &[u8]) -> u64 {
-    let id = entry.split(|&byte| byte == b'.').next().and_then(|id| std::str::from_utf8(id).ok());
-    id.and_then(|id| u64::from_str_radix(id, 16).ok()).unwrap_or(0)
-}
-
 /// Where an object lies among the anchors whose name ends, until it is removed.
 pub(super) fn aside_name(id: u64, (dir, name): &Name) -> Vec<u8> {
     format!("{id:x}.{:x}", checksum(*dir, name)).into_bytes()
@@ -908,9 +889,4 @@ pub(super) fn aside_name(id: u64, (dir, name): &Name) -> Vec<u8> {
 pub(super) fn mark_of(entry: &[u8]) -> Option<u64> {
     let (_, mark) = std::str::from_utf8(entry).ok()?.split_once('.')?;
     u64::from_str_radix(mark, 16).ok()
-}
-
-/// The name of an object in the store's own folders.
-pub(super) fn id_name(id: u64) -> Vec<u8> {
-    format!("{id:x}").into_bytes()
 }

@@ -3,43 +3,11 @@
 use std::sync::{Arc, Weak};
 
 use super::attributes::Sets;
-use super::{ANCHORS, BLANKS, HELD, Name};
+use super::{ANCHORS, BLANKS, HELD};
 use crate::hostdir::file::File;
-use crate::hostdir::records::{Baseline, Birth};
-use wholly_vfs::rules::{DIRECTORY, REGULAR, SYMLINK, TYPE};
+use wholly_changes::records::{Baseline, Birth};
+use wholly_changes::{Kind, Name};
 use wholly_vfs::{Inode, Stat};
-
-/// What an object is. It never changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
-    Regular,
-    Directory,
-    Symlink,
-    /// A FIFO, a socket or a device.
-    Special,
-}
-
-impl Kind {
-    /// By the type bits of a mode.
-    pub fn of(mode: u32) -> Kind {
-        match mode & TYPE {
-            REGULAR => Kind::Regular,
-            DIRECTORY => Kind::Directory,
-            SYMLINK => Kind::Symlink,
-            _ => Kind::Special,
-        }
-    }
-
-    /// The type bits; of special files only that they are none of the others.
-    pub fn bits(self) -> u32 {
-        match self {
-            Kind::Regular => REGULAR,
-            Kind::Directory => DIRECTORY,
-            Kind::Symlink => SYMLINK,
-            Kind::Special => 0o010_000,
-        }
-    }
-}
 
 /// A time in ns, if there is one. Any time is later than none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -365,6 +333,7 @@ impl Object {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wholly_vfs::rules::{REGULAR, SYMLINK};
 
     #[test]
     fn a_name_and_a_home_are_told_apart() {

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::packed::Packed;
-use super::{Held, Ids, Name, Set, Whole};
+use super::{Held, Whole};
 use crate::hostdir::clock::{AT_HOME, Mtime};
+use wholly_changes::{Ids, Name, Set};
 use wholly_vfs::rules::acl::Acl;
 
 /// What a name was and is to be.

@@ -7,16 +7,14 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use rustix::io::Errno;
+use wholly_changes::records::{Birth, Identity, Value};
+use wholly_changes::{Kind, Name, NameBytes, ROOT, Set, id_name, id_of, join};
 use wholly_host::HostFs;
 use wholly_vfs::Stat;
 
 use super::TYPE;
-use super::{
-    ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Change, Kind, Name, NameBytes, Object, ROOT, Register, Set, State,
-    Strange, id_name, id_of, join, mark_of,
-};
+use super::{ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Change, Object, Register, State, Strange, mark_of};
 use crate::error::{Error, Result};
-use crate::hostdir::records::{Birth, Identity, Value};
 use crate::log::checksum::checksum;
 
 /// See the head of this file.

@@ -1,13 +1,14 @@
 //! From a path to what it names, as a group sees the directory.
 
 use rustix::io::Errno;
+use wholly_changes::{Kind, ROOT};
 use wholly_host::{HostFs, host_error};
 use wholly_vfs::follow::{End, Steps, follow};
 use wholly_vfs::{FileType, NAME_MAX, Stat};
 
-use super::object::{Kind, Object};
+use super::object::Object;
 use super::packed::Packed;
-use super::{Names, OWN_FOLDER, Private, ROOT, State};
+use super::{Names, OWN_FOLDER, Private, State};
 use crate::error::{Error, Result};
 
 /// What a name names.

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::joint::Neighbour;
 use super::super::running::{Running, Sharing};
 use super::super::undo_store::{KeepUndo, KeptUndo, UndoFate, Undoing, Undone};
 use super::super::{Group, Store, StoreInner, StoreVfs};
-use super::{Finder, Head, Mismatch, Parked, ParkedId, Review};
+use super::{Finder, Mismatch, ParkedId, Review};
 use crate::error::{Error, Result};
+use wholly_changes::{Head, Neighbour, Parked};
 use wholly_vfs::GroupId;
 
 /// Parked groups. A parked group survives by itself until it is applied, discarded or expires. Nothing waits for it:

@@ -4,9 +4,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use wholly_changes::{Kind, Known, ROOT, Summary};
+
 use super::super::StoreInner;
-use super::super::names::{Entry, Found, Kind, ROOT, TYPE, Walk};
-use super::{Known, Summary};
+use super::super::names::{Entry, Found, TYPE, Walk};
 use crate::error::{Error, Result};
 
 /// Looks for objects, and keeps those that it has found in the table.

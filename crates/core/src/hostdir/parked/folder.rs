@@ -3,6 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::io::Errno;
+use wholly_changes::{
+    FOLDER, Head, Origin, Parked, ParkedFile, Summary, UNDO, UNFINISHED, content_files, content_path, copy_marked,
+    id_name, id_of, join, named_content, origin_of, path_of,
+};
 use wholly_host::{HostFs, host_error, is_there};
 use wholly_media::Site;
 use wholly_vfs::Rename;
@@ -10,16 +14,10 @@ use wholly_vfs::Rename;
 use super::super::StoreInner;
 use super::super::check::{Finding, FindingKind};
 use super::super::joint::folder::{prepared_id, prepared_path};
-use super::super::names::{OWN_FOLDER, UNDO_FOLDER, id_name, id_of, join, names_in};
-use super::super::recover::origin_of;
+use super::super::names::{OWN_FOLDER, UNDO_FOLDER, names_in};
 use super::super::undo_store::{is_held_or_tag, of_kept};
-use super::format::{copy_marked, path_of};
-use super::{
-    FOLDER, Head, NEVER, Parked, ParkedFile, ParkedId, Summary, UNDO, UNFINISHED, content_files, content_path,
-    named_content,
-};
+use super::{NEVER, ParkedId};
 use crate::error::{Error, Result};
-use crate::log::layout::Origin;
 use crate::site;
 use sync::{AtomicU8, Ordering};
 

@@ -3,12 +3,8 @@
 //!
 //! # Terms
 //!
-//! - *parked group*: a file in [`FOLDER`], named by the id of the group that it was.
-//! - *content file*: `<id>.<object>` beside it. It has all bytes of a file that the group makes. It is the group's
-//!   staged file under a second name, so that parking copies nothing.
-//! - *summary*: what a group would change, net, whether it runs or is parked.
-//! - *base*: what a parked group relies on, and what is compared when it is applied: names and objects as they were,
-//!   bytes as they were.
+//! Those of the crate [`wholly_changes`], which has the file of a parked group, its summary, its list and its parts. A
+//! *content file* is the group's staged file under a second name, so that parking copies nothing.
 //!
 //! # Invariants
 //!
@@ -22,9 +18,8 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `summary.rs` | what a group would change |
-//! | `format.rs` | the same as it stands on media |
-//! | `changes.rs` | the same for people, and the bytes of either side |
+//! | `review.rs` | what people see of a group: changes, and the bytes of either side |
+//! | `part.rs` | a part of a parked group is applied |
 //! | `find.rs` | where the objects of a parked group are by now |
 //! | `folder.rs` | what is parked, what expires, what is removed |
 //! | `calls.rs` | the calls of stores and groups |
@@ -35,62 +30,17 @@
 //! in `running/apply.rs`.
 
 mod calls;
-mod changes;
 mod find;
 pub(super) mod folder;
-mod format;
 mod part;
-mod summary;
+mod review;
 
-pub use changes::{Change, Review, Side, What, XattrChange};
 pub(super) use find::Finder;
 pub(super) use folder::{mark_parked, path_of_kind, undo_path};
-pub(super) use format::{
-    Head, Outline, ParkedFile, Writing, Written, content_files, content_path, is_readable, named_content, path_of,
-};
-pub(super) use part::{Choice, ChoiceFor, is_in_the_way, lies_in};
-pub(super) use summary::{
-    Base, Content, ContentFile, Known, LARGEST_SUM, Left, LeftContent, Piece, Settled, Summary, merged, runs,
-};
-
+pub use review::Review;
 pub use wholly_error::{Mismatch, ParkedId};
 
 use sync::{AtomicU8, AtomicU64, Mutex};
-
-/// The folder of parked groups, below the store's directory.
-pub(super) const FOLDER: &[u8] = b".wholly/parked";
-
-/// After the id in the name of a file that undoes a group.
-pub(super) const UNDO: &[u8] = b".undo";
-
-/// Behind the name of a file that is being written.
-pub(super) const UNFINISHED: &[u8] = b".new";
-
-/// The most bytes that the note of a parked group can have.
-pub const LONGEST_NOTE: usize = 1024;
-
-/// What is known of a parked group without reading all of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parked {
-    /// The id of the group.
-    pub id: ParkedId,
-    /// The note with which it was parked.
-    pub note: String,
-    /// When it was parked, in nanoseconds since 1970.
-    pub parked_ns: i64,
-    /// When it will be discarded, in nanoseconds since 1970; `None` if it does not expire.
-    pub expires_ns: Option<i64>,
-    /// Bytes that it writes to files.
-    pub bytes: u64,
-    /// The number of files whose bytes it changes.
-    pub files: u32,
-    /// The number of names that it sets or removes.
-    pub names: u32,
-    /// Bytes of disk space that it takes.
-    pub space: u64,
-    /// Why the group cannot be read, if it is damaged. Only `id` and `space` are valid then.
-    pub damage: Option<String>,
-}
 
 /// What an open store knows of its parked groups.
 pub(crate) struct ParkedGroups {

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly_changes::records::{Attributes, Baseline, Birth, Identity, LARGEST_FILE, Shadow, Space, Value, Xattr};
+use wholly_changes::{Kind, Set};
 use wholly_host::host_error;
 use wholly_media::Region;
 
@@ -16,15 +18,14 @@ use crate::hostdir::dirty::DirtyBlock;
 use crate::hostdir::file::{File, hole};
 use crate::hostdir::homes::Homes;
 use crate::hostdir::memory::ZEROS;
-use crate::hostdir::names::{FoundObject, Kind, NameReplay, Set, Strange};
+use crate::hostdir::names::{FoundObject, NameReplay, Strange};
 use crate::hostdir::published::{Numbers, Published, Written};
-use crate::hostdir::records::{Attributes, Baseline, Birth, Identity, Shadow, Space, Value, Xattr};
 use crate::hostdir::room::{Promise, promised_by_files, promised_by_names};
 use crate::hostdir::shadow::{Shadows, fault_of};
 use crate::hostdir::space::Shape;
 use crate::hostdir::table::FileTable;
 use crate::log::checksum::payload_checksum;
-use crate::log::layout::{Entry, EntryKind, LARGEST_FILE, LINE, Superblock};
+use crate::log::layout::{Entry, EntryKind, LINE, Superblock};
 use crate::log::scan::{self, CommittedGroup, Record, RecordView};
 use index::BLOCK;
 use sync::Ordering;

@@ -1,14 +1,15 @@
 //! What a running group does to access control lists, what these allow, and what a directory hands down to new objects.
 
 use rustix::io::Errno;
+use wholly_changes::records::{Birth, Xattr};
+use wholly_changes::{Kind, Set};
 use wholly_vfs::Stat;
 
 use super::Running;
 use super::attributes::Wish;
 use super::names::{At, refused};
 use crate::error::Result;
-use crate::hostdir::names::{Found, Kind, Set};
-use crate::hostdir::records::{Birth, Xattr};
+use crate::hostdir::names::Found;
 use crate::log::layout::EntryKind;
 use wholly_vfs::rules::acl::{self, Acl, Lists};
 use wholly_vfs::rules::permit::Who;

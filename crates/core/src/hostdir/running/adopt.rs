@@ -13,6 +13,7 @@
 //! 3. Of a group of which nobody knows whether it survives, nothing is given back.
 
 use rustix::io::Errno;
+use wholly_changes::{Kind, id_name, join};
 use wholly_host::host_error;
 use wholly_vfs::{Rename, Stat};
 
@@ -21,7 +22,7 @@ use super::names::{At, refused};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::layer;
-use crate::hostdir::names::{BLANK_FOLDER, BLANKS, Found, Kind, Last, Wanted, id_name, join, show};
+use crate::hostdir::names::{BLANK_FOLDER, BLANKS, Found, Last, Wanted, show};
 use crate::hostdir::parked::Mismatch;
 use crate::site;
 

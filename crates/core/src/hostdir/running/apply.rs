@@ -5,15 +5,16 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
+use wholly_changes::records::Birth;
+use wholly_changes::{Base, Content, Kind, Known, Name, ParkedFile, ROOT, Set, Summary, Written, xattr_checksum};
 use wholly_vfs::Fallocate;
 
 use super::attributes::{Mine, Wish};
 use super::names::{At, refused};
 use super::{Inner, Running};
 use crate::error::{Error, Result};
-use crate::hostdir::names::{Found, Kind, Last, Name, ROOT, Set, Wanted, xattr_checksum};
-use crate::hostdir::parked::{Base, Content, Finder, Known, Mismatch, ParkedFile, Summary, Written};
-use crate::hostdir::records::Birth;
+use crate::hostdir::names::{Found, Last, Wanted};
+use crate::hostdir::parked::{Finder, Mismatch};
 use crate::log::layout::EntryKind;
 use sync::Ordering;
 

@@ -24,9 +24,10 @@ use super::names::At;
 use super::{Inner, Running};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
-use crate::hostdir::names::{Found, Kind, Name, ROOT, xattr_checksum};
-use crate::hostdir::parked::{Base, Content, Finder, Known, LARGEST_SUM, Mismatch, Settled, Summary};
+use crate::hostdir::names::Found;
+use crate::hostdir::parked::{Finder, Mismatch};
 use sync::Ordering;
+use wholly_changes::{Base, Content, Kind, Known, LARGEST_SUM, Name, ROOT, Settled, Summary, xattr_checksum};
 use wholly_vfs::rules::PERMISSIONS;
 
 /// Whether a group holds every byte of a file that it would leave.

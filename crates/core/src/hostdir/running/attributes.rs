@@ -1,14 +1,15 @@
 //! What a running group does to mode, owner and times. It decides as the kernel would for who calls, and logs
 //! what comes of it.
 
+use wholly_changes::records::{Attributes, AttributesBefore};
+use wholly_changes::{Kind, Set};
 use wholly_vfs::Stat;
 
 use super::names::{At, check_bits, refused};
 use super::{Inner, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
-use crate::hostdir::names::{Found, Kind, Moment, PERMISSIONS, Set, TRIES, Wanted};
-use crate::hostdir::records::{Attributes, AttributesBefore};
+use crate::hostdir::names::{Found, Moment, PERMISSIONS, TRIES, Wanted};
 use crate::log::layout::EntryKind;
 use wholly_vfs::rules::acl;
 use wholly_vfs::rules::attributes::Asked;

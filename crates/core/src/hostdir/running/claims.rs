@@ -7,9 +7,10 @@ use super::busy_wait::Patience;
 use super::names::{At, refused};
 use crate::error::{Error, Result};
 use crate::hostdir::file::IMPLICIT;
-use crate::hostdir::names::{Found, Kind, Last, Object, Private, ROOT, TRIES, Walk, Wanted};
-use crate::hostdir::records::Baseline;
+use crate::hostdir::names::{Found, Last, Object, Private, TRIES, Walk, Wanted};
 use sync::{Backoff, Ordering};
+use wholly_changes::records::Baseline;
+use wholly_changes::{Kind, ROOT};
 use wholly_vfs::rules::permit;
 
 /// Whether what somebody has found was taken away before he looked at it: then he is to look for it again.

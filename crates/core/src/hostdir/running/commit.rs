@@ -468,8 +468,8 @@ fn publish<const PLAIN: bool>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hostdir::names::ROOT;
     use crate::{Options, Store};
+    use wholly_changes::ROOT;
     use wholly_sim::{SimConfig, World};
 
     /// However often the log asks for checkpoints while a group identifies what it speaks of, the group commits.

@@ -3,13 +3,14 @@
 
 use std::collections::HashSet;
 
+use wholly_changes::ROOT;
+use wholly_changes::records::{Baseline, Identity};
 use wholly_host::host_error;
 
 use super::Running;
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
-use crate::hostdir::names::{REGULAR, ROOT, is_own};
-use crate::hostdir::records::{Baseline, Identity};
+use crate::hostdir::names::{REGULAR, is_own};
 use crate::hostdir::table::is_taken_away;
 use crate::log::layout::EntryKind;
 use sync::Ordering;

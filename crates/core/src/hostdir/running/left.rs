@@ -15,6 +15,9 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use twox_hash::XxHash3_128;
+use wholly_changes::{
+    Content, Ids, Kind, Left, LeftContent, ROOT, Set, Summary, Writing, XattrValue, runs, xattr_checksum,
+};
 use wholly_host::{HostFile, HostFs, host_error};
 use wholly_vfs::Stat;
 
@@ -23,8 +26,6 @@ use super::apply::content_changed;
 use super::names::At;
 use crate::error::Result;
 use crate::hostdir::StoreInner;
-use crate::hostdir::names::{Ids, Kind, ROOT, Set, XattrValue, xattr_checksum};
-use crate::hostdir::parked::{Content, Left, LeftContent, Summary, Writing, runs};
 use crate::hostdir::undo_store::MOST_NAMES;
 use crate::log::checksum::checksum;
 

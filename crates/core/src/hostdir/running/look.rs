@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly_changes::records::Birth;
+use wholly_changes::{Kind, ROOT, Set};
 use wholly_host::host_error;
 use wholly_vfs::{DirEntry, Stat};
 
 use super::names::{At, refused};
 use super::{Inner, Running};
 use crate::error::{Error, Result};
-use crate::hostdir::names::{Found, Kind, ROOT, Set, State, TRIES, show};
-use crate::hostdir::records::Birth;
+use crate::hostdir::names::{Found, State, TRIES, show};
 
 impl Running {
     /// Opens a regular file, as the group sees the directory.

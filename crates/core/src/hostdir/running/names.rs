@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly_changes::Kind;
+use wholly_changes::records::{Birth, Value};
 use wholly_vfs::Rename;
 
 use super::{Inner, Running};
 use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
-use crate::hostdir::names::{DIRECTORY, Found, Kind, Last, Object, REGULAR, SYMLINK, TRIES, TYPE, Wanted, show};
-use crate::hostdir::records::{Birth, Value};
+use crate::hostdir::names::{DIRECTORY, Found, Last, Object, REGULAR, SYMLINK, TRIES, TYPE, Wanted, show};
 use crate::hostdir::room::Promise;
 use crate::log::layout::EntryKind;
 use wholly_vfs::FileType;

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly_changes::records::Birth;
+use wholly_changes::{Kind, ROOT};
 use wholly_host::host_error;
 use wholly_vfs::{DirEntry, Stat};
 
@@ -12,8 +14,7 @@ use super::{Inner, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::clock::EXACT_NS;
-use crate::hostdir::names::{Entry, Found, Kind, Last, ROOT, State, TYPE, Wanted};
-use crate::hostdir::records::Birth;
+use crate::hostdir::names::{Entry, Found, Last, State, TYPE, Wanted};
 use index::BLOCK;
 use sync::Ordering;
 use wholly_vfs::rules::acl;

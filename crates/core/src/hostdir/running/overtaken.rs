@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use wholly_changes::records::Baseline;
+use wholly_changes::{Known, ROOT, Summary};
 use wholly_host::host_error;
 use wholly_vfs::Stat;
 
@@ -16,9 +18,7 @@ use super::Running;
 use super::apply::{Applying, content_changed};
 use super::park::For;
 use crate::error::{Error, Result};
-use crate::hostdir::names::ROOT;
-use crate::hostdir::parked::{Known, Mismatch, Summary};
-use crate::hostdir::records::Baseline;
+use crate::hostdir::parked::Mismatch;
 use crate::hostdir::table::look_steadily;
 
 /// What the host has where the table says that an object, or nothing, lies.

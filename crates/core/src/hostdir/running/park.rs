@@ -5,6 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use wholly_changes::records::{Baseline, Birth, LARGEST_FILE};
+use wholly_changes::{
+    Base, Content, FOLDER, Ids, Kind, Known, LARGEST_SUM, LONGEST_NOTE, Name, Neighbour, ROOT, Set, Settled, Summary,
+    UNFINISHED, Writing, is_readable, named_content, path_of, runs,
+};
 use wholly_host::host_error;
 use wholly_media::Site;
 use wholly_vfs::{Rename, Stat};
@@ -13,18 +18,12 @@ use super::overtaken::AtHome;
 use super::{Inner, Running};
 use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
-use crate::hostdir::joint::Neighbour;
 use crate::hostdir::joint::folder::prepared_path;
-use crate::hostdir::names::{Change, Found, Ids, Kind, Name, Object, ROOT, Set, names_in};
-use crate::hostdir::parked::{
-    Base, Content, FOLDER, Known, LARGEST_SUM, LONGEST_NOTE, ParkedId, Settled, Summary, UNFINISHED, Writing,
-    is_readable, named_content, path_of, runs,
-};
-use crate::hostdir::records::{Baseline, Birth};
+use crate::hostdir::names::{Change, Found, Object, names_in};
+use crate::hostdir::parked::ParkedId;
 use crate::hostdir::table::{is_taken_away, look_steadily};
 use crate::hostdir::undo_store::{is_any_kept, only_tells};
 use crate::log::checksum::checksum;
-use crate::log::layout::LARGEST_FILE;
 use crate::site;
 use sync::Ordering;
 

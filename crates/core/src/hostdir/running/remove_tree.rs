@@ -21,6 +21,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly_changes::{Kind, Name};
 use wholly_host::host_error;
 use wholly_vfs::Stat;
 
@@ -29,7 +30,7 @@ use super::names::At;
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::file::File;
-use crate::hostdir::names::{Found, Kind, Name, Object, Private, Wanted, Whole};
+use crate::hostdir::names::{Found, Object, Private, Wanted, Whole};
 use crate::hostdir::table::is_taken_away;
 use sync::Ordering;
 

@@ -11,12 +11,14 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use wholly_changes::{Kind, Known, Name, ROOT, Set, Settled, Summary};
+
 use super::Running;
 use super::apply::{Applying, content_changed};
 use super::apply_over::is_whole;
 use crate::error::{Error, Result};
-use crate::hostdir::names::{Found, Kind, Name, ROOT, Set};
-use crate::hostdir::parked::{Known, Mismatch, Settled, Summary};
+use crate::hostdir::names::Found;
+use crate::hostdir::parked::Mismatch;
 use crate::hostdir::undo_store::{MOST_NAMES, ReadUndo};
 
 /// The contrary of a group over what is there.

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use wholly_changes::records::{LONGEST_SHADOW, Shadow};
 use wholly_host::{HostFile, host_error};
 
 use super::{Joined, Running};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::overlay::{Place, PrivateWrite};
-use crate::hostdir::records::{LONGEST_SHADOW, Shadow};
 use crate::hostdir::shadow::{Made, SHADOW_FOLDER};
 use crate::log::layout::EntryKind;
 use crate::site;

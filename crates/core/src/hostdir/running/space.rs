@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly_changes::records::Space;
 use wholly_vfs::Fallocate;
 
 use super::{Inner, Running};
@@ -11,7 +12,6 @@ use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
 use crate::hostdir::memory::{HOLE, MEMORY, ZEROS};
 use crate::hostdir::overlay::{Place, PrivateWrite};
-use crate::hostdir::records::Space;
 use crate::hostdir::room::Promise;
 use crate::hostdir::space::{Shape, Wishes, entries};
 use crate::log::layout::EntryKind;

@@ -22,6 +22,8 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly_changes::records::LARGEST_FILE;
+use wholly_changes::{ContentFile, Summary, content_path, id_name, join, runs};
 use wholly_host::{HostFile, host_error};
 use wholly_media::Site;
 use wholly_vfs::{Fallocate, Inode, Rename, Stat};
@@ -33,11 +35,10 @@ use crate::hostdir::StoreInner;
 use crate::hostdir::allocate::{Allocation, fallocate};
 use crate::hostdir::clock::Mtime;
 use crate::hostdir::layer;
-use crate::hostdir::names::{BLANK_FOLDER, State, id_name, join, show};
+use crate::hostdir::names::{BLANK_FOLDER, State, show};
 use crate::hostdir::overlay::Place;
-use crate::hostdir::parked::{self, ContentFile, Summary, content_path, runs};
 use crate::hostdir::space::{Shape, Wishes, entries};
-use crate::log::layout::{EntryKind, LARGEST_FILE};
+use crate::log::layout::EntryKind;
 use crate::site;
 use index::BLOCK;
 use sync::Ordering;
@@ -412,7 +413,7 @@ impl Running {
             }
             kept.push(i);
         }
-        self.sync_staged(&kept, parked::FOLDER, (site::PARK_CONTENT_SYNC, site::PARK_CONTENT_SYNC_DIR))?;
+        self.sync_staged(&kept, wholly_changes::FOLDER, (site::PARK_CONTENT_SYNC, site::PARK_CONTENT_SYNC_DIR))?;
         for i in kept {
             let object = self.seat().files[i].inner.id;
             let path = content_path(id, object);

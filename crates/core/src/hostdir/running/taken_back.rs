@@ -4,6 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use wholly_changes::records::Baseline;
+use wholly_changes::{
+    Base, Choice, ChoiceFor, Kind, Known, LeftContent, Neighbour, Set, Summary, is_in_the_way, lies_in,
+};
 use wholly_host::host_error;
 use wholly_vfs::{Rename, Stat};
 
@@ -14,12 +18,8 @@ use super::left::By;
 use super::undo::adopted;
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
-use crate::hostdir::joint::Neighbour;
-use crate::hostdir::names::{ANCHOR_FOLDER, ANCHORS, HELD, Home, Kind, Set};
-use crate::hostdir::parked::{
-    Base, Choice, ChoiceFor, Known, LeftContent, Mismatch, ParkedId, Review, Summary, is_in_the_way, lies_in,
-};
-use crate::hostdir::records::Baseline;
+use crate::hostdir::names::{ANCHOR_FOLDER, ANCHORS, HELD, Home};
+use crate::hostdir::parked::{Mismatch, ParkedId, Review};
 use crate::hostdir::undo_store::{
     IfChanged, KeepUndo, Keeping, ReadUndo, Taken, Undoing, Undone, anchor_path, find_held, held_path, is_as_left, lost,
 };

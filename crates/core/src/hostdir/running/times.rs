@@ -3,8 +3,8 @@
 use super::Running;
 use crate::error::Result;
 use crate::hostdir::clock::{Mtime, is_near};
-use crate::hostdir::records::{Attributes, AttributesBefore};
 use crate::log::layout::EntryKind;
+use wholly_changes::records::{Attributes, AttributesBefore};
 
 impl Running {
     /// Finds out the time of the group's changes, and tells the log where no group at or above the announced tail has.

@@ -37,6 +37,11 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use wholly_changes::records::Birth;
+use wholly_changes::{
+    Base, Content, Ids, Kind, Known, ParkedFile, ROOT, Set, Settled, Summary, UNFINISHED, Writing, is_readable, merged,
+    runs,
+};
 use wholly_host::host_error;
 use wholly_vfs::{Fallocate, Rename};
 
@@ -48,12 +53,8 @@ use super::{Inner, Running, Sharing};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::joint::cannot_be_undone;
-use crate::hostdir::names::{Found, Ids, Kind, Last, ROOT, Set};
-use crate::hostdir::parked::{
-    Base, Content, Known, ParkedFile, Provisional, Settled, Summary, UNFINISHED, Writing, is_readable, merged, runs,
-    undo_path,
-};
-use crate::hostdir::records::Birth;
+use crate::hostdir::names::{Found, Last};
+use crate::hostdir::parked::{Provisional, undo_path};
 use crate::hostdir::undo_store::{anchor_path, lost};
 use crate::log::layout::EntryKind;
 use crate::site;

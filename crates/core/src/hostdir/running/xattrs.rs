@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::io::Errno;
+use wholly_changes::records::{LONGEST_NAME, LONGEST_XATTR, Xattr};
+use wholly_changes::{Set, XattrValue, xattr_checksum};
 use wholly_host::host_error;
 use wholly_vfs::{SetXattr, Stat};
 
@@ -10,8 +12,7 @@ use super::Running;
 use super::attributes::Mine;
 use super::names::{At, refused};
 use crate::error::{Error, Result};
-use crate::hostdir::names::{Found, Set, XattrValue, xattr_checksum};
-use crate::hostdir::records::{LONGEST_NAME, LONGEST_XATTR, Xattr};
+use crate::hostdir::names::Found;
 use crate::hostdir::room::Promise;
 use crate::log::layout::EntryKind;
 use sync::{AtomicU8, Ordering};

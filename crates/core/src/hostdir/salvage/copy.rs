@@ -7,12 +7,12 @@
 use std::collections::HashMap;
 
 use rustix::io::Errno;
+use wholly_changes::{Kind, join};
 use wholly_host::{At, Attributes, HOME, HostDir, HostFile, HostFs, Object, UNFINISHED};
 use wholly_media::Site;
 
 use super::{Finding, FindingKind, Inodes};
 use crate::error::Result;
-use crate::hostdir::names::{Kind, join};
 
 /// A copy that a crash cuts short is no copy: nothing in it is ordered.
 pub const SALVAGE: Site = Site("salvage");

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use wholly_changes::ROOT;
+use wholly_changes::records::{Baseline, Identity, Value};
+
 use super::{Fate, Finding, FindingKind, Inodes, Log, SalvagedGroup};
 use crate::error::{Error, Result};
 use crate::hostdir::homes::Homes;
-use crate::hostdir::names::ROOT;
 use crate::hostdir::published::Published;
-use crate::hostdir::records::{Baseline, Identity, Value};
 use crate::hostdir::recover::Replay;
 use crate::hostdir::shadow::Shadows;
 use crate::log::checksum::payload_checksum;

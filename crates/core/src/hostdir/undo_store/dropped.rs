@@ -1,5 +1,6 @@
 //! How kept undo goes, and what stays of it: see invariants 6 and 9 to 11 of [`undo_store`](super).
 
+use wholly_changes::{FOLDER, Head, LONGEST_NOTE, ParkedFile, id_name};
 use wholly_host::{host_error, is_there};
 use wholly_vfs::Rename;
 
@@ -8,8 +9,8 @@ use super::{KEPT, KeptUndo, LINE, described, ids, kept_path, line_path, made_pat
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::guest::is_temporary;
-use crate::hostdir::names::{id_name, names_in};
-use crate::hostdir::parked::{FOLDER, Head, LONGEST_NOTE, ParkedFile, undo_path};
+use crate::hostdir::names::names_in;
+use crate::hostdir::parked::undo_path;
 use crate::site;
 
 /// Bytes of a reserve for records and folders.

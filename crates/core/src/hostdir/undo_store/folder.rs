@@ -8,6 +8,7 @@
 //! Versions before had undo beside the parked groups. There it is found, too.
 
 use rustix::io::Errno;
+use wholly_changes::{FOLDER, Ids, Kind, id_name, id_of, join};
 use wholly_host::{HostFs, host_error};
 use wholly_media::Site;
 use wholly_vfs::{Rename, Stat};
@@ -15,10 +16,8 @@ use wholly_vfs::{Rename, Stat};
 use super::{DROPPED, KEPT, LINE, MADE, named};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
-use crate::hostdir::names::{
-    ANCHOR_FOLDER, ANCHORS, HELD, Ids, Kind, OWN_FOLDER, UNDO_FOLDER, id_name, id_of, join, names_in,
-};
-use crate::hostdir::parked::{FOLDER, path_of_kind};
+use crate::hostdir::names::{ANCHOR_FOLDER, ANCHORS, HELD, OWN_FOLDER, UNDO_FOLDER, names_in};
+use crate::hostdir::parked::path_of_kind;
 use crate::site;
 use sync::Ordering;
 

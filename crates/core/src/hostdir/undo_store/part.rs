@@ -20,6 +20,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use wholly_changes::records::Birth;
+use wholly_changes::{
+    Choice, FOLDER, Head, Ids, Kind, Known, Left, Name, Outline, ParkedFile, ROOT, Set, Settled, Summary, id_name,
+    id_of, join,
+};
 use wholly_host::{HostFs, host_error, is_there};
 use wholly_vfs::{Rename, Stat};
 
@@ -27,9 +32,7 @@ use super::folder::{dropped_path, taken_path};
 use super::{DROPPED, KEPT, files, ids, kept_path, lost};
 use crate::error::Result;
 use crate::hostdir::StoreInner;
-use crate::hostdir::names::{Ids, Kind, Name, ROOT, Set, UNDO_FOLDER, id_name, id_of, join};
-use crate::hostdir::parked::{Choice, FOLDER, Head, Known, Left, Outline, ParkedFile, Settled, Summary};
-use crate::hostdir::records::Birth;
+use crate::hostdir::names::UNDO_FOLDER;
 use crate::site;
 
 /// After the id in the name of what is taken.
@@ -397,10 +400,11 @@ mod tests {
     use super::*;
     use crate::error::Error;
     use crate::hostdir::names::ANCHOR_FOLDER;
-    use crate::hostdir::parked::{ParkedId, UNFINISHED, Writing};
+    use crate::hostdir::parked::ParkedId;
     use crate::hostdir::undo_store::{KeepUndo, UndoFate, made_path};
     use crate::{Options, Store};
     use std::time::Duration;
+    use wholly_changes::{UNFINISHED, Writing};
     use wholly_sim::{SimConfig, World};
 
     fn keep() -> KeepUndo {

@@ -1,11 +1,11 @@
 //! Attributes, and who may see and change them.
 
+use wholly_changes::Kind;
 use wholly_vfs::Stat;
 
 use super::handles::OpenFile;
 use super::{StoreVfs, file_type};
 use crate::error::Error;
-use crate::hostdir::names::Kind;
 use crate::hostdir::running::{At, Running, Wish};
 use sync::Ordering;
 use wholly_vfs::rules::permit::{WRITE, Who, check_access};

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::StoreVfs;
 use super::handles::{Open, OpenDirectory};
-use crate::hostdir::names::{DIRECTORY, Kind, TYPE};
+use crate::hostdir::names::{DIRECTORY, TYPE};
 use crate::hostdir::running::Running;
 use sync::Mutex;
+use wholly_changes::Kind;
 use wholly_vfs::rules::permit::{READ, Who};
 use wholly_vfs::{Context, Errno, FileType, Handle, Ino, Listed, Result};
 

@@ -1,10 +1,11 @@
 //! Which inodes somebody refers to, by which numbers, and what is kept of them when they lose their last name.
 
+use wholly_changes::ROOT;
 use wholly_vfs::Stat;
 
 use crate::hostdir::StoreInner;
 use crate::hostdir::handle::File;
-use crate::hostdir::names::{Packed, ROOT, UNMADE};
+use crate::hostdir::names::{Packed, UNMADE};
 use sync::Mutex;
 use wholly_vfs::{Errno, Ino, Result};
 

@@ -43,7 +43,6 @@ mod names;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::names::Kind;
 use super::running::{Running, Sharing};
 use super::{Store, StoreInner};
 use crate::error::Error;
@@ -51,6 +50,7 @@ use handles::Handles;
 use inodes::Inodes;
 pub(super) use names::single;
 use sync::{AtomicU8, AtomicU64, Ordering, RwLock};
+use wholly_changes::Kind;
 use wholly_vfs::Policy;
 use wholly_vfs::groups::{only, only_private};
 use wholly_vfs::rules::permit::Who;

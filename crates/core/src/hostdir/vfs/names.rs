@@ -1,13 +1,14 @@
 //! Finding names, giving them, and taking them away.
 
+use wholly_changes::records::Birth;
+use wholly_changes::{Kind, ROOT};
 use wholly_vfs::{Attr, Context, FileType, GroupId, Ino, Mode, Rename, Stat};
 
 use super::inodes::Kept;
 use super::{Errno, Result, StoreVfs};
 use crate::error::Error;
 use crate::hostdir::handle::File;
-use crate::hostdir::names::{DIRECTORY, Found, Kind, OWN_FOLDER, ROOT, SYMLINK, TRIES, TYPE};
-use crate::hostdir::records::Birth;
+use crate::hostdir::names::{DIRECTORY, Found, OWN_FOLDER, SYMLINK, TRIES, TYPE};
 use crate::hostdir::running::{At, Running};
 use sync::Ordering;
 use wholly_vfs::rules::names::{WHITEOUT, check_name, check_node, check_target};

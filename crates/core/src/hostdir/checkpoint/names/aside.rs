@@ -18,13 +18,14 @@
 //!    stays, nothing is written back, and the conflict names it.
 
 use rustix::io::Errno;
+use wholly_changes::{Kind, Name, id_name};
 use wholly_host::{At, HostFs, host_error};
 use wholly_media::Site;
 use wholly_vfs::{Rename, Stat};
 
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
-use crate::hostdir::names::{ANCHORS, Kind, Name, State, Strange, aside_name, id_name};
+use crate::hostdir::names::{ANCHORS, State, Strange, aside_name};
 use crate::site;
 
 /// Whether an object is the one that was meant: it lies at this path, so.

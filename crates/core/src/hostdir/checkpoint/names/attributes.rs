@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly_changes::{Ids, ROOT, Set};
 use wholly_host::host_error;
 use wholly_vfs::{SetXattr, Stat};
 
 use super::{Kind, NamePlan};
 use crate::error::{Error, Result};
 use crate::hostdir::file::File;
-use crate::hostdir::names::{Ids, Moment, Object, ROOT, Set, State};
+use crate::hostdir::names::{Moment, Object, State};
 use crate::site;
 use wholly_vfs::rules::acl;
 

@@ -1,6 +1,7 @@
 //! What passes leave in the store's own folders, or where a crash ended them.
 
 use rustix::io::Errno;
+use wholly_changes::{Kind, id_name, id_of, join};
 use wholly_host::host_error;
 use wholly_media::Site;
 use wholly_vfs::Stat;
@@ -8,8 +9,7 @@ use wholly_vfs::Stat;
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::names::{
-    ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Home, Kind, OWN_FOLDER, Object, State, id_name, id_of, is_blank,
-    join, names_in,
+    ANCHOR_FOLDER, ANCHORS, BLANK_FOLDER, BLANKS, Home, OWN_FOLDER, Object, State, is_blank, names_in,
 };
 use crate::site;
 use sync::Ordering;

@@ -1,6 +1,7 @@
 //! Before names change: what is virtual is made, and what moves gets an anchor.
 
 use rustix::io::Errno;
+use wholly_changes::{Ids, Name, ROOT};
 use wholly_host::{At, HostFile, HostFs, host_error};
 use wholly_vfs::{Rename, Stat};
 
@@ -10,7 +11,7 @@ use super::aside::stale;
 use super::attributes::is_otherwise;
 use super::{ANCHORS, BLANKS, Kind, NamePlan, id_name, is_own};
 use crate::error::{Error, Result};
-use crate::hostdir::names::{Ids, Name, Object, ROOT, State, TYPE};
+use crate::hostdir::names::{Object, State, TYPE};
 use crate::hostdir::running::{Running, Sharing};
 use crate::site;
 use sync::Ordering;

@@ -43,14 +43,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use wholly_changes::{Ids, Kind, Name, ROOT, id_name, join};
 use wholly_host::host_error;
 
 use super::StoreInner;
 use crate::error::{Error, Result};
 use crate::hostdir::file::File;
-use crate::hostdir::names::{
-    ANCHORS, BLANKS, Home, Ids, Kind, Name, Object, ROOT, Register, State, id_name, is_own, join,
-};
+use crate::hostdir::names::{ANCHORS, BLANKS, Home, Object, Register, State, is_own};
 
 /// A name that is to be another object's, or nobody's.
 #[derive(Clone, Debug)]

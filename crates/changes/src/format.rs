@@ -12,18 +12,18 @@ use wholly_host::{HostFile, HostFs, host_error};
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::super::names::Set;
-use super::super::records::{Attributes, Baseline, Identity, Space, Value, Xattr};
-use super::{Base, ContentFile, FOLDER, Known, LONGEST_NOTE, Piece, Settled, Summary};
-use crate::error::Result;
-use crate::hostdir::names::{Ids, id_name, id_of, join};
-use crate::hostdir::recover::origin_of;
-use crate::log::checksum::{PIECE, checksum, payload_checksum, segment_seed};
-use crate::log::layout::{EntryKind, Origin};
-use crate::site;
-pub(crate) use outline::Outline;
+use log::checksum::{PIECE, checksum, payload_checksum, segment_seed};
+use wholly_error::Result;
+
+use crate::records::kind::{ATTRIBUTES, CREATE, IDENTIFY, NAME, SPACE, TRUNCATE, WRITE, XATTR};
+use crate::records::{Attributes, Baseline, Identity, Space, Value, Xattr};
+use crate::{
+    Base, ContentFile, FOLDER, Ids, Known, LONGEST_NOTE, Origin, Piece, Set, Settled, Summary, id_name, id_of, join,
+    origin_of, site,
+};
+pub use outline::Outline;
 use read::Reading;
-pub(crate) use read::{ParkedFile, Written};
+pub use read::{ParkedFile, Written};
 
 /// Bytes of the head, note included.
 const HEAD: usize = 4096;
@@ -124,35 +124,33 @@ const PART: u8 = 35;
 const CONTENT: u8 = 36;
 const LEFT: u8 = 37;
 
-const IDENTIFY: u8 = EntryKind::Identify as u8;
-const CREATE: u8 = EntryKind::Create as u8;
-const NAME: u8 = EntryKind::Name as u8;
-const TRUNCATE: u8 = EntryKind::Truncate as u8;
-const SPACE: u8 = EntryKind::Space as u8;
-const WRITE: u8 = EntryKind::Write as u8;
-const ATTRIBUTES: u8 = EntryKind::Attributes as u8;
-const XATTR: u8 = EntryKind::Xattr as u8;
-
 /// The first bytes of a parked group, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub struct Head {
     version: u32,
     /// The folder that it was parked in; `None` where an earlier version wrote it.
     pub origin: Option<Origin>,
+    /// The store that it was parked in.
     pub volume_id: [u8; 16],
+    /// The id of the group.
     pub id: u64,
+    /// What it is for, for people.
     pub note: String,
+    /// When it was parked, in ns since 1970.
     pub parked_ns: i64,
-    /// 0: never.
+    /// When it is discarded; 0: never.
     pub expires_ns: i64,
     /// Bytes that the group writes to files.
     pub bytes: u64,
+    /// How many files these are.
     pub files: u32,
+    /// How many names are otherwise.
     pub names: u32,
     /// Of what a group left: the groups of the log below this are in the directory.
     pub home_below: u64,
     /// Bytes of disk space that the content files take.
     pub content_bytes: u64,
+    /// How many content files there are.
     pub content_files: u32,
     catalogue: u64,
     catalogue_length: u64,
@@ -269,12 +267,12 @@ impl Head {
 }
 
 /// Where a parked group is.
-pub(crate) fn path_of(id: u64) -> Vec<u8> {
+pub fn path_of(id: u64) -> Vec<u8> {
     join(FOLDER, &id_name(id))
 }
 
 /// Where the content file of an object is.
-pub(crate) fn content_path(id: u64, object: u64) -> Vec<u8> {
+pub fn content_path(id: u64, object: u64) -> Vec<u8> {
     join(FOLDER, &content_name(id, object))
 }
 
@@ -283,7 +281,7 @@ fn content_name(id: u64, object: u64) -> Vec<u8> {
 }
 
 /// The group and the object of a content file, by its name.
-pub(crate) fn named_content(name: &[u8]) -> Option<(u64, u64)> {
+pub fn named_content(name: &[u8]) -> Option<(u64, u64)> {
     let (_, object) = name.split_at_checked(name.iter().position(|byte| *byte == b'.')? + 1)?;
     let (id, object) = (id_of(name), id_of(object));
     (id != 0 && object != 0 && content_name(id, object) == name).then_some((id, object))
@@ -299,7 +297,7 @@ fn create(host: &dyn HostFs, path: &[u8]) -> Result<Arc<dyn HostFile>> {
 
 /// Makes a copy at `to` of what is parked at `from`, whose head tells another folder. It survives a crash when this
 /// returns, but for its name.
-pub(super) fn copy_marked(host: &dyn HostFs, from: &[u8], to: &[u8], origin: Origin) -> Result<()> {
+pub fn copy_marked(host: &dyn HostFs, from: &[u8], to: &[u8], origin: Origin) -> Result<()> {
     let (head, source, len) = ParkedFile::open(host, from)?;
     let head = Head { origin: Some(origin), ..head }.to_bytes();
     let (file, at) = (create(host, to)?, HEAD as u64);
@@ -310,7 +308,7 @@ pub(super) fn copy_marked(host: &dyn HostFs, from: &[u8], to: &[u8], origin: Ori
 }
 
 /// The file of a group that is being parked.
-pub(crate) struct Writing {
+pub struct Writing {
     file: Arc<dyn HostFile>,
     path: Vec<u8>,
     head: Head,
@@ -442,12 +440,12 @@ fn version_of(summary: &Summary) -> u32 {
 }
 
 /// The objects whose bytes are in content files.
-pub(crate) fn content_files(summary: &Summary) -> impl Iterator<Item = u64> + '_ {
+pub fn content_files(summary: &Summary) -> impl Iterator<Item = u64> + '_ {
     summary.contents.iter().filter(|(_, content)| content.file.is_some()).map(|(id, _)| *id)
 }
 
 /// Whether what would be written of a group is what its reader takes, wherever the bytes of its pieces come to stand.
-pub(crate) fn is_readable(summary: &Summary) -> bool {
+pub fn is_readable(summary: &Summary) -> bool {
     Reading { bytes: &catalogue(summary), end: None, summary: Summary::default(), open: None }.all().is_some()
 }
 
@@ -646,11 +644,8 @@ mod tests {
     use wholly_vfs::Stat;
 
     use super::*;
-    use crate::hostdir::joint::Neighbour;
-    use crate::hostdir::names::ROOT;
-    use crate::hostdir::parked::Content;
-    use crate::hostdir::records::{AttributesBefore, Birth};
-    use crate::log::layout::LARGEST_FILE;
+    use crate::records::{AttributesBefore, Birth, LARGEST_FILE};
+    use crate::{Content, Neighbour, ROOT};
 
     fn head() -> Head {
         Head {
@@ -680,8 +675,8 @@ mod tests {
     /// The same of version 7, which tells in addition the folder that it was parked in.
     #[test]
     fn version_7_tells_its_folder() {
-        let before = include_bytes!("../../../tests/fixtures/parked-version-4");
-        let bytes = include_bytes!("../../../tests/fixtures/parked-version-7");
+        let before = include_bytes!("../tests/fixtures/parked-version-4");
+        let bytes = include_bytes!("../tests/fixtures/parked-version-7");
         let head = Head::checked(&bytes[..HEAD], bytes.len() as u64).expect("its head");
         let origin = Origin { log: (12, 1_700_000_000_000_000_007), dir: (11, 1_700_000_000_000_000_003) };
         assert_eq!((head.version, head.origin), (WITH_CONTENT, Some(origin)));
@@ -752,7 +747,7 @@ mod tests {
     /// appended, is made 0600; `sub/b` and the symbolic link `l` are new.
     #[test]
     fn what_version_2_has_written_reads_the_same() {
-        let bytes = include_bytes!("../../../tests/fixtures/parked-version-2");
+        let bytes = include_bytes!("../tests/fixtures/parked-version-2");
         let head = Head::checked(&bytes[..HEAD], bytes.len() as u64).expect("its head");
         assert_eq!((head.id, head.files, head.names, head.version), (1 << 40 | 1, 2, 2, OLDEST));
         assert_eq!(head.to_bytes(), bytes[..HEAD], "what has no other parts is written as it was");
@@ -768,7 +763,7 @@ mod tests {
     /// A file of version 4: the bytes of `large` are in a content file, those of `a` in this one.
     #[test]
     fn version_4_reads_the_same() {
-        let bytes = include_bytes!("../../../tests/fixtures/parked-version-4");
+        let bytes = include_bytes!("../tests/fixtures/parked-version-4");
         let head = Head::checked(&bytes[..HEAD], bytes.len() as u64).expect("its head");
         assert_eq!((head.id, head.files, head.names, head.version), (1 << 40 | 1, 2, 2, WITH_CONTENT));
         assert_eq!((head.bytes, head.content_files, head.content_bytes), (600_005, 1, 602_112));

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use log::checksum::checksum;
+use wholly_error::{Error, Result};
 use wholly_host::HostFs;
 use zerocopy::FromBytes;
 
 use super::read::read_all;
-use super::{AT_A_TIME, ATTRIBUTES, Head, LEFT, NAME, ParkedFile, RawEntry, TRUNCATE, WRITE, XATTR, left};
-use crate::error::{Error, Result};
-use crate::hostdir::names::{Ids, Set};
-use crate::hostdir::parked::LeftContent;
-use crate::hostdir::records::{Attributes, Value, Xattr};
-use crate::log::checksum::checksum;
+use super::{AT_A_TIME, Head, LEFT, ParkedFile, RawEntry, left};
+use crate::records::kind::{ATTRIBUTES, NAME, TRUNCATE, WRITE, XATTR};
+use crate::records::{Attributes, Value, Xattr};
+use crate::{Ids, LeftContent, Set};
 
 /// See the head of this file. Names and objects are those of the group: what it has before is what the undo restores.
 #[derive(Default)]
-pub(crate) struct Outline {
+pub struct Outline {
     /// How many names are otherwise.
     names: u64,
     /// The directories that these are in.

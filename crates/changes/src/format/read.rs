@@ -2,28 +2,27 @@
 
 use std::sync::Arc;
 
+use log::checksum::{checksum, payload_checksum};
 use rustix::io::Errno;
+use wholly_error::{Error, Result};
 use wholly_host::{HostFile, HostFs, host_error, open_own};
 use wholly_vfs::{Fallocate, Stat};
 use zerocopy::FromBytes;
 
-use super::super::summary::LONGEST_PIECE;
-use super::super::{Content, ContentFile, Known, Piece, Settled, Summary};
 use super::{
-    APPLIES, ATTRIBUTES, BASE, CONTENT, COORDINATOR, CREATE, HEAD, Head, IDENTIFY, LEFT, NAME, PART, RawContent,
-    RawEntry, SPACE, TRUNCATE, WRITE, XATTR, base_of, content_path, left, version_of,
+    APPLIES, BASE, CONTENT, COORDINATOR, HEAD, Head, LEFT, PART, RawContent, RawEntry, base_of, content_path, left,
+    version_of,
 };
-use crate::error::{Error, Result};
-use crate::hostdir::joint::Neighbour;
-use crate::hostdir::names::{Kind, Name, ROOT, Set};
-use crate::hostdir::records::{Attributes, Baseline, Birth, Identity, Space, Value, Xattr};
-use crate::log::checksum::{checksum, payload_checksum};
-use crate::log::layout::LARGEST_FILE;
-use index::BLOCK;
+use crate::records::kind::{ATTRIBUTES, CREATE, IDENTIFY, NAME, SPACE, TRUNCATE, WRITE, XATTR};
+use crate::records::{Attributes, BLOCK, Baseline, Birth, Identity, LARGEST_FILE, Space, Value, Xattr};
+use crate::summary::LONGEST_PIECE;
+use crate::{Content, ContentFile, Kind, Known, Name, Neighbour, Piece, ROOT, Set, Settled, Summary};
 
 /// A parked group, all of it known but the bytes that it writes.
-pub(crate) struct ParkedFile {
+pub struct ParkedFile {
+    /// Its first bytes.
     pub head: Head,
+    /// What it would change.
     pub summary: Summary,
     file: Arc<dyn HostFile>,
     path: String,
@@ -135,7 +134,7 @@ fn is_as_parked(stat: &Stat, (size, mtime_ns): (u64, i64)) -> bool {
 }
 
 /// The bytes that a parked group writes to one file.
-pub(crate) struct Written<'p> {
+pub struct Written<'p> {
     parked: &'p ParkedFile,
     /// The content file that they are in, and its path.
     apart: Option<(Arc<dyn HostFile>, Vec<u8>)>,

@@ -3,8 +3,8 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::super::{Left, LeftContent};
-use crate::log::layout::LARGEST_FILE;
+use crate::records::LARGEST_FILE;
+use crate::{Left, LeftContent};
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]

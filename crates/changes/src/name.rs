@@ -1,5 +1,5 @@
-//! The bytes of a name, which all that know it share. They are known by one pointer, to how many share them, their
-//! length and themselves: of a million names each is in several tables.
+//! Names: a directory and one part of a path. All that know a name share its bytes. They are known by one pointer, to
+//! how many share them, their length and themselves: of a million names each is in several tables.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -11,7 +11,7 @@ use triomphe::ThinArc;
 
 /// See the head of this file.
 #[derive(Clone)]
-pub(crate) struct NameBytes(ThinArc<(), u8>);
+pub struct NameBytes(ThinArc<(), u8>);
 
 const _: () = assert!(size_of::<Option<NameBytes>>() == 8);
 
@@ -79,6 +79,28 @@ impl Debug for NameBytes {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         (**self).fmt(f)
     }
+}
+
+/// The store's directory.
+pub const ROOT: u64 = 1;
+
+/// A directory and one part of a path. All that know a name share its bytes.
+pub type Name = (u64, NameBytes);
+
+/// A path of a directory and a part.
+pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
+}
+
+/// The object that has this name in the store's own folders, or one that begins so, followed by a dot; 0 for none.
+pub fn id_of(entry: &[u8]) -> u64 {
+    let id = entry.split(|&byte| byte == b'.').next().and_then(|id| std::str::from_utf8(id).ok());
+    id.and_then(|id| u64::from_str_radix(id, 16).ok()).unwrap_or(0)
+}
+
+/// The name of an object in the store's own folders.
+pub fn id_name(id: u64) -> Vec<u8> {
+    format!("{id:x}").into_bytes()
 }
 
 #[cfg(test)]

@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use wholly_vfs::rules::{DIRECTORY, TYPE};
 use wholly_vfs::{Fallocate, Stat};
 
-use super::super::joint::Neighbour;
-use super::super::names::{DIRECTORY, Kind, Name, ROOT, Set, TYPE, join};
-use super::super::records::{Baseline, Birth};
+use crate::records::{Baseline, Birth};
+use crate::{Kind, Name, Neighbour, ROOT, Set, join};
 
 /// Bytes of the largest file that is known by a checksum of all that is in it; a larger one by size and times.
-pub(crate) const LARGEST_SUM: u64 = 16 << 20;
+pub const LARGEST_SUM: u64 = 16 << 20;
 
-/// See the head of this file. Ids of objects are those of the store while the group was running.
+/// See the head of this file. Ids of objects are those that the running group knew them by.
 #[derive(Default)]
-pub(crate) struct Summary {
+pub struct Summary {
     /// All that it speaks of, with the directories that they are in; the store's directory only where its attributes
     /// are set.
     pub objects: BTreeMap<u64, Known>,
@@ -40,14 +40,20 @@ pub(crate) struct Summary {
 
 /// What a group leaves of something, as the group itself knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Left {
+pub struct Left {
+    /// Type and permission bits.
     pub mode: u32,
+    /// Owner.
     pub uid: u32,
+    /// Group.
     pub gid: u32,
+    /// Of a device its number, else 0.
     pub rdev: u64,
+    /// Size in bytes.
     pub size: u64,
     /// The bytes that it has written, in order: all of them of a file that it has made.
     pub ranges: Vec<(u64, u64)>,
+    /// What those bytes are.
     pub content: LeftContent,
     /// The checksum of the extended attributes that it has set: all of them of what it has made.
     pub xattrs: u64,
@@ -55,7 +61,7 @@ pub(crate) struct Left {
 
 /// What a group leaves of the bytes that it has written to a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum LeftContent {
+pub enum LeftContent {
     /// It has written nothing.
     #[default]
     Untouched,
@@ -67,14 +73,16 @@ pub(crate) enum LeftContent {
 
 /// The names that an object loses, and those that it gets, in order.
 #[derive(Debug, Default)]
-pub(crate) struct Moves {
+pub struct Moves {
+    /// Those that it loses.
     pub lost: Vec<Name>,
+    /// Those that it gets.
     pub gained: Vec<Name>,
 }
 
 /// What a group knows of an object.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Known {
+pub enum Known {
     /// It made it.
     Born(Arc<Birth>),
     /// It was there.
@@ -83,7 +91,7 @@ pub(crate) enum Known {
 
 /// An object that a group has found.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Settled {
+pub struct Settled {
     /// As everybody else saw it; without an inode where the host has not made it.
     pub stat: Stat,
     /// Its directory, and its name there.
@@ -94,7 +102,7 @@ pub(crate) struct Settled {
 
 /// By what the bytes of a file are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Base {
+pub enum Base {
     /// The checksum of all of them.
     Sum(u64),
     /// How it lies at home.
@@ -105,7 +113,7 @@ pub(crate) enum Base {
 
 /// What becomes of the bytes of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Content {
+pub struct Content {
     /// Of the bytes that were there, those from here on are gone.
     pub limit: u64,
     /// How long it is in the end.
@@ -122,7 +130,8 @@ pub(crate) struct Content {
 /// A content file: a file beside the parked group that holds all bytes of a file that the group makes, each at its
 /// offset. It is known again by its size, which is that of the file, and by its time of modification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ContentFile {
+pub struct ContentFile {
+    /// Time of the last change of content in ns.
     pub mtime_ns: i64,
     /// Bytes of disk space that it takes.
     pub allocated: u64,
@@ -138,7 +147,7 @@ impl Content {
 
 /// A run of bytes that a group writes to a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub struct Piece {
     /// First byte in the file.
     pub offset: u64,
     /// Number of bytes.
@@ -150,16 +159,17 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
+    /// The byte after the last one in the file.
     pub fn end(&self) -> u64 {
         self.offset + u64::from(self.length)
     }
 }
 
 /// Bytes of the longest piece.
-pub(crate) const LONGEST_PIECE: u64 = 1 << 20;
+pub const LONGEST_PIECE: u64 = 1 << 20;
 
 /// The runs that ranges come to, however they lie over each other, in pieces.
-pub(crate) fn runs(ranges: Vec<(u64, u64)>) -> Vec<Piece> {
+pub fn runs(ranges: Vec<(u64, u64)>) -> Vec<Piece> {
     let pieces = |(from, to): (u64, u64)| {
         let piece =
             move |offset: u64| Piece { offset, length: (to - offset).min(LONGEST_PIECE) as u32, ..Piece::default() };
@@ -169,7 +179,7 @@ pub(crate) fn runs(ranges: Vec<(u64, u64)>) -> Vec<Piece> {
 }
 
 /// The same bytes as ranges in order, none of which touches the next.
-pub(crate) fn merged(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+pub fn merged(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     ranges.sort_unstable();
     let mut whole: Vec<(u64, u64)> = Vec::new();
     for (from, to) in ranges {
@@ -202,6 +212,7 @@ impl Summary {
         }
     }
 
+    /// An object that the group has found; `None` for one that it made, or does not know.
     pub fn settled(&self, id: u64) -> Option<&Settled> {
         match self.objects.get(&id) {
             Some(Known::Settled(settled)) => Some(settled),
@@ -209,6 +220,7 @@ impl Summary {
         }
     }
 
+    /// What an object is; what the summary does not know is a directory above.
     pub fn kind(&self, id: u64) -> Kind {
         match self.objects.get(&id) {
             Some(Known::Born(birth)) => Kind::of(birth.mode),
@@ -233,6 +245,7 @@ impl Summary {
         self.names.insert(name, (before, after));
     }
 
+    /// The names that are otherwise, each with its objects before and after, 0 for none.
     pub fn names(&self) -> &BTreeMap<Name, (u64, u64)> {
         &self.names
     }

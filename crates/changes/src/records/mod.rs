@@ -20,9 +20,33 @@ pub use space::Space;
 pub use value::Value;
 pub use xattr::Xattr;
 
+/// The numbers of the kinds of entries that the log of a store and the file of a change-set have both.
+pub mod kind {
+    /// Bytes of a file.
+    pub const WRITE: u8 = 1;
+    /// How long a file is.
+    pub const TRUNCATE: u8 = 2;
+    /// The payload is an [`Identity`](super::Identity).
+    pub const IDENTIFY: u8 = 3;
+    /// The payload is a [`Space`](super::Space).
+    pub const SPACE: u8 = 6;
+    /// The payload is a [`Birth`](super::Birth).
+    pub const CREATE: u8 = 16;
+    /// The payload is a [`Value`](super::Value).
+    pub const NAME: u8 = 17;
+    /// The payload is [`Attributes`](super::Attributes).
+    pub const ATTRIBUTES: u8 = 18;
+    /// The payload is a [`Xattr`](super::Xattr).
+    pub const XATTR: u8 = 19;
+}
+
 use rustix::fs::FileType;
 use wholly_vfs::rules::{PERMISSIONS, TYPE};
 
+/// Bytes of a block: the space of files is told in whole ones.
+pub const BLOCK: u64 = 4096;
+/// Bytes of the largest file: its blocks of 4 KiB can be told apart in 40 bits.
+pub const LARGEST_FILE: u64 = ((1 << 40) - 2) * BLOCK;
 /// Bytes of the longest name, of a file as of an extended attribute.
 pub const LONGEST_NAME: usize = 255;
 /// Bytes of the longest target of a symbolic link.
