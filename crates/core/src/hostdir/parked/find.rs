@@ -8,6 +8,8 @@ use wholly_changes::{Kind, Known, ROOT, Summary};
 
 use super::super::StoreInner;
 use super::super::names::{Entry, Found, TYPE, Walk};
+use super::super::running::Running;
+use super::bytes::{Objects, copied};
 use crate::error::{Error, Result};
 
 /// Looks for objects, and keeps those that it has found in the table.
@@ -23,25 +25,6 @@ pub(crate) struct Finder {
 impl Finder {
     pub fn new(store: Arc<StoreInner>) -> Self {
         Finder { store, found: HashMap::from([(ROOT, Some(ROOT))]), pinned: Vec::new(), anywhere: None }
-    }
-
-    /// The object's id by now; `None` where it has no name any more.
-    pub fn find(&mut self, summary: &Summary, id: u64) -> Result<Option<u64>> {
-        if let Some(&found) = self.found.get(&id) {
-            return Ok(found);
-        }
-        let Some(settled) = summary.settled(id) else { return Ok(None) };
-        let inode = (settled.stat.ino, settled.stat.btime_ns);
-        let (dir, name) = &settled.place;
-        let mut found = match self.find(summary, *dir)? {
-            Some(dir) => self.at(dir, name, inode)?,
-            None => None,
-        };
-        if found.is_none() {
-            found = self.anywhere(summary)?.get(&inode).copied();
-        }
-        self.found.insert(id, found);
-        Ok(found)
     }
 
     fn walk(store: &StoreInner) -> Walk<'_> {
@@ -119,6 +102,43 @@ impl Finder {
             }
         }
         Ok(all)
+    }
+}
+
+impl Objects for Finder {
+    fn find(&mut self, summary: &Summary, id: u64) -> Result<Option<u64>> {
+        if let Some(&found) = self.found.get(&id) {
+            return Ok(found);
+        }
+        let Some(settled) = summary.settled(id) else { return Ok(None) };
+        let inode = (settled.stat.ino, settled.stat.btime_ns);
+        let (dir, name) = &settled.place;
+        let mut found = match self.find(summary, *dir)? {
+            Some(dir) => self.at(dir, name, inode)?,
+            None => None,
+        };
+        if found.is_none() {
+            found = self.anywhere(summary)?.get(&inode).copied();
+        }
+        self.found.insert(id, found);
+        Ok(found)
+    }
+
+    fn read(&mut self, now: u64, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.store.read_committed(now, offset, buf)
+    }
+}
+
+impl StoreInner {
+    /// Reads what everybody sees of a file or of the target of a symbolic link.
+    pub(super) fn read_committed(self: &Arc<Self>, id: u64, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let looking = Running::looking(self.clone());
+        let found = looking.object(id)?;
+        if found.kind == Kind::Symlink {
+            return Ok(copied(&looking.read_link_of(id)?, offset, buf));
+        }
+        let file = looking.open_object(id, false)?;
+        self.read_visible(&file, offset, buf)
     }
 }
 

@@ -14,7 +14,7 @@ use super::names::{At, refused};
 use super::{Inner, Running};
 use crate::error::{Error, Result};
 use crate::hostdir::names::{Found, Last, Wanted};
-use crate::hostdir::parked::{Finder, Mismatch};
+use crate::hostdir::parked::{Finder, Mismatch, Objects};
 use crate::log::layout::EntryKind;
 use sync::Ordering;
 

@@ -25,7 +25,7 @@ use super::{Inner, Running};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
 use crate::hostdir::names::Found;
-use crate::hostdir::parked::{Finder, Mismatch};
+use crate::hostdir::parked::{Finder, Mismatch, Objects};
 use sync::Ordering;
 use wholly_changes::{Base, Content, Kind, Known, LARGEST_SUM, Name, ROOT, Settled, Summary, xattr_checksum};
 use wholly_vfs::rules::PERMISSIONS;
