@@ -1,7 +1,7 @@
 //! The change-set of a group: all that the group would change, on media, summed up, listed for people, and in parts.
 //!
 //! It names no store: a store fills a [`Summary`] from a group that runs, writes it into a file, and applies what it
-//! reads from one.
+//! reads from one. What is there by now the store tells through [`Objects`].
 //!
 //! # Terms
 //!
@@ -29,6 +29,7 @@
 //! | `summary.rs` | [`Summary`]: what a group would change |
 //! | `format.rs`, `format/` | the same as it stands on media; [`Outline`]: its ids only |
 //! | `list.rs` | [`Change`]: the same for people, by path |
+//! | `bytes.rs` | the bytes of either side of a change; [`Objects`]: what a store tells for that |
 //! | `choice.rs` | [`Choice`]: a part of it |
 //! | `parked.rs` | [`Parked`]: what a list of parked groups tells; the names of their files |
 //! | `records/` | payloads of entries, which the log of a store has too |
@@ -42,6 +43,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod bytes;
 mod choice;
 mod format;
 mod ids;
@@ -56,6 +58,7 @@ mod set;
 pub mod site;
 mod summary;
 
+pub use bytes::{Held, Objects, ParkedBytes, copied, held};
 pub use choice::{Choice, ChoiceFor, is_in_the_way, lies_in, settle};
 pub use format::{
     Head, Outline, ParkedFile, Writing, Written, content_files, content_path, copy_marked, is_readable, named_content,

@@ -4,12 +4,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use wholly_changes::{Kind, Known, ROOT, Summary};
+use wholly_changes::{Kind, Known, Objects, ROOT, Summary, copied};
 
 use super::super::StoreInner;
 use super::super::names::{Entry, Found, TYPE, Walk};
 use super::super::running::Running;
-use super::bytes::{Objects, copied};
 use crate::error::{Error, Result};
 
 /// Looks for objects, and keeps those that it has found in the table.

@@ -18,8 +18,7 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `review.rs` | what people see of a group |
-//! | `bytes.rs` | the bytes of either side |
+//! | `review.rs` | what people see of a group: changes, and the bytes of either side |
 //! | `part.rs` | a part of a parked group is applied |
 //! | `find.rs` | where the objects of a parked group are by now |
 //! | `folder.rs` | what is parked, what expires, what is removed |
@@ -30,14 +29,12 @@
 //! A running group is parked in `running/park.rs`, where `running/overtaken.rs` says so too, and a parked one applied
 //! in `running/apply.rs`.
 
-mod bytes;
 mod calls;
 mod find;
 pub(super) mod folder;
 mod part;
 mod review;
 
-pub(super) use bytes::Objects;
 pub(super) use find::Finder;
 pub(super) use folder::{mark_parked, path_of_kind, undo_path};
 pub use review::Review;

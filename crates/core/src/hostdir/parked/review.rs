@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use wholly_changes::{Change, Kind, ParkedFile, Side, Summary, changes_of};
+use wholly_changes::{Change, Held, Kind, ParkedBytes, ParkedFile, Side, Summary, changes_of, copied, held};
 
 use super::super::StoreInner;
 use super::super::running::Running;
 use super::Finder;
-use super::bytes::{Held, ParkedBytes, copied, held};
 use crate::error::Result;
 use sync::Mutex;
 

@@ -6,7 +6,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use wholly_changes::records::Birth;
-use wholly_changes::{Base, Content, Kind, Known, Name, ParkedFile, ROOT, Set, Summary, Written, xattr_checksum};
+use wholly_changes::{
+    Base, Content, Kind, Known, Name, Objects, ParkedFile, ROOT, Set, Summary, Written, xattr_checksum,
+};
 use wholly_vfs::Fallocate;
 
 use super::attributes::{Mine, Wish};
@@ -14,7 +16,7 @@ use super::names::{At, refused};
 use super::{Inner, Running};
 use crate::error::{Error, Result};
 use crate::hostdir::names::{Found, Last, Wanted};
-use crate::hostdir::parked::{Finder, Mismatch, Objects};
+use crate::hostdir::parked::{Finder, Mismatch};
 use crate::log::layout::EntryKind;
 use sync::Ordering;
 

@@ -1,9 +1,9 @@
 //! The bytes of either side of a change.
 
-use wholly_changes::{Change, Kind, Known, ParkedFile, Piece, Side, Summary};
+use wholly_error::{Error, Result};
 use wholly_host::HostFs;
 
-use crate::error::{Error, Result};
+use crate::{Change, Kind, Known, ParkedFile, Piece, Side, Summary};
 
 /// The objects that a change-set has found, as they are by now.
 pub trait Objects {
