@@ -9,7 +9,8 @@
 //! # Invariants
 //!
 //! 1. The part has whatever a chosen change needs, so that it can be applied without the rest.
-//! 2. If the part goes first, the rest can follow ([`settle`]): what the part has made is then an object like others.
+//! 2. If the part goes first, the rest can follow ([`Choice::settle`]): what the part has made is then an object like
+//!    others.
 //! 3. If the part stays away for good, the rest has nothing that needs a change of the part.
 
 use std::collections::HashSet;
@@ -132,24 +133,27 @@ impl<'s> Choice<'s> {
         };
         (one(true), one(false))
     }
-}
 
-/// The part is in the directory now: what the rest has of its objects is as they lie there.
-pub fn settle(host: &dyn HostFs, whole: &Summary, chosen: &Choice<'_>, rest: &mut Summary) -> Result<()> {
-    let mut todo: Vec<u64> = rest.objects.keys().copied().filter(|id| chosen.objects.contains(id)).collect();
-    while let Some(id) = todo.pop() {
-        let moves = whole.moved().get(&id).filter(|moves| !moves.gained.is_empty());
-        let (Some(moves), Some(path)) = (moves, whole.path_after(id)) else { continue };
-        let stat = host.stat(&path).map_err(|error| host_error(error, &path))?;
-        let place = moves.gained[0].clone();
-        // Its directory may be one that the rest did not need before.
-        if let Some(known) = whole.objects.get(&place.0).filter(|_| !rest.objects.contains_key(&place.0)) {
-            rest.objects.insert(place.0, known.clone());
-            todo.push(place.0);
+    /// The part is in the directory now: what the rest has of its objects is as they lie there (invariant 2).
+    ///
+    /// # Errors
+    /// [`Error::NotFound`](wholly_error::Error::NotFound) where one does not lie there; those of the host.
+    pub fn settle(&self, host: &dyn HostFs, whole: &Summary, rest: &mut Summary) -> Result<()> {
+        let mut todo: Vec<u64> = rest.objects.keys().copied().filter(|id| self.objects.contains(id)).collect();
+        while let Some(id) = todo.pop() {
+            let moves = whole.moved().get(&id).filter(|moves| !moves.gained.is_empty());
+            let (Some(moves), Some(path)) = (moves, whole.path_after(id)) else { continue };
+            let stat = host.stat(&path).map_err(|error| host_error(error, &path))?;
+            let place = moves.gained[0].clone();
+            // Its directory may be one that the rest did not need before.
+            if let Some(known) = whole.objects.get(&place.0).filter(|_| !rest.objects.contains_key(&place.0)) {
+                rest.objects.insert(place.0, known.clone());
+                todo.push(place.0);
+            }
+            rest.objects.insert(id, Known::Settled(Box::new(Settled { stat, place, base: None })));
         }
-        rest.objects.insert(id, Known::Settled(Box::new(Settled { stat, place, base: None })));
+        Ok(())
     }
-    Ok(())
 }
 
 /// Whether a path is another one or lies in that.

@@ -1,7 +1,7 @@
 //! The change-set of a group: all that the group would change, on media, summed up, listed for people, and in parts.
 //!
 //! It names no store: a store fills a [`Summary`] from a group that runs, writes it into a file, and applies what it
-//! reads from one. What is there by now the store tells through [`Objects`].
+//! reads from one. What is there by now the store tells through [`CurrentObjects`].
 //!
 //! # Terms
 //!
@@ -18,8 +18,9 @@
 //!
 //! # Invariants
 //!
-//! 1. Bytes from media are believed only after their checksum holds and a `checked` function has taken them. What is
-//!    taken would be written the same: no file has two readings.
+//! 1. A head and a catalogue are believed only if their checksums hold and a `checked` function takes them. What is
+//!    taken would be written the same: no file has two readings. Bytes of pieces are checked when they are read; a
+//!    content file is known again by its size and its time of modification.
 //! 2. What a writer writes, its reader takes: [`is_readable`] says so before anything is written.
 //! 3. [`Writing::finish`] makes a file durable before it gets the name of a parked group, which its caller gives it.
 //! 4. A group is written in the first version of the format that has all its kinds of entries.
@@ -29,7 +30,7 @@
 //! | `summary.rs` | [`Summary`]: what a group would change |
 //! | `format.rs`, `format/` | the same as it stands on media; [`Outline`]: its ids only |
 //! | `list.rs` | [`Change`]: the same for people, by path |
-//! | `bytes.rs` | the bytes of either side of a change; [`Objects`]: what a store tells for that |
+//! | `bytes.rs` | the bytes of either side of a change; [`CurrentObjects`]: what a store tells for that |
 //! | `choice.rs` | [`Choice`]: a part of it |
 //! | `parked.rs` | [`Parked`]: what a list of parked groups tells; the names of their files |
 //! | `records/` | payloads of entries, which the log of a store has too |
@@ -58,8 +59,8 @@ mod set;
 pub mod site;
 mod summary;
 
-pub use bytes::{Held, Objects, ParkedBytes, copied, held};
-pub use choice::{Choice, ChoiceFor, is_in_the_way, lies_in, settle};
+pub use bytes::{BytesAt, CurrentObjects, ParkedBytes, bytes_at, copied};
+pub use choice::{Choice, ChoiceFor, is_in_the_way, lies_in};
 pub use format::{
     Head, Outline, ParkedFile, Writing, Written, content_files, content_path, copy_marked, is_readable, named_content,
     path_of,

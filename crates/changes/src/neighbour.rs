@@ -79,3 +79,25 @@ impl Neighbour {
         String::from_utf8_lossy(&self.absolute).into_owned()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_neighbour_reads_back() {
+        let (absolute, relative) = (b"/srv/other".to_vec(), b"../other".to_vec());
+        let neighbour = Neighbour { volume_id: [3; 16], number: 4, inode: (7, -8), absolute, relative };
+        let bytes = neighbour.to_bytes();
+        assert_eq!((bytes.len(), bytes[16], bytes[24], bytes[40], bytes[42]), (48 + 24, 4, 7, 10, 8));
+        assert_eq!((&bytes[48..66], &bytes[66..]), (&b"/srv/other../other"[..], &[0; 6][..]));
+        assert_eq!(Neighbour::checked(&bytes), Some(neighbour.clone()));
+        assert!((0..bytes.len()).all(|length| Neighbour::checked(&bytes[..length]).is_none()));
+        for at in [45, 66, 71] {
+            let mut foul = bytes.clone();
+            foul[at] = 1;
+            assert_eq!(Neighbour::checked(&foul), None, "byte {at}");
+        }
+        assert_eq!(Neighbour::checked(&Neighbour { number: 0, ..neighbour }.to_bytes()), None);
+    }
+}

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use wholly_changes::{Kind, Known, Objects, ROOT, Summary, copied};
+use wholly_changes::{CurrentObjects, Kind, Known, ROOT, Summary, copied};
 
 use super::super::StoreInner;
 use super::super::names::{Entry, Found, TYPE, Walk};
@@ -104,7 +104,7 @@ impl Finder {
     }
 }
 
-impl Objects for Finder {
+impl CurrentObjects for Finder {
     fn find(&mut self, summary: &Summary, id: u64) -> Result<Option<u64>> {
         if let Some(&found) = self.found.get(&id) {
             return Ok(found);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use wholly_changes::{
-    Choice, ChoiceFor, ParkedFile, Summary, UNFINISHED, Writing, is_in_the_way, is_readable, lies_in, path_of, settle,
+    Choice, ChoiceFor, ParkedFile, Summary, UNFINISHED, Writing, is_in_the_way, is_readable, lies_in, path_of,
 };
 use wholly_host::host_error;
 use wholly_vfs::Rename;
@@ -99,7 +99,7 @@ impl StoreInner {
         }
         // The rest needs what is in the directory only.
         self.checkpoint()?;
-        settle(&*self.host, &whole, &chosen, &mut rest)?;
+        chosen.settle(&*self.host, &whole, &mut rest)?;
         self.park_rest(&parked, &mut rest)?;
         // Where that fails, the next open does it.
         let _ = self.remove_contents_but(id.0, &rest);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wholly_changes::{Change, Held, Kind, ParkedBytes, ParkedFile, Side, Summary, changes_of, copied, held};
+use wholly_changes::{BytesAt, Change, Kind, ParkedBytes, ParkedFile, Side, Summary, bytes_at, changes_of, copied};
 
 use super::super::StoreInner;
 use super::super::running::Running;
@@ -72,13 +72,13 @@ impl<'g> Review<'g> {
     fn read_side(&self, change: &Change, side: Side, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let _caller = self.store.names.caller();
         match &self.source {
-            Source::Group(running, summary) => match held(summary, change, side)? {
-                Held::Target(target) => Ok(copied(target, offset, buf)),
-                Held::Object(id) if side == Side::After && summary.kind(id) == Kind::Regular => {
+            Source::Group(running, summary) => match bytes_at(summary, change, side)? {
+                BytesAt::Target(target) => Ok(copied(target, offset, buf)),
+                BytesAt::Object(id) if side == Side::After && summary.kind(id) == Kind::Regular => {
                     let file = self.store.file_of(b"", &running.object(id)?)?;
                     running.read(&file, offset, buf)
                 }
-                Held::Object(id) => self.store.read_committed(id, offset, buf),
+                BytesAt::Object(id) => self.store.read_committed(id, offset, buf),
             },
             Source::Parked(parked) => {
                 let (bytes, finder) = &mut *parked.lock().unwrap();

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use wholly_changes::records::Birth;
 use wholly_changes::{
-    Base, Content, Kind, Known, Name, Objects, ParkedFile, ROOT, Set, Summary, Written, xattr_checksum,
+    Base, Content, CurrentObjects, Kind, Known, Name, ParkedFile, ROOT, Set, Summary, Written, xattr_checksum,
 };
 use wholly_vfs::Fallocate;
 

@@ -27,7 +27,9 @@ use crate::hostdir::StoreInner;
 use crate::hostdir::names::Found;
 use crate::hostdir::parked::{Finder, Mismatch};
 use sync::Ordering;
-use wholly_changes::{Base, Content, Kind, Known, LARGEST_SUM, Name, Objects, ROOT, Settled, Summary, xattr_checksum};
+use wholly_changes::{
+    Base, Content, CurrentObjects, Kind, Known, LARGEST_SUM, Name, ROOT, Settled, Summary, xattr_checksum,
+};
 use wholly_vfs::rules::PERMISSIONS;
 
 /// Whether a group holds every byte of a file that it would leave.
