@@ -3,7 +3,7 @@
 use super::follow::{End, Steps, follow, target};
 use super::{Attr, Context, Errno, FileType, Ino, Result, Vfs};
 
-/// The most bytes of a name (`ENAMETOOLONG`).
+/// The most bytes of a name, of a file (`ENAMETOOLONG`) as of an extended attribute (`ERANGE`).
 pub const NAME_MAX: usize = 255;
 
 /// The size of the kernel's buffer for a path, including the final NUL: a path has at most one byte less

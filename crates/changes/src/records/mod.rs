@@ -41,14 +41,13 @@ pub mod kind {
 }
 
 use rustix::fs::FileType;
+use wholly_vfs::NAME_MAX;
 use wholly_vfs::rules::{PERMISSIONS, TYPE};
 
 /// Bytes of a block: the space of files is told in whole ones.
 pub const BLOCK: u64 = 4096;
 /// Bytes of the largest file: its blocks of 4 KiB can be told apart in 40 bits.
 pub const LARGEST_FILE: u64 = ((1 << 40) - 2) * BLOCK;
-/// Bytes of the longest name, of a file as of an extended attribute.
-pub const LONGEST_NAME: usize = 255;
 /// Bytes of the longest target of a symbolic link.
 pub const LONGEST_TARGET: usize = 4095;
 /// Bytes of the longest value of an extended attribute.
@@ -66,7 +65,7 @@ fn is_component(name: &[u8]) -> bool {
 
 /// Whether it is a name that the host can keep.
 fn is_name(name: &[u8]) -> bool {
-    !name.is_empty() && name.len() <= LONGEST_NAME && !name.contains(&0)
+    !name.is_empty() && name.len() <= NAME_MAX && !name.contains(&0)
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Payload of `Name`: what a name stands for, before and after.
 
+use wholly_vfs::NAME_MAX;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{LONGEST_NAME, is_component};
+use super::is_component;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
@@ -26,7 +27,7 @@ pub struct Value {
 
 impl Value {
     /// Bytes of the longest payload.
-    pub const LARGEST: usize = size_of::<RawValue>() + LONGEST_NAME;
+    pub const LARGEST: usize = size_of::<RawValue>() + NAME_MAX;
 
     /// The payload.
     pub fn to_bytes(&self) -> Vec<u8> {

@@ -1,6 +1,6 @@
 //! Names of extended attributes, and who may see them.
 
-use crate::Stat;
+use crate::{NAME_MAX, Stat};
 use rustix::io::Errno;
 
 use super::permit::{STICKY, Who};
@@ -12,9 +12,6 @@ pub const SECURITY: &[u8] = b"security.";
 
 /// The capabilities of a program, which go when its owner or content changes.
 pub const CAPABILITY: &[u8] = b"security.capability";
-
-/// The longest name, in bytes.
-pub const NAME_MAX: usize = 255;
 
 /// Checks a name as the kernel does.
 pub fn check_name(name: &[u8]) -> Result<(), Errno> {

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::io::Errno;
-use wholly_changes::records::{LONGEST_NAME, LONGEST_XATTR, Xattr};
+use wholly_changes::records::{LONGEST_XATTR, Xattr};
 use wholly_changes::{Set, XattrValue, xattr_checksum};
 use wholly_host::host_error;
-use wholly_vfs::{SetXattr, Stat};
+use wholly_vfs::{NAME_MAX, SetXattr, Stat};
 
 use super::Running;
 use super::attributes::Mine;
@@ -241,7 +241,7 @@ impl Spaces {
 }
 
 fn check_xattr_name(at: At<'_>, name: &[u8]) -> Result<()> {
-    if name.contains(&0) && name.len() <= LONGEST_NAME {
+    if name.contains(&0) && name.len() <= NAME_MAX {
         return Err(Error::invalid("the name of an extended attribute cannot hold a zero byte"));
     }
     check_name(name).or_else(|errno| refused(at, errno))
