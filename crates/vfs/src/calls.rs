@@ -115,18 +115,7 @@ impl<V: AcrossForks> Calls<V> {
     }
 
     pub(super) fn opened(&self, path: &Path, flags: OFlags, mode: u32) -> Result<File<V>> {
-        self.by(path, |_, ctx, path| self.opened_as(ctx, path, flags, mode))
-    }
-
-    pub(super) fn opened_as(
-        &self,
-        ctx: &Context,
-        path: &[u8],
-        flags: OFlags,
-        mode: u32,
-    ) -> std::result::Result<File<V>, Errno> {
-        let (_, handle) = Paths(&*self.vfs).open(ctx, Ino::ROOT, path, flags, Mode::from_raw_mode(mode))?;
-        Ok(File::new(self.vfs.clone(), self.vfs.identity(handle)?, handle, path))
+        self.by(path, |_, ctx, path| File::open(&self.vfs, ctx, path, flags, Mode::from_raw_mode(mode)))
     }
 
     /// Opens an existing regular file for reading and writing. A symbolic link at the end of the path is followed.

@@ -5,12 +5,14 @@ use std::sync::{Arc, OnceLock};
 use wholly_error::{Error, Result};
 
 use super::calls::{me, named, stat_of};
-use super::{AcrossForks, Calls, Context, Errno, Fallocate, Handle, Ino, OFlags, SetAttr, Stat};
+use super::{AcrossForks, Calls, Context, Errno, Fallocate, Handle, Ino, Mode, OFlags, Paths, SetAttr, Stat};
 
 /// An open regular file. A child after `fork` that takes the store or volume over opens it again by its path.
 pub struct File<V: AcrossForks> {
     vfs: Arc<V>,
-    /// Its inode, for ever.
+    /// Referred to as long as the file is open.
+    ino: Ino,
+    /// The same inode, for ever.
     id: (u64, u64),
     handle: Handle,
     /// As it was opened.
@@ -21,7 +23,7 @@ pub struct File<V: AcrossForks> {
 
 impl<V: AcrossForks> std::fmt::Debug for File<V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("File").field("ino", &self.id.0).finish_non_exhaustive()
+        f.debug_struct("File").field("ino", &self.ino.0).finish_non_exhaustive()
     }
 }
 
@@ -34,11 +36,11 @@ pub(super) struct FileCalls<'f, V: AcrossForks> {
 impl<V: AcrossForks> FileCalls<'_, V> {
     fn done<T>(&self, result: std::result::Result<T, Errno>) -> Result<T> {
         let file = self.file;
-        result.map_err(|errno| named(&*file.vfs, format!("inode {}", file.id.0).as_bytes(), errno))
+        result.map_err(|errno| named(&*file.vfs, format!("inode {}", file.ino.0).as_bytes(), errno))
     }
 
     pub fn metadata(&self) -> Result<Stat> {
-        self.done(self.file.vfs.getattr(&self.ctx, Ino(self.file.id.0)).map(|attr| stat_of(&attr)))
+        self.done(self.file.vfs.getattr(&self.ctx, self.file.ino).map(|attr| stat_of(&attr)))
     }
 
     pub fn add(&self) -> Result<()> {
@@ -74,7 +76,7 @@ impl<V: AcrossForks> FileCalls<'_, V> {
 
     pub fn set_len(&self, length: u64) -> Result<()> {
         let change = SetAttr { size: Some(length), ..SetAttr::default() };
-        self.done(self.file.vfs.setattr(&self.ctx, Ino(self.file.id.0), Some(self.file.handle), &change).map(drop))
+        self.done(self.file.vfs.setattr(&self.ctx, self.file.ino, Some(self.file.handle), &change).map(drop))
     }
 
     pub fn fallocate(&self, how: Fallocate, offset: u64, length: u64) -> Result<()> {
@@ -83,8 +85,18 @@ impl<V: AcrossForks> FileCalls<'_, V> {
 }
 
 impl<V: AcrossForks> File<V> {
-    pub(super) fn new(vfs: Arc<V>, id: (u64, u64), handle: Handle, path: &[u8]) -> Self {
-        File { vfs, id, handle, path: path.into(), heir: OnceLock::new() }
+    /// Opens a file.
+    pub(super) fn open(
+        vfs: &Arc<V>,
+        ctx: &Context,
+        path: &[u8],
+        flags: OFlags,
+        mode: Mode,
+    ) -> std::result::Result<Self, Errno> {
+        let (found, handle) = Paths(&**vfs).open(ctx, Ino::ROOT, path, flags, mode)?;
+        let id = vfs.identity(handle).inspect_err(|_| _ = vfs.release(ctx, handle))?;
+        let ino = found.into_counted().ino;
+        Ok(File { vfs: vfs.clone(), ino, id, handle, path: path.into(), heir: OnceLock::new() })
     }
 
     /// Calls on the file in a group.
@@ -109,14 +121,13 @@ impl<V: AcrossForks> File<V> {
             return heir.here();
         }
         // Whether it may be opened was asked before the fork.
-        let calls = Calls::new(self.vfs.clone());
-        let again = match calls.opened_as(&Context::superuser(), &self.path, OFlags::RDWR, 0) {
+        let again = match File::open(&self.vfs, &Context::superuser(), &self.path, OFlags::RDWR, Mode::empty()) {
             Ok(again) if again.id == self.id => again,
             Ok(_) | Err(Errno::NOENT) => {
                 let path = String::from_utf8_lossy(&self.path);
                 return Err(Error::NotFound(format!("{path}: the file that was opened there before a fork")));
             }
-            Err(errno) => return Err(calls.named(&self.path, errno)),
+            Err(errno) => return Err(named(&*self.vfs, &self.path, errno)),
         };
         self.heir.get_or_init(|| Box::new(again)).here()
     }
@@ -181,5 +192,9 @@ impl<V: AcrossForks> File<V> {
 impl<V: AcrossForks> Drop for File<V> {
     fn drop(&mut self) {
         let _ = self.vfs.release(&me(), self.handle);
+        // A child does not give back what its parent has.
+        if self.vfs.has_given(self.handle.0) {
+            self.vfs.forget(self.ino, 1);
+        }
     }
 }

@@ -25,6 +25,12 @@ impl<'v, V: Vfs + ?Sized> Found<'v, V> {
         Found { vfs, attr, counted: true }
     }
 
+    /// The attributes. The reference that came with them is the caller's to give back.
+    pub fn into_counted(mut self) -> Attr {
+        self.counted = false;
+        self.attr
+    }
+
     /// The number of the inode.
     pub fn ino(&self) -> Ino {
         self.attr.ino

@@ -81,7 +81,7 @@ macro_rules! perform {
             all.push(said(calls.unlink(path)));
             all.push(said(calls.rmdir(path)));
         }
-        for path in ["l", "none", "d", "away"] {
+        for path in ["l", "none", "d", "d/up"] {
             all.push(said(calls.open_file(path).map(drop)));
         }
         all

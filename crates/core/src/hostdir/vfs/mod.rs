@@ -496,6 +496,10 @@ impl Vfs for StoreVfs {
 }
 
 impl AcrossForks for StoreVfs {
+    fn has_given(&self, _number: u64) -> bool {
+        !self.store.forked.is_inherited()
+    }
+
     fn identity(&self, handle: Handle) -> Result<(u64, u64)> {
         let open = self.handles.get(handle)?;
         Ok((self.inodes.id(open.ino())?, 0))
