@@ -12,7 +12,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
-use wholly::StoreVfs;
+use wholly::{Error, StoreVfs};
 use wholly_overlay::{Layers, UPPER, WORK, name_of, open_in};
 use wholly_vfs::GroupId;
 
@@ -41,6 +41,11 @@ pub struct Layer {
     ahead: Ahead,
 }
 
+/// Whether there is no space, or a quota allows no more.
+fn is_full(error: &Error) -> bool {
+    [Errno::NOSPC, Errno::DQUOT].contains(&Errno::from_raw_os_error(error.errno()))
+}
+
 impl Layer {
     /// Makes it, empty. All that is in the store is home then, and whatever changes has a later time of change than the
     /// layer: so what a bystander changes is known from what was there.
@@ -49,9 +54,19 @@ impl Layer {
             Failure::new(format!("run in {}", place.dir().display()), format!("layer of the overlay: {error}"))
         };
         place.store().checkpoint().map_err(|error| place.failed(error))?;
-        place.store().make_layer().map_err(|error| place.failed(error))?;
-        let itself = place.store().open_layer().map_err(|error| place.failed(error))?;
-        let layer = Layer::fill(itself).map_err(failed)?;
+        let layer = loop {
+            let made = place.store().make_layer().and_then(|()| place.store().open_layer());
+            let filled = made.and_then(|itself| {
+                let refused =
+                    |error| Error::of("the layer of the overlay", Errno::from_io_error(&error).unwrap_or(Errno::IO));
+                Layer::fill(itself).map_err(refused)
+            });
+            match filled {
+                // What can be taken back gives way.
+                Err(error) if is_full(&error) && place.store().drop_oldest_undo().unwrap_or(false) => {}
+                filled => break filled.map_err(|error| place.failed(error))?,
+            }
+        };
         layer.wait_for_tick(place)?;
         // It is what the view shows of the directory itself.
         let dir = openat(place.itself(), ".", DIRECTORY, Mode::empty()).map_err(|errno| failed(errno.into()))?;

@@ -237,6 +237,26 @@ fn kept_undo_gives_way() {
     wholly_in(&dir, &["check"]).exits(0);
 }
 
+/// So it does for a run that has no space to begin with.
+#[test]
+fn kept_undo_gives_way_to_a_run_that_begins() {
+    for (but, is_made) in [(0, false), (200 << 10, false), (0, true), (200 << 10, true)] {
+        let Some(host) = Host::new("undo-begin", 64) else { return };
+        let dir = host.dir("head -c 8M /dev/urandom > thesis; head -c 8M /dev/urandom > big");
+        if is_made {
+            on(&dir, &["init"]).exits(0);
+        }
+        kept(&dir, "rm thesis");
+        fill(&host.at, but);
+        let output = run(&dir, &["--keep-undo", "1G"], "rm big");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !is_there(&dir, "big"), "{but} {is_made}: {said}");
+        assert!(said.contains("`sh -c rm thesis` cannot be taken back any more"), "{but} {is_made}: {said}");
+        wholly_in(&dir, &["undo"]).exits(0);
+        assert!(is_there(&dir, "big"));
+    }
+}
+
 /// One call for more than is free gets it in a FUSE view; in an overlay it is the kernel that refuses it.
 #[test]
 fn what_one_call_lacks_is_said() {
