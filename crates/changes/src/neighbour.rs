@@ -69,7 +69,7 @@ impl Neighbour {
         sound.then_some((neighbour, rest))
     }
 
-    /// Checks bytes of which it is all.
+    /// Reads one from bytes that hold nothing else.
     pub fn checked(bytes: &[u8]) -> Option<Neighbour> {
         Self::first(bytes).filter(|(_, rest)| rest.is_empty()).map(|(neighbour, _)| neighbour)
     }

@@ -5,8 +5,8 @@ use wholly_error::Result;
 use wholly_host::{HostFs, host_error};
 
 /// Where a store's folder is: the inodes of its log and of its directory, by number and time of birth in ns; all zero
-/// where nobody knows them. The objects that groups speak of are named in the same way: where the log's own inode is
-/// another one, theirs are.
+/// where they are not known. A group names its objects by inodes too. If the log has another inode than is told here,
+/// these objects have others as well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// The log.
@@ -24,6 +24,9 @@ impl Origin {
 }
 
 /// Where the folder of a store is. Overlays may give a directory another inode.
+///
+/// # Errors
+/// Those of the host.
 pub fn origin_of(host: &dyn HostFs) -> Result<Origin> {
     let inode = |path: &[u8]| match host.stat(path) {
         Ok(stat) => Ok(stat.inode()),

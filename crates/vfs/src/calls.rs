@@ -15,6 +15,20 @@ use super::{
 };
 
 /// Calls by path: outside of groups, or of a [`Group`], as it sees the store or volume.
+///
+/// # Example
+/// ```
+/// use wholly_vfs::{AcrossForks, Calls, Rename};
+///
+/// /// Puts a new release in the place of the one before, and tells which it is: both, or neither.
+/// fn release<V: AcrossForks>(calls: &Calls<V>) -> wholly_error::Result<()> {
+///     let mut group = calls.begin();
+///     group.rename("release.new", "release", Rename::Exchange)?;
+///     let version = group.open_or_create("version", 0o644)?;
+///     group.write_at(&version, 0, b"7\n")?;
+///     group.commit() // durable when it returns
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Calls<V: AcrossForks> {
     vfs: Arc<V>,

@@ -16,7 +16,7 @@ pub enum End {
     Itself,
 }
 
-/// The steps of which a walk is made.
+/// How a walk gets from one object to the next.
 pub trait Steps {
     /// An object.
     type Object;

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+#[cfg(doc)]
+use wholly_error::Error;
 use wholly_error::Result;
 
 use super::{AcrossForks, Calls, Fallocate, File, GroupId, OFlags};
@@ -10,7 +12,7 @@ use super::{AcrossForks, Calls, Fallocate, File, GroupId, OFlags};
 ///
 /// Nobody else sees them before [`commit`](Self::commit) returns; calls on the group itself do. It has the calls by
 /// path of [`Calls`], and those below for open files, and claims what it changes until it ends: others then get
-/// [`Error::Busy`]. Dropping the group aborts it. What it writes takes free space, and no memory but for an index.
+/// [`Error::Busy`]. Dropping the group aborts it.
 #[derive(Debug)]
 pub struct Group<V: AcrossForks> {
     calls: Calls<V>,

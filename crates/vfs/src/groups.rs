@@ -4,7 +4,7 @@ use wholly_error::{Error, Result};
 
 use super::{GroupId, Handle, Vfs};
 
-/// Who sees what a group has changed before it is committed.
+/// Who sees the changes of a group before its commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Seen {
     /// Only calls of the group.
@@ -18,7 +18,7 @@ pub enum Seen {
 pub enum Committed {
     /// They are on their way to the medium: [`Groups::wait`] returns once they are durable.
     Durable,
-    /// They are atomic, and ordered before later groups that change the same. Nobody waits for the medium.
+    /// They are atomic, and ordered before later groups that change the same. The medium may be slower.
     Ordered,
 }
 

@@ -1,4 +1,4 @@
-//! The trait through which every interface uses a store or a volume.
+//! The traits through which every interface uses a store or a volume, and what both share.
 //!
 //! # Terms
 //!

@@ -1,4 +1,4 @@
-//! Files without a name, renames that leave a whiteout, and flags that there are not, on mounts.
+//! Files without a name, and renames that leave a whiteout, on mounts.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -8,9 +8,7 @@ use std::path::Path;
 
 use crate::common::or_skip;
 use crate::common::served::Served;
-use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, OFlags, RenameFlags, XattrFlags, fallocate, linkat, renameat_with, setxattr,
-};
+use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags, linkat, renameat_with};
 use rustix::io::Errno;
 use wholly::MountGroup;
 use wholly_vfs::Policy;
@@ -144,31 +142,5 @@ fn groups_have_them_too() {
         assert!(is_whiteout(&at("one")) && is_whiteout(&at("other")));
         assert_eq!(names(mounted.point()), ["linked", "moved", "one", "other"]);
         assert_eq!(std::fs::read(at("linked")).expect("read"), b"in the group");
-    });
-}
-
-#[test]
-fn flags_that_there_are_not_are_refused() {
-    each(|mounted| {
-        let (file, other) = (mounted.at("file"), mounted.at("other"));
-        std::fs::write(&file, [7; 10_000]).expect("write");
-        std::fs::write(&other, b"other").expect("write");
-        let (new, exchange) = (RenameFlags::NOREPLACE, RenameFlags::EXCHANGE);
-        for flags in [new | exchange, exchange | RenameFlags::WHITEOUT, RenameFlags::from_bits_retain(1 << 20)] {
-            assert_eq!(renameat_with(CWD, &file, CWD, &other, flags), Err(Errno::INVAL), "{flags:?}");
-            assert_eq!(renameat_with(CWD, &file, CWD, mounted.at("new"), flags), Err(Errno::INVAL), "{flags:?}");
-        }
-        assert_eq!(setxattr(&file, "user.a", b"1", XattrFlags::from_bits_retain(8)), Err(Errno::INVAL));
-        let open = OpenOptions::new().read(true).write(true).open(&file).expect("open");
-        let (keep, punch) = (FallocateFlags::KEEP_SIZE, FallocateFlags::PUNCH_HOLE);
-        let (collapse, insert) = (FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE);
-        let unknown = FallocateFlags::from_bits_retain(1 << 20);
-        for flags in [punch, unknown, collapse | keep, insert | keep, collapse | insert, punch | collapse] {
-            assert!(fallocate(&open, flags, 0, 4096).is_err(), "{flags:?}");
-        }
-        assert_eq!(fallocate(&open, punch, 0, 4096), Err(Errno::OPNOTSUPP));
-        assert_eq!(fallocate(&open, unknown, 0, 4096), Err(Errno::OPNOTSUPP));
-        assert_eq!(std::fs::read(&file).expect("read"), [7; 10_000]);
-        assert_eq!(names(mounted.point()), ["file", "other"]);
     });
 }

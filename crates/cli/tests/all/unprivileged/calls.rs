@@ -311,7 +311,7 @@ fn a_file_that_is_replaced_by_a_new_one_keeps_a_list_that_names_others() {
         lsetxattr(dir.join(path), ACCESS, &names_somebody_else(), XattrFlags::empty()).unwrap();
     }
     let before = std::fs::metadata(dir.join("named")).unwrap().mode();
-    // What nobody asked for is not brought over.
+    // An access list is brought over only if a program has asked for it.
     let script = "sed -i s/old/new/ named plain; echo new > n; mv n other";
     assert!(rig.run(&dir, &[], script).status.success());
     assert_eq!(std::fs::read(dir.join("named")).unwrap(), b"new\n");

@@ -78,7 +78,7 @@ impl Running {
         }
     }
 
-    /// Nobody's group, which sees what everybody sees, and has what this one has seen on the host.
+    /// A look at what everybody sees, with what this group has seen on the host.
     pub(super) fn everybody(&self) -> Running {
         let everybody = Running::looking(self.store.clone());
         *everybody.glance.lock().unwrap() = self.glance.lock().unwrap().clone();
