@@ -109,6 +109,32 @@ pub fn is_long() -> bool {
     std::env::var_os("WHOLLY_LONG").is_some()
 }
 
+/// A smallest Debian, downloaded once; where that fails the test is skipped.
+pub fn has_debian() -> bool {
+    if !is_long() {
+        println!("skipped: it takes minutes; WHOLLY_LONG=1 runs it");
+        return false;
+    }
+    if !may_mount() || !may_run(&["debootstrap"]) {
+        return false;
+    }
+    let (made, making) = (
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join("debian"),
+        tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
+    );
+    if made.exists() {
+        return true;
+    }
+    let root = making.path().join("root");
+    let output = Command::new("debootstrap").args(["--variant=minbase", "bookworm"]).arg(&root).output().unwrap();
+    if !output.status.success() {
+        skipped(&format!("debootstrap, which downloads a system, fails: {}", String::from_utf8_lossy(&output.stdout)));
+        return false;
+    }
+    std::fs::rename(root, made).unwrap();
+    true
+}
+
 /// Unmounts what nobody uses any more. Another test of this process may just be starting a program, which has all that
 /// is open here until it is executed. What is in use after a minute of that, somebody else uses.
 pub fn umount(point: &Path) {

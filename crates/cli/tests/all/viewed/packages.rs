@@ -6,9 +6,7 @@ use super::common::programs::{NOTHING, Program};
 use super::common::proof::wholly_or_not_at_all;
 use super::common::root::Root;
 use super::common::run::{Rig, shell, succeeds};
-use super::common::{is_long, may_mount, may_run, skipped};
-use std::path::Path;
-use std::process::Command;
+use super::common::{has_debian, may_run, skipped};
 
 /// Two packages, of which one needs the other, with scripts and a file of configuration, and a repository of them.
 const TOOLS: &str = r##"
@@ -60,32 +58,6 @@ const PACKAGES: Program = Program {
     asks: "chroot . dpkg -l && chroot . dpkg --audit && chroot . dpkg --verify && if [ -e usr/bin/greeter ]; then chroot . greeter; fi",
     ..NOTHING
 };
-
-/// A smallest Debian, downloaded once; where that fails the test is skipped.
-fn has_debian() -> bool {
-    if !is_long() {
-        println!("skipped: it takes minutes; WHOLLY_LONG=1 runs it");
-        return false;
-    }
-    if !may_mount() || !may_run(&["debootstrap"]) {
-        return false;
-    }
-    let (made, making) = (
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join("debian"),
-        tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
-    );
-    if made.exists() {
-        return true;
-    }
-    let root = making.path().join("root");
-    let output = Command::new("debootstrap").args(["--variant=minbase", "bookworm"]).arg(&root).output().unwrap();
-    if !output.status.success() {
-        skipped(&format!("debootstrap, which downloads a system, fails: {}", String::from_utf8_lossy(&output.stdout)));
-        return false;
-    }
-    std::fs::rename(root, made).unwrap();
-    true
-}
 
 fn as_one_group(program: &'static Program) {
     let _turn = crate::PACKAGES_TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
