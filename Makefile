@@ -9,6 +9,7 @@ PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 DESTDIR ?=
 PROFILE ?= release
+RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-long crash suites fuzz bench fmt lint install clean
@@ -20,10 +21,10 @@ install: ## install the C library and the command with all that belongs to them;
 	@CARGO="$(CARGO)" PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" DESTDIR="$(DESTDIR)" PROFILE="$(PROFILE)" \
 	  scripts/install $(ARGS)
 
+# In one build: in two, what both depend on would be compiled twice, for other features of it.
 demo: ## kill commands and programs in the middle of their updates, and see that none is left half-done
-	@$(CARGO) build --quiet --release --package wholly-cli
-	@$(CARGO) run --quiet --release --package wholly-bench-peers --example demo -- \
-	  --wholly "$(or $(CARGO_TARGET_DIR),target)/release/wholly" $(ARGS)
+	@$(CARGO) build --quiet --release --package wholly-cli --package wholly-bench-peers --bin wholly --example demo
+	@$(RELEASE)/examples/demo --wholly "$(RELEASE)/wholly" $(ARGS)
 
 # Three minutes on 2 cores when everything is built: what to run while one works.
 check: lint ## formatting, lints, unit tests, and a glance of the crash explorer at all workloads
@@ -51,7 +52,7 @@ crash: ## explore crashes beyond what `make test` does, hours on 2 cores; ARGS="
 
 suites: ## run public suites for file systems on mounts and in views, and in an ordinary directory beside them
 	$(CARGO) build --release --package wholly-cli
-	WHOLLY="$(or $(CARGO_TARGET_DIR),target)/release/wholly" scripts/suites $(ARGS)
+	WHOLLY="$(RELEASE)/wholly" scripts/suites $(ARGS)
 
 fuzz: ## fuzz recovery, or TARGET=record (takes a nightly compiler and cargo-fuzz)
 	cd crates/core && $(CARGO) +nightly fuzz run --sanitizer none $(or $(TARGET),recovery) -- \
