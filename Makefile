@@ -12,14 +12,19 @@ PROFILE ?= release
 RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-long crash suites fuzz bench fmt lint install clean
+.PHONY: help build install demo check test test-long crash suites fuzz bench fmt lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
-install: ## install the C library and the command with all that belongs to them; ARGS=library|command for one
-	@CARGO="$(CARGO)" PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" DESTDIR="$(DESTDIR)" PROFILE="$(PROFILE)" \
-	  scripts/install $(ARGS)
+# Each by itself: together they would share the features of what both depend on, and the library would reach files
+# through libc.
+build: ## build what `make install` installs: the C library and the command; ARGS=library|command for one
+	$(if $(filter command,$(ARGS)),,$(CARGO) build --locked --profile $(PROFILE) --package wholly-capi)
+	$(if $(filter library,$(ARGS)),,$(CARGO) build --locked --profile $(PROFILE) --package wholly-cli)
+
+install: ## install what `make build` has built; takes no compiler; ARGS=library|command for one
+	@PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" DESTDIR="$(DESTDIR)" PROFILE="$(PROFILE)" scripts/install $(ARGS)
 
 # In one build: in two, what both depend on would be compiled twice, for other features of it.
 demo: ## kill commands and programs in the middle of their updates, and see that none is left half-done

@@ -203,12 +203,37 @@ fn the_tutorials_example_is_compiled_and_runs() {
     }
 }
 
+/// The library alone: of the system's, static ones may not be there.
 #[test]
 fn the_static_library_links() {
     let Some(installed) = Installed::get() else { return };
     let program = installed.compile_static("tests/c/groups.c");
     for place in Place::on_media("static") {
         installed.run(&program, &place);
+    }
+}
+
+/// As the page of installation has it: with the shared library, and with everything in the program.
+#[test]
+fn programs_link_both_ways_by_the_lines_of_the_page() {
+    let Some(installed) = Installed::get() else { return };
+    let page = include_str!("../../../../docs/install.md");
+    let readme = include_str!("../../../../README.md");
+    let example = readme.split("```c\n").nth(1).expect("README has C").split("```").next().expect("it ends");
+    let lines: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("    cc ")).collect();
+    assert_eq!(lines.iter().map(|line| line.contains("-static ")).collect::<Vec<_>>(), [false, true], "{lines:?}");
+    for line in lines {
+        if line.contains("-static ") && !installed.can_compile(&["-static"]) {
+            return installed::skip("there is no static libc");
+        }
+        let [_, place] = Place::on_media("linked");
+        std::fs::write(place.join("program.c"), example).unwrap();
+        installed.shell(&format!("cc {line}"), &place);
+        let program = place.join("a.out");
+        let dynamic = installed.output("readelf", &["-d", program.to_str().unwrap()]);
+        assert_eq!(dynamic.contains("[libwholly.so.0]"), !line.contains("-static "), "{line}: {dynamic}");
+        installed.run_with(&program, &place, |command| _ = command.current_dir(&*place));
+        assert_eq!(std::fs::read_to_string(place.join("accounts/receipt")).unwrap(), "alice gave bob 30\n");
     }
 }
 

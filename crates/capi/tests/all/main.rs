@@ -3,3 +3,4 @@
 mod c_programs;
 mod header;
 mod installed;
+mod installing;

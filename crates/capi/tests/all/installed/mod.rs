@@ -51,14 +51,13 @@ impl Installed {
         // The command takes long to build and is not looked at by C programs.
         let all = std::env::var("CI").as_deref() == Ok("true");
         let output = Command::new("make")
-            .arg("install")
+            .args(["build", "install"])
             .arg(format!("ARGS={}", if all { "" } else { "library" }))
             .arg(format!("PREFIX={PREFIX}"))
             .arg(format!("DESTDIR={}", root.display()))
             .arg("PROFILE=dev")
             .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-            // Shared with the tests that build programs to watch.
-            .env("CARGO_TARGET_DIR", target.join("no-libc"))
+            .env("CARGO_TARGET_DIR", Self::built())
             .env("CARGO", env!("CARGO"))
             .env_remove("MAKEFLAGS")
             .env_remove("LIBDIR")
@@ -77,6 +76,11 @@ impl Installed {
             assert!(std::fs::read_to_string(example).expect("an example of a unit").contains("Type=wholly"));
         }
         Some(installed)
+    }
+
+    /// The folder in which it was built, shared with the tests that build programs to watch.
+    pub fn built() -> PathBuf {
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-libc")
     }
 
     /// A place for a file of the tests.
