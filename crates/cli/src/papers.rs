@@ -7,6 +7,9 @@ use crate::list::parked;
 use crate::output::{name, print};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::PathBuf;
 
 /// Asks `wholly candidates` first: it knows names that only this machine has. `_wholly_words` is what clap generates.
@@ -103,10 +106,41 @@ fn as_typed(dir: &str) -> PathBuf {
     }
 }
 
+/// Verbs on the same matter: the page of each names those of the others.
+const MATTERS: [&[&str]; 5] = [
+    &["run", "list", "diff", "apply", "discard", "log", "undo"],
+    &["init", "mount", "stat", "recover", "check", "salvage", "deinit", "dump"],
+    &["mkfs", "mount", "tune", "fsck", "import", "export", "stat", "dump"],
+    &["check", "crash"],
+    &["bench", "crash"],
+];
+
+/// Pages of the system that call a verb, or that it does the work of.
+const SYSTEM: [(&str, &str); 3] = [("mount", "mount(8)"), ("mkfs", "mkfs(8)"), ("fsck", "fsck(8)")];
+
+/// Where a page refers to: the command, what makes a store and a volume, and what else is about the same.
+fn see_also(verb: Option<&str>) -> String {
+    let matters = MATTERS.iter().filter(|matter| verb.is_some_and(|verb| matter.contains(&verb)));
+    let others = ["init", "mkfs"].iter().chain(matters.copied().flatten()).copied();
+    let others: BTreeSet<&str> = others.filter(|other| Some(*other) != verb).collect();
+    let mut pages: Vec<String> = verb.map(|_| "wholly(1)".to_owned()).into_iter().collect();
+    pages.extend(others.iter().map(|other| format!("wholly\\-{other}(1)")));
+    pages.extend(SYSTEM.iter().filter(|(of, _)| Some(*of) == verb).map(|(_, page)| page.to_string()));
+    let pages = pages.join(",\n");
+    format!(
+        ".SH \"SEE ALSO\"\n{pages}\n.PP\nrun.md, store.md, mount.md and volume.md, in the folder share/doc/wholly\n"
+    )
+}
+
 /// Writes `wholly.1` and a page for each verb.
 pub fn man(args: &ManArgs) -> Result<Exit, Failure> {
     let what = || format!("man {}", args.dir.display());
-    clap_mangen::generate_to(Cli::command(), &args.dir)
-        .map_err(|error| Failure::new(what(), error).advice("the directory must exist"))?;
+    let failed = |error| Failure::new(what(), error).advice("the directory must exist");
+    clap_mangen::generate_to(Cli::command(), &args.dir).map_err(failed)?;
+    for verb in [None].into_iter().chain(visible().get_subcommands().map(|verb| Some(verb.get_name()))) {
+        let page = verb.map_or("wholly.1".into(), |verb| format!("wholly-{verb}.1"));
+        let page = OpenOptions::new().append(true).open(args.dir.join(page));
+        page.and_then(|mut page| page.write_all(see_also(verb).as_bytes())).map_err(failed)?;
+    }
     Ok(Exit::DONE)
 }

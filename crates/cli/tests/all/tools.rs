@@ -1,6 +1,7 @@
 //! The verbs that need no store: crash, bench, completions, man; and what a mistyped command line meets.
 
 use super::common::{Place, wholly};
+use std::path::Path;
 use std::process::Command;
 
 #[test]
@@ -185,6 +186,18 @@ fn packagers_get_completions_and_pages() {
     assert!(!dir.join("wholly-man.1").exists(), "hidden verbs have no page");
 }
 
+/// It ends with pages that are there, of which one tells how a volume is made.
+fn refers_to_pages(dir: &Path, page: &Path, text: &str) {
+    let (_, others) = text.split_once(".SH \"SEE ALSO\"\n").unwrap_or_else(|| panic!("{}: no others", page.display()));
+    let others: Vec<String> = others.lines().map(|line| line.trim_end_matches(',').replace('\\', "")).collect();
+    let is_of_volumes = page.ends_with("wholly-mkfs.1") || others.iter().any(|other| other == "wholly-mkfs(1)");
+    assert!(is_of_volumes, "{}: {others:?}", page.display());
+    for other in others.iter().filter_map(|other| other.strip_suffix("(1)")) {
+        assert!(dir.join(format!("{other}.1")).exists(), "{} names {other}", page.display());
+        assert_ne!(dir.join(format!("{other}.1")), page, "it names itself");
+    }
+}
+
 /// Every verb that people see has a page, with an example, that groff has nothing to say against.
 #[test]
 fn pages_render_without_warnings() {
@@ -196,7 +209,9 @@ fn pages_render_without_warnings() {
             continue;
         }
         pages += 1;
-        assert!(std::fs::read_to_string(&page).unwrap().contains("Examples:"), "{}", page.display());
+        let text = std::fs::read_to_string(&page).unwrap();
+        assert!(text.contains("Examples:"), "{}", page.display());
+        refers_to_pages(&place.dir, &page, &text);
         let Ok(rendered) = Command::new("groff").args(["-man", "-ww", "-z", "-Tutf8"]).arg(&page).output() else {
             assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "there is no groff");
             eprintln!("skipped: there is no groff");
