@@ -12,7 +12,7 @@ PROFILE ?= release
 RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help build install demo check test test-long crash suites fuzz bench fmt lint clean
+.PHONY: help build install package demo check test test-long crash suites fuzz bench fmt lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -25,6 +25,12 @@ build: ## build what `make install` installs: the C library and the command; ARG
 
 install: ## install what `make build` has built; takes no compiler; ARGS=library|command for one
 	@PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" DESTDIR="$(DESTDIR)" PROFILE="$(PROFILE)" scripts/install $(ARGS)
+
+# They take each other from a registry of their own, which cargo makes for it. `cargo publish` takes the same list.
+PUBLISHED = $(shell grep -L '^publish = false' crates/*/Cargo.toml)
+
+package: ## pack the crates that programs depend on, as they are published, and compile each from its package
+	$(CARGO) package --locked $(shell sed -n 's/^name = "\(wholly.*\)"/--package \1/p' $(PUBLISHED)) $(ARGS)
 
 # In one build: in two, what both depend on would be compiled twice, for other features of it.
 demo: ## kill commands and programs in the middle of their updates, and see that none is left half-done

@@ -33,6 +33,7 @@ mod no_libc_file_calls;
 mod ordinary_user;
 mod over;
 mod overtaken;
+mod packaged;
 mod parked;
 mod parked_staged;
 mod quotas;

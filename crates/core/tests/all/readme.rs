@@ -1,4 +1,4 @@
-//! The examples in Rust of README and tutorial, as they stand there: they run in a fresh directory, and once more in
+//! The examples in Rust of READMEs and tutorial, as they stand there: they run in a fresh directory, and once more in
 //! the same one.
 
 use std::path::{Path, PathBuf};
@@ -29,6 +29,7 @@ fn scratch(name: &str) -> PathBuf {
 #[test]
 fn the_readmes_example_runs_twice() {
     is_shown(include_str!("../../../../README.md"), include_str!("../../examples/accounts.rs"));
+    is_shown(include_str!("../../README.md"), include_str!("../../examples/accounts.rs"));
     let dir = scratch("readme");
     for _ in 0..2 {
         assert!(example("accounts", &dir).status().unwrap().success());
