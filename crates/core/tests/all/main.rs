@@ -4,6 +4,7 @@
 
 mod adopted;
 mod any_bytes;
+mod api;
 mod applied_together;
 mod attributes;
 mod background;
