@@ -12,7 +12,7 @@ PROFILE ?= release
 RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help build install package demo check test test-long crash suites fuzz bench fmt lint clean
+.PHONY: help build install deb package demo check test test-long crash suites fuzz bench fmt lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -25,6 +25,9 @@ build: ## build what `make install` installs: the C library and the command; ARG
 
 install: ## install what `make build` has built; takes no compiler; ARGS=library|command for one
 	@PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" DESTDIR="$(DESTDIR)" PROFILE="$(PROFILE)" scripts/install $(ARGS)
+
+deb: build ## Debian packages of what `make build` has built, in target/debian (takes cargo-deb)
+	CARGO="$(CARGO)" PROFILE="$(PROFILE)" scripts/deb
 
 # They take each other from a registry of their own, which cargo makes for it. `cargo publish` takes the same list.
 PUBLISHED = $(shell grep -L '^publish = false' crates/*/Cargo.toml)

@@ -12,6 +12,7 @@ mod any_bytes;
 mod bench;
 mod check;
 mod contract;
+mod deb;
 mod documented;
 mod full_host;
 mod holder;
@@ -35,5 +36,6 @@ mod volume;
 use fuse::common;
 use std::sync::Mutex;
 
-/// One test of `viewed/packages.rs` at a time, in whatever view: each copies a system several times.
+/// One test of `deb.rs` and `viewed/packages.rs` at a time, in whatever view: the first makes a system, and each copies
+/// it.
 static PACKAGES_TURN: Mutex<()> = Mutex::new(());
