@@ -202,6 +202,10 @@ fn found(file: BorrowedFd<'_>, is_device: bool) -> std::result::Result<Option<St
 
 /// What begins with which bytes at which offset; from the end, if that is negative.
 const KINDS: &[(&str, i64, &[u8])] = &[
+    ("a volume of Wholly", 0, b"WHOLLYVL"),
+    ("a volume of Wholly", 4096, b"WHOLLYVL"),
+    ("a volume of Wholly", -4096, b"WHOLLYVL"),
+    // In the first version of the format.
     ("a volume of Wholly", 8, b"WHOLLYVL"),
     ("a volume of Wholly", 4096 + 8, b"WHOLLYVL"),
     ("a volume of Wholly", -4096 + 8, b"WHOLLYVL"),

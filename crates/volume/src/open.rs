@@ -100,7 +100,7 @@ impl Default for VolumeOptions {
 /// What [`Volume::stat`] tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeStat {
-    /// Which volume it is.
+    /// The UUID of the volume.
     pub volume_id: [u8; 16],
     /// Its name.
     pub label: String,
@@ -242,6 +242,8 @@ impl Volume {
         let mut id = [0; 16];
         let got = rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty());
         got.map_err(|errno| Error::Media(MediaError::new("getrandom", "", errno)))?;
+        // A random UUID (RFC 9562, version 4).
+        (id[6], id[8]) = (id[6] & 0x0f | 0x40, id[8] & 0x3f | 0x80);
         Self::format_region_as(region, options, id)
     }
 
@@ -258,7 +260,7 @@ impl Volume {
         let Description { number, log, zeroes_log, has_heads, .. } = *engine.description();
         let making = mount::Making {
             volume_id,
-            label: options.label.as_bytes(),
+            label: &options.label,
             owner,
             now: Time { sec, nsec },
             engine: number,
@@ -415,6 +417,24 @@ impl Volume {
     /// Those of [`resize`](Self::resize).
     pub fn resize_region(region: &dyn Region, bytes: u64) -> Result<()> {
         resize::resize(region, bytes / BLOCK as u64)
+    }
+
+    /// Gives a volume that is not mounted another label, of at most 64 bytes. It is durable on return.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if it is mounted; [`Error::Invalid`] for a label that is too long.
+    pub fn set_label(path: &Path, label: &str, options: &VolumeOptions) -> Result<()> {
+        Self::open(path, options)?.close()?;
+        let (file, _lock) = own(path, Access::Use)?;
+        resize::set_label(&*region_of_volume(file, path, options)?, label)
+    }
+
+    /// The same on a region whose volume was unmounted.
+    ///
+    /// # Errors
+    /// Those of [`set_label`](Self::set_label).
+    pub fn set_label_of_region(region: &dyn Region, label: &str) -> Result<()> {
+        resize::set_label(region, label)
     }
 
     /// What stands on a volume that is not mounted: the copies of its superblock, and one inode, if asked for, as the
@@ -882,10 +902,16 @@ pub(crate) enum Access {
     Use,
 }
 
-fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd> {
+pub(crate) fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    rustix::fs::openat(CWD, path.as_os_str().as_bytes(), flags, Mode::RUSR | Mode::WUSR)
-        .map_err(|errno| failed("open", path, errno))
+    let neither = || Error::Unsupported("it is no file and no block device: name one that has a volume".into());
+    let opened = rustix::fs::openat(CWD, path.as_os_str().as_bytes(), flags, Mode::RUSR | Mode::WUSR);
+    let file = opened.map_err(|errno| if errno == Errno::ISDIR { neither() } else { failed("open", path, errno) })?;
+    let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile | FileType::BlockDevice => Ok(file),
+        _ => Err(neither()),
+    }
 }
 
 /// Opens a file or device, and keeps others from it as long as the lock is held. Any number may read it at once. The
@@ -975,14 +1001,17 @@ fn engine_in(file: OwnedFd, path: &Path) -> Result<EngineKind> {
 
 pub(crate) fn region(file: OwnedFd, path: &Path, medium: Medium) -> Result<Arc<dyn Region>> {
     let name = path.display().to_string();
-    let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
-    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    let in_memory = is_file && (FileSystem::of(&file)?.is_memory() || wholly_media::pmem::is_dax(file.as_fd()));
-    Ok(match medium {
-        Medium::Pmem => Arc::new(PmemRegion::open(file, PmemOptions { name, ..PmemOptions::default() })?),
-        Medium::Auto if in_memory => Arc::new(PmemRegion::open(file, PmemOptions { name, ..PmemOptions::default() })?),
-        _ => Arc::new(DiskRegion::open(file, name)?),
+    Ok(match medium == Medium::Pmem || medium == Medium::Auto && in_memory(&file, path)? {
+        true => Arc::new(PmemRegion::open(file, PmemOptions { name, ..PmemOptions::default() })?),
+        false => Arc::new(DiskRegion::open(file, name)?),
     })
+}
+
+/// Whether it is a file in memory or on DAX.
+pub(crate) fn in_memory(file: &OwnedFd, path: &Path) -> Result<bool> {
+    let stat = rustix::fs::fstat(file).map_err(|errno| failed("fstat", path, errno))?;
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    Ok(is_file && (FileSystem::of(file)?.is_memory() || wholly_media::pmem::is_dax(file.as_fd())))
 }
 
 #[cfg(test)]
