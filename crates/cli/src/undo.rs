@@ -88,7 +88,12 @@ impl One {
         let mut all = store.undos().map_err(|error| Failure::of_store("undo", &dir, error))?;
         // Without an id the last one: that an older one is kept still does not make it the last.
         let at = id.map_or(all.len().checked_sub(1), |id| all.iter().position(|kept| kept.id == id));
-        let kept = all.remove(at.ok_or_else(nothing)?);
+        let unknown = || match id {
+            Some(id) => Failure::new(format!("undo in {}", dir.display()), format!("no command has the id {id}"))
+                .advice("`wholly log` lists those that can be taken back"),
+            None => nothing(),
+        };
+        let kept = all.remove(at.ok_or_else(unknown)?);
         let changed = match (args.skip_changed, args.over_changes) {
             (true, _) => IfChanged::Skip,
             (_, true) => IfChanged::Replace,

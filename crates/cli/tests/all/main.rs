@@ -15,6 +15,7 @@ mod contract;
 mod documented;
 mod full_host;
 mod holder;
+mod later;
 mod made;
 mod mount;
 mod one_door;
