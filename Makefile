@@ -21,7 +21,9 @@ install: ## install the C library and the command with all that belongs to them;
 	  scripts/install $(ARGS)
 
 demo: ## kill commands and programs in the middle of their updates, and see that none is left half-done
-	@$(CARGO) build --quiet --release --package wholly-cli
+	@echo 'Building the command and the demo, in release mode: a few minutes the first time.'
+	@$(CARGO) build --release --package wholly-cli
+	@$(CARGO) build --release --package wholly-bench-peers --example demo
 	@$(CARGO) run --quiet --release --package wholly-bench-peers --example demo -- \
 	  --wholly "$(or $(CARGO_TARGET_DIR),target)/release/wholly" $(ARGS)
 

@@ -40,6 +40,7 @@ mod opening;
 mod output;
 mod papers;
 mod parts;
+mod progress;
 mod recover;
 mod registry;
 mod run;

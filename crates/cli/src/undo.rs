@@ -8,6 +8,7 @@ use crate::list;
 use crate::opening;
 use crate::output::{Name, Paint, Ui, count, name, shown, size};
 use crate::parts;
+use crate::progress::written_back;
 use crate::recover;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -205,11 +206,13 @@ pub fn run(args: &UndoArgs, ui: &Ui) -> Result<Exit, Failure> {
     let command = one.kept.note.clone();
     // Nothing changes where anything is in the way in any of them.
     let looks = args.dry_run || all.len() > 1;
-    let mut dirs = all.iter().map(|one| one.undo(!looks)).collect::<Result<Vec<_>, _>>()?;
+    let so_far = || written_back(all.iter().map(|one| &one.store).collect());
+    let undo = || all.iter().map(|one| one.undo(!looks)).collect::<Result<Vec<_>, _>>();
+    let mut dirs = ui.telling("taking it back", so_far(), undo)?;
     let is_free = |dirs: &[Part]| dirs.iter().all(|part| part.mismatches.is_empty());
     let mut undone = !looks && is_free(&dirs);
     if looks && !args.dry_run && is_free(&dirs) {
-        undone = undo_all(&all)?;
+        undone = ui.telling("taking it back", so_far(), || undo_all(&all))?;
         if !undone {
             dirs = all.iter().map(|one| one.undo(false)).collect::<Result<Vec<_>, _>>()?;
         }

@@ -239,12 +239,17 @@ impl Volume {
     /// # Errors
     /// [`Error::NoSpace`] if it is too small.
     pub fn format_region(region: &dyn Region, options: &VolumeOptions) -> Result<()> {
+        Self::format_watched(region, options, &|_, _| ())
+    }
+
+    /// [`format_region`](Self::format_region), telling how far it is.
+    pub(crate) fn format_watched(region: &dyn Region, options: &VolumeOptions, watch: &dyn Fn(u64, u64)) -> Result<()> {
         let mut id = [0; 16];
         let got = rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty());
         got.map_err(|errno| Error::Media(MediaError::new("getrandom", "", errno)))?;
         // A random UUID (RFC 9562, version 4).
         (id[6], id[8]) = (id[6] & 0x0f | 0x40, id[8] & 0x3f | 0x80);
-        Self::format_region_as(region, options, id)
+        Self::format_as(region, options, id, watch)
     }
 
     /// [`format_region`](Self::format_region) with an id that no other volume has.
@@ -253,6 +258,15 @@ impl Volume {
     /// As `format_region`.
     #[doc(hidden)]
     pub fn format_region_as(region: &dyn Region, options: &VolumeOptions, volume_id: [u8; 16]) -> Result<()> {
+        Self::format_as(region, options, volume_id, &|_, _| ())
+    }
+
+    fn format_as(
+        region: &dyn Region,
+        options: &VolumeOptions,
+        volume_id: [u8; 16],
+        watch: &dyn Fn(u64, u64),
+    ) -> Result<()> {
         let engine = options.engine.unwrap_or_else(|| EngineKind::for_medium(region.guarantees()));
         engine.check_medium(region)?;
         let Timestamp { sec, nsec } = (options.clock)();
@@ -267,6 +281,7 @@ impl Volume {
             log,
             zeroes_log,
             has_heads,
+            watch,
         };
         mount::format(region, &making)
     }

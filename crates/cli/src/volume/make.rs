@@ -4,8 +4,12 @@ use super::stat::Stat;
 use super::{failure, medium, patiently};
 use crate::args::{MkfsArgs, TuneArgs};
 use crate::error::{Exit, Failure};
-use crate::output::Ui;
+use crate::output::{Ui, size};
+use std::sync::atomic::{AtomicU64, Ordering};
 use wholly_volume::{Volume, VolumeOptions};
+
+/// Bytes of a block.
+const BLOCK: u64 = 4096;
 
 /// Makes a volume.
 pub fn mkfs(args: &MkfsArgs, ui: &Ui) -> Result<Exit, Failure> {
@@ -21,7 +25,14 @@ pub fn mkfs(args: &MkfsArgs, ui: &Ui) -> Result<Exit, Failure> {
         let why = "it does not exist, and no --size says how large it is to be";
         return Err(Failure::new(format!("mkfs {}", args.volume.display()), why).exit(Exit::USAGE));
     }
-    Volume::make(&args.volume, args.size.unwrap_or(0), &options).map_err(failed)?;
+    let (done, all) = (AtomicU64::new(0), AtomicU64::new(0));
+    let watch = |so_far, blocks| {
+        done.store(so_far, Ordering::Relaxed);
+        all.store(blocks, Ordering::Relaxed);
+    };
+    let bytes = |blocks: &AtomicU64| size(blocks.load(Ordering::Relaxed) * BLOCK);
+    let make = || Volume::make(&args.volume, args.size.unwrap_or(0), &options, &watch);
+    ui.telling("making the volume", || format!("{} of {} written", bytes(&done), bytes(&all)), make).map_err(failed)?;
     ui.emit("mkfs", &Stat::of("mkfs", &args.volume)?, |made| {
         let promise = match (made.engine(), made.emulated) {
             ("none", _) => "the engine gives no consistency: after a crash, anything may be lost\n",

@@ -25,6 +25,7 @@ mod registry;
 mod salvage;
 mod server_killed;
 mod sources;
+mod terminal;
 mod tools;
 mod trust;
 mod unprivileged;

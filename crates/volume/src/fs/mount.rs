@@ -107,6 +107,8 @@ pub struct Making<'m> {
     pub zeroes_log: bool,
     /// Whether the engine has pending blocks.
     pub has_heads: bool,
+    /// Told how many blocks of the log are zeroed, of how many.
+    pub watch: &'m dyn Fn(u64, u64),
 }
 
 /// So many blocks, as a size that can be typed.
@@ -178,7 +180,10 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
         region.write(WIPE, at.byte(), &[0; BLOCK])?;
     }
     if let Some(run) = log.filter(|_| making.zeroes_log).map(|log| log.run()) {
-        (0..run.count).try_for_each(|i| region.write(WIPE, Lba(run.start.0 + i).byte(), &[0; BLOCK]))?;
+        for i in 0..run.count {
+            region.write(WIPE, Lba(run.start.0 + i).byte(), &[0; BLOCK])?;
+            (making.watch)(i + 1, run.count);
+        }
     }
     region.fence(FENCE)?;
     let mut view = Unnamed(Plain { region, next: after_log + heads.map_or(0, |heads| heads.0.count) });
