@@ -1031,4 +1031,17 @@ mod tests {
     fn the_tree_is_sound() {
         Cli::command().debug_assert();
     }
+
+    /// A paragraph is one line, which is broken where the terminal ends. Lists have lines of their own.
+    #[test]
+    fn help_is_not_broken_in_the_source() {
+        for verb in Cli::command().get_subcommands() {
+            let text = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for paragraph in
+                text.split("\n\n").filter(|paragraph| !paragraph.lines().next().unwrap_or("").ends_with(':'))
+            {
+                assert_eq!(paragraph.lines().count(), 1, "{}: {paragraph}", verb.get_name());
+            }
+        }
+    }
 }
