@@ -86,6 +86,8 @@ mod vfs;
 pub use engine::hybrid_log::WriteBack;
 #[doc(hidden)]
 pub use engine::kind::EngineKind;
+#[doc(hidden)]
+pub use engine::{DurableAt, Reached};
 pub use engine::{Mistake, Trial};
 pub use fs::check::{Checked, Finding, Progress};
 pub use fs::dump::{DumpedEntry, DumpedInode, DumpedMap, Extent, MapNode, SuperblockCopy};
