@@ -85,6 +85,11 @@ pub const BY_HAND: &[(&str, &str, &str)] = &[
          call.append-A/foo,call.blank-A/foo,call.write-A/foo",
     ),
     (
+        "zeros-and-content",
+        "content that has become zeros in its block, and gets other content there",
+        "bare,call.blank-A/foo,call.write-A/foo,kill,call.write-A/foo",
+    ),
+    (
         "cut-and-grown",
         "a tail with versions is cut, and grows again",
         "bare,call.more-A/foo,call.fill-A/foo,call.write-A/foo,call.cut-A/foo,call.grow-A/foo,call.write-A/foo,kill,\
