@@ -25,7 +25,7 @@ use crate::engine::hybrid_log::WriteBack;
 use crate::engine::kind::{Description, EngineKind, Left, Logs, Opening, Tuning};
 use crate::engine::none::NoneEngine;
 use crate::engine::patch::{self, Patch};
-use crate::engine::{Engine, InoGen, InodeMap, Moved, Trial};
+use crate::engine::{DurableAt, Engine, InoGen, InodeMap, Moved, Reached, Trial};
 use crate::fork::{Opened, Owned};
 use crate::format::inode::{PER_BLOCK, Time};
 use crate::format::superblock::{Superblock, copies};
@@ -316,20 +316,42 @@ impl Volume {
         Self::open_owned(region, None, options.clone())
     }
 
+    /// The same, with another engine than the superblock's, which it is made of: for tests.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    #[doc(hidden)]
+    pub fn open_region_with(
+        region: Arc<dyn Region>,
+        options: &VolumeOptions,
+        change: impl FnOnce(Box<dyn Engine>) -> Box<dyn Engine>,
+    ) -> Result<Volume> {
+        Self::open_changed(region, None, options.clone(), change)
+    }
+
     /// `owned`: the lock of the file or device, a descriptor of it and its path.
     pub(crate) fn open_owned(
         region: Arc<dyn Region>,
         owned: Option<(owner::Lock, OwnedFd, PathBuf)>,
         options: VolumeOptions,
     ) -> Result<Volume> {
+        Self::open_changed(region, owned, options, |engine| engine)
+    }
+
+    fn open_changed(
+        region: Arc<dyn Region>,
+        owned: Option<(owner::Lock, OwnedFd, PathBuf)>,
+        options: VolumeOptions,
+        change: impl FnOnce(Box<dyn Engine>) -> Box<dyn Engine>,
+    ) -> Result<Volume> {
         repair::finish(&*region)?;
         let cache = options.cache_bytes.max(1 << 20);
-        let engine = engine(&region, cache, &options)?;
+        let engine = change(engine(&region, cache, &options)?);
         let core = mount::mount(&region, engine, cache / 4, options.clock)?;
         if options.instant_recovery {
             core.checkpoint(&|| u64::MAX)?;
         }
-        let keeps_back = !core.engine.is_durable_per_call();
+        let keeps_back = core.engine.durable_at() != DurableAt::Return;
         let owned = owned.map(|(lock, file, path)| Box::new(Owned { lock, file, path, options, keeps_back }));
         let (closed, background, forked) = (AtomicBool::new(false), Mutex::default(), Forked::new(owned));
         let opened = Arc::new(Opened { mounted: Arc::new(Mounted { core, region, closed, background, forked }) });
@@ -494,6 +516,24 @@ impl Volume {
     pub fn abandon(self) {
         self.inner().closed.store(true, Ordering::Release);
         self.inner().core.end();
+    }
+
+    /// When calls are durable.
+    #[doc(hidden)]
+    pub fn durable_at(&self) -> DurableAt {
+        self.inner().core.engine.durable_at()
+    }
+
+    /// How far an engine with series has come.
+    #[doc(hidden)]
+    pub fn reached(&self) -> Reached {
+        self.inner().core.engine.reached()
+    }
+
+    /// From here on reads leave times of access as they are: who looks at all that there is commits nothing.
+    #[doc(hidden)]
+    pub fn keep_access_times(&self) {
+        self.inner().core.keeps_access_times.store(true, Ordering::Relaxed);
     }
 
     /// Makes all changes so far durable.
