@@ -37,7 +37,8 @@ package: ## pack the crates that programs depend on, as they are published, and 
 
 # In one build: in two, what both depend on would be compiled twice, for other features of it.
 demo: ## kill commands and programs in the middle of their updates, and see that none is left half-done
-	@$(CARGO) build --quiet --release --package wholly-cli --package wholly-bench-peers --bin wholly --example demo
+	@echo 'Building the command and the demo, in release mode: a few minutes the first time.'
+	@$(CARGO) build --release --package wholly-cli --package wholly-bench-peers --bin wholly --example demo
 	@$(RELEASE)/examples/demo --wholly "$(RELEASE)/wholly" $(ARGS)
 
 # Three minutes on 2 cores when everything is built: what to run while one works.

@@ -154,7 +154,7 @@ pub unsafe extern "C" fn wholly_parked_list_read(list: *mut wholly_parked_list, 
             space: next.space,
             files: next.files,
             names: next.names,
-            is_damaged: next.damage.is_some().into(),
+            is_damaged: next.unreadable.is_some().into(),
             note: sized::text(&next.note),
         };
         // SAFETY: as above.

@@ -157,6 +157,9 @@ pub struct Head {
     catalogue_checksum: u64,
 }
 
+/// What is wrong with a head that is sound, but has a version that is not known here.
+const LATER: &str = "a later version of Wholly wrote it: use that";
+
 impl Head {
     /// Whether it may be one part of several.
     pub fn may_have_parts(&self) -> bool {
@@ -213,7 +216,7 @@ impl Head {
         let (version, folder) = match raw.version.get() {
             version @ OLDEST..=WITH_CONTENT => (version, None),
             version @ IN_OLDEST..=IN_LATEST => (version - IN_FOLDER, rest.split_at_checked(FOLDER_AT - NOTE)),
-            _ => return Err("another version of wholly wrote it"),
+            _ => return Err(LATER),
         };
         let (rest, folder) = folder.unwrap_or((rest, &[]));
         let note_length = raw.note_length.get() as usize;

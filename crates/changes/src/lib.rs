@@ -71,7 +71,7 @@ pub use list::{Change, Side, What, XattrChange, changes_of};
 pub use name::{Name, NameBytes, ROOT, id_name, id_of, join};
 pub use neighbour::Neighbour;
 pub use origin::{Origin, origin_of};
-pub use parked::{FOLDER, LONGEST_NOTE, Parked, UNDO, UNFINISHED};
+pub use parked::{FOLDER, LONGEST_NOTE, Parked, UNDO, UNFINISHED, Unreadable};
 pub use set::{Before, Set, XattrValue, xattr_checksum};
 pub use summary::{
     Base, Content, ContentFile, Known, LARGEST_SUM, Left, LeftContent, Moves, Piece, Settled, Summary, merged, runs,

@@ -1,6 +1,8 @@
 //! What a list of parked groups tells, and the names of their files.
 
-use wholly_error::ParkedId;
+use std::fmt;
+
+use wholly_error::{Error, ParkedId};
 
 /// The folder of parked groups, below the store's directory.
 pub const FOLDER: &[u8] = b".wholly/parked";
@@ -33,6 +35,38 @@ pub struct Parked {
     pub names: u32,
     /// Bytes of disk space that it takes.
     pub space: u64,
-    /// Why the group cannot be read, if it is damaged. Only `id` and `space` are valid then.
-    pub damage: Option<String>,
+    /// Why the group cannot be read. Only `id` and `space` are valid then.
+    pub unreadable: Option<Unreadable>,
+}
+
+/// Why a parked group, or an undo, cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// It is damaged, as the text says.
+    Damaged(String),
+    /// A later version of Wholly wrote it, and can read it.
+    Later,
+}
+
+impl Unreadable {
+    /// Tells it by the error of a read.
+    ///
+    /// # Errors
+    /// Any other error.
+    pub fn of(error: Error) -> Result<Unreadable, Error> {
+        match error {
+            Error::Unsupported(_) => Ok(Unreadable::Later),
+            Error::Corrupt { .. } | Error::NotFound(_) => Ok(Unreadable::Damaged(error.to_string())),
+            error => Err(error),
+        }
+    }
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unreadable::Damaged(why) => write!(f, "damaged: {why}"),
+            Unreadable::Later => f.write_str("written by a later version of Wholly, which can read it"),
+        }
+    }
 }

@@ -6,6 +6,7 @@ use crate::list;
 use crate::opening;
 use crate::output::{Name, Ui, name, shown};
 use crate::parts;
+use crate::progress::written_back;
 use crate::recover;
 use crate::undo;
 use serde::Serialize;
@@ -65,10 +66,10 @@ pub fn run(args: &ApplyArgs, ui: &Ui) -> Result<Exit, Failure> {
     for (dir, _) in &groups {
         stores.push(recover::open_to_apply("apply", dir, args.keep_undo, ui)?);
     }
-    let done = match (&stores[..], &groups[..]) {
+    let done = ui.telling("applying", written_back(stores.iter().collect()), || match (&stores[..], &groups[..]) {
         ([store], [(_, id)]) => store.apply(*id),
         _ => Store::apply_together(stores.iter().zip(groups.iter().map(|(_, id)| *id))),
-    };
+    });
     let is_applied = match done {
         Ok(()) => true,
         Err(Error::ChangedMeanwhile(..)) => false,
@@ -119,11 +120,11 @@ fn some(args: &ApplyArgs, ui: &Ui, dir: &Path, id: ParkedId) -> Result<Exit, Fai
     let store = recover::open_to_apply("apply", dir, args.keep_undo, ui)?;
     let winner = if args.theirs { Some(Side::Theirs) } else { args.ours.then_some(Side::Ours) };
     let [paths, but] = [&args.paths, &args.exclude].map(|paths| within(dir, paths));
-    let done = match winner {
+    let done = ui.telling("applying", written_back(vec![&store]), || match winner {
         Some(Side::Theirs) => store.apply_over(id, &paths, &but),
         Some(Side::Ours) => store.apply_free(id).map(|mismatches| (false, mismatches)),
         None => store.apply_part(id, &paths, &but).map(|is_left| (is_left, Vec::new())),
-    };
+    });
     let mut applied =
         Applied { winner, groups: vec![Group { dir: dir.into(), id: id.to_string() }], ..Applied::new(true) };
     let mismatches = match done {

@@ -2,7 +2,7 @@
 
 use crate::output::parse_size;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use wholly_host::HostMedium;
@@ -80,16 +80,16 @@ pub enum Verb {
     /// Make a directory a store
     #[command(after_help = INIT_EXAMPLES)]
     Init(InitArgs),
-    /// Mount a store as a file system, for programs that share it
+    /// Mount a store or a volume as a file system, for any program
     #[command(after_help = MOUNT_EXAMPLES)]
     Mount(MountArgs),
     /// Make a volume: a file system of Wholly's own, in a file or on a block device
     #[command(after_help = MKFS_EXAMPLES)]
     Mkfs(MkfsArgs),
-    /// Make a volume that is not mounted larger or smaller
+    /// Make a volume that is not mounted larger or smaller, or give it another label
     #[command(after_help = TUNE_EXAMPLES)]
     Tune(TuneArgs),
-    /// Check a volume that is not mounted; changes nothing
+    /// Check a volume that is not mounted; changes nothing, unless -p or -y repairs it
     #[command(after_help = FSCK_EXAMPLES)]
     Fsck(FsckArgs),
     /// Copy a directory into a volume that is not mounted
@@ -98,7 +98,7 @@ pub enum Verb {
     /// Copy a volume that is not mounted into a new directory
     #[command(after_help = EXPORT_EXAMPLES)]
     Export(CopyArgs),
-    /// Show the state of a store; changes nothing, works while the store is in use
+    /// Show the state of a store, a volume or a mount; changes nothing, works while it is in use
     #[command(after_help = STAT_EXAMPLES)]
     Stat(StatArgs),
     /// Recover a store after a crash and write everything committed back to the files
@@ -191,11 +191,12 @@ impl From<Medium> for HostMedium {
 }
 
 const STAT_EXAMPLES: &str = "\
-It only reads: it recovers nothing and keeps no program out. If a program has the store open, the figures are those \
-of the moment. It also names the process that has a group on a mount of the store.
+It only reads: it recovers nothing and keeps no program out. If a program has the store or volume open, the figures \
+are those of the moment. It also names the process that has a group on a mount of it.
 
 Examples:
   wholly stat /srv/data
+  wholly stat v.img                  a volume, mounted or not
   wholly stat /mnt                   a mount of a store or volume: its space, and which process has its group
   wholly stat --json /srv/data | jq .pending.groups";
 
@@ -203,8 +204,11 @@ Examples:
 #[derive(Args, Debug)]
 pub struct StatArgs {
     /// The store, the volume, or a mount of one
-    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
+    #[arg(default_value = ".", value_hint = ValueHint::AnyPath)]
     pub dir: PathBuf,
+    /// Of a volume, print the properties that a rule of udev imports
+    #[arg(long, hide = true)]
+    pub udev: bool,
 }
 
 const DUMP_EXAMPLES: &str = "\
@@ -324,8 +328,7 @@ they are, and over them each group of the log that can be proven, in commit orde
 match, each group that it builds on is proven or written back, and its files are as the log says. A group that is not \
 proven is left out as a whole, and named. If both superblocks are gone, nothing tells that the log was written in DIR: \
 --accept-copy accepts it, as it accepts a copy, and a group counts as not written back if its files have the times from \
-before it. DIR is only read, and stays as it is. If OUT is what you want, put it in the \
-place of DIR.
+before it. DIR is only read, and stays as it is. If OUT is what you want, put it in the place of DIR.
 
 Parked groups are not copied. Owners and modes are kept as far as the calling user may set them. After an \
 interruption remove OUT and begin again.
@@ -394,8 +397,9 @@ pub struct ListArgs {
 }
 
 const LOG_EXAMPLES: &str = "\
-A command is listed unless it was run with `--keep-undo no`, until it is taken back, its undo is discarded \
-(`wholly discard`), it expires, or the space is needed. What took back a command is listed too: to take that back is \
+In a directory that is a store for good (`wholly init`), a command that was run with `--keep-undo no` is listed too, \
+as one that cannot be taken back. A command is listed until it is taken back, its entry is discarded (`wholly \
+discard`), it expires, or the space is needed. What took back a command is listed too: to take that back is \
 to do the command again.
 
 Exit code: 0: listed; 4: an undo is damaged; 8: no store.
@@ -739,7 +743,7 @@ pub struct RunArgs {
     #[arg(value_parser = undo_bound)]
     pub keep_undo: Option<u64>,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
@@ -863,10 +867,10 @@ pub struct MountArgs {
 }
 
 const MKFS_EXAMPLES: &str = "\
-On persistent memory (a file in memory or on DAX) the engine is `hybrid_log`, on a disk `page_cache_wal`, unless another
-one is chosen. Only `page_cache_wal` and `none` take disks. Every engine but `none` keeps each call wholly or not at all;
-with `none`, anything may be lost after a crash. Only a new file is written, one without data (empty, or holes alone),
-or a device whose first 4 MiB and last 1 MiB are zeros; --force writes over anything.
+On persistent memory (a file in memory or on DAX) the engine is `hybrid_log`, on a disk `page_cache_wal`, unless \
+another one is chosen. Only `page_cache_wal` and `none` take disks. Every engine but `none` keeps each call wholly or \
+not at all; with `none`, anything may be lost after a crash. Only a new file is written, one without data (empty, or \
+holes alone), or a device whose first 4 MiB and last 1 MiB are zeros; --force writes over anything.
 
 Examples:
   wholly mkfs v.img --size 1G        in a file, which is made
@@ -877,23 +881,28 @@ const TUNE_EXAMPLES: &str = "\
 Nothing moves: a volume can become as small as its last block in use allows.
 
 Examples:
-  wholly tune v.img --size 2G        so large from here on, and the file with it";
+  wholly tune v.img --size 2G        so large from here on, and the file with it
+  wholly tune v.img --label data     another label";
 
 /// `wholly tune`.
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("change").args(["size", "label"]).required(true).multiple(true))]
 pub struct TuneArgs {
     /// The file or block device with the volume
     pub volume: PathBuf,
     /// How large it becomes, such as 2G
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    pub size: u64,
+    pub size: Option<u64>,
+    /// A name for the volume, of at most 64 bytes; "" for none
+    #[arg(short = 'L', long)]
+    pub label: Option<String>,
 }
 
 const FSCK_EXAMPLES: &str = "\
 Without -p and -y it only names what is wrong, as with -n.
 
-The exit code is a sum of: 1 faults were repaired, 4 faults remain, 8 it could not be done (in use, no volume), 16 wrong
-usage, 32 cancelled by a signal. 2 (reboot) and 128 (library error) do not occur.
+The exit code is a sum of: 1 faults were repaired, 4 faults remain, 8 it could not be done (in use, no volume), 16 \
+wrong usage, 32 cancelled by a signal. 2 (reboot) and 128 (library error) do not occur.
 
 Examples:
   wholly fsck -n v.img               name what is wrong
@@ -1021,5 +1030,17 @@ mod tests {
     #[test]
     fn the_tree_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    /// A paragraph is one line, which is broken where the terminal ends. Lists have lines of their own.
+    #[test]
+    fn help_is_not_broken_in_the_source() {
+        for verb in Cli::command().get_subcommands() {
+            let text = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let is_list = |paragraph: &&str| paragraph.lines().next().is_some_and(|line| line.ends_with(':'));
+            for paragraph in text.split("\n\n").filter(|paragraph| !is_list(paragraph)) {
+                assert!(paragraph.lines().count() < 2, "{}: {paragraph}", verb.get_name());
+            }
+        }
     }
 }

@@ -71,6 +71,9 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// Where what `wholly run` keeps can be found.
+const RAN_IN: &str = "name the directory that the command ran in, or that `--dir` or `--root` named";
+
 /// What helps where a store is damaged.
 const SALVAGE: &str =
     "`wholly check` names what is wrong, `wholly salvage DIR OUT` copies the files and all that can be proven to OUT";
@@ -199,7 +202,15 @@ impl Failure {
                     .advice(format!("nothing was changed; {SALVAGE}"))
                     .exit(Exit::DAMAGED)
             }
-            None => Failure::new(what, "there is no store in this directory").advice("`wholly init DIR` makes one"),
+            None => {
+                let what = what.into();
+                let (why, advice) = match what.split(' ').next() {
+                    Some("undo") => ("nothing can be taken back here", RAN_IN),
+                    Some("list" | "diff" | "apply" | "discard") => ("nothing is parked here", RAN_IN),
+                    _ => ("there is no store in this directory", "`wholly init DIR` makes one"),
+                };
+                Failure::new(what, why).advice(advice)
+            }
         }
     }
 

@@ -6,10 +6,11 @@ use crate::opening;
 use crate::output::{Name, Ui, count, name, size};
 use crate::parts::{self, Part};
 use crate::stat::ago;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-use wholly::ParkedId;
+use wholly::{Parked as Found, ParkedId};
+use wholly_changes::Unreadable;
 
 #[derive(Serialize)]
 struct Listed {
@@ -37,7 +38,8 @@ pub struct Parked {
     /// Bytes that it takes.
     pub space: u64,
     /// Why it cannot be read.
-    pub damage: Option<String>,
+    #[serde(serialize_with = "unreadable")]
+    pub unreadable: Option<Unreadable>,
     /// What was parked together with it in other directories.
     pub others: Vec<Part>,
 }
@@ -56,7 +58,7 @@ pub fn parked(dir: &std::path::Path, verb: &str) -> Result<Vec<Parked>, Failure>
         files: parked.files,
         bytes: parked.bytes,
         space: parked.space,
-        damage: parked.damage,
+        unreadable: parked.unreadable,
     };
     Ok(all.into_iter().map(one).collect())
 }
@@ -76,10 +78,14 @@ pub fn group(verb: &str, dir: &Path, id: Option<ParkedId>) -> Result<(PathBuf, P
     let failed = |error| Failure::of_store(verb, &dir, error);
     let newest = || {
         let all = wholly::parked(&dir).map_err(failed)?;
-        let newest = all.iter().filter(|parked| parked.damage.is_none()).max_by_key(|parked| parked.parked_ns);
-        newest.map(|parked| parked.id).ok_or_else(|| {
-            Failure::new(format!("{verb} in {}", dir.display()), "nothing is parked")
-                .advice("`wholly run --park` parks what a command changes; `wholly list` lists what is parked")
+        let newest = all.iter().filter(|parked| parked.unreadable.is_none()).max_by_key(|parked| parked.parked_ns);
+        let what = || format!("{verb} in {}", dir.display());
+        newest.map(|parked| parked.id).ok_or_else(|| match all.first() {
+            Some(Found { id, unreadable: Some(why), .. }) => {
+                Failure::new(what(), format!("group {id} is {why}")).advice("`wholly list` lists what is parked")
+            }
+            _ => Failure::new(what(), "nothing is parked")
+                .advice("`wholly run --park` parks what a command changes; `wholly list` lists what is parked"),
         })
     };
     let id = id.map_or_else(newest, Ok)?;
@@ -91,7 +97,23 @@ pub fn run(args: &ListArgs, ui: &Ui) -> Result<Exit, Failure> {
     let groups = parked(&args.dir, "list")?;
     let listed = Listed { dir: Name::of_dir(&args.dir), groups };
     ui.emit("list", &listed, text)?;
-    Ok(if listed.groups.iter().any(|group| group.damage.is_some()) { Exit::DAMAGED } else { Exit::DONE })
+    Ok(if listed.groups.iter().any(|group| is_damaged(&group.unreadable)) { Exit::DAMAGED } else { Exit::DONE })
+}
+
+/// Whether something is wrong, and not of a later version.
+pub fn is_damaged(unreadable: &Option<Unreadable>) -> bool {
+    matches!(unreadable, Some(Unreadable::Damaged(_)))
+}
+
+/// A line about what cannot be read.
+pub fn told_unreadable(id: &str, why: &Unreadable) -> String {
+    let advice = if matches!(why, Unreadable::Damaged(_)) { "; `wholly discard` removes it" } else { "" };
+    format!("{id:8}  {}{advice}\n", name(why.to_string().as_bytes()))
+}
+
+/// As text.
+pub fn unreadable<S: Serializer>(why: &Option<Unreadable>, to: S) -> Result<S::Ok, S::Error> {
+    why.as_ref().map(ToString::to_string).serialize(to)
 }
 
 fn text(listed: &Listed) -> String {
@@ -101,8 +123,8 @@ fn text(listed: &Listed) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
     let mut text = String::new();
     for group in &listed.groups {
-        if let Some(damage) = &group.damage {
-            text += &format!("{:8}  damaged: {}; `wholly discard` removes it\n", group.id, name(damage.as_bytes()));
+        if let Some(why) = &group.unreadable {
+            text += &told_unreadable(&group.id, why);
             continue;
         }
         let expires = match group.expires {

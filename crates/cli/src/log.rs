@@ -2,9 +2,11 @@
 
 use crate::args::ListArgs;
 use crate::error::{Exit, Failure};
+use crate::list::{is_damaged, told_unreadable, unreadable};
 use crate::output::{Name, Ui, count, name, size};
 use crate::stat::{ago, date};
 use serde::Serialize;
+use wholly_changes::Unreadable;
 
 #[derive(Serialize)]
 struct Logged {
@@ -28,7 +30,8 @@ struct Undo {
     /// Why it cannot be taken back, where its undo is not kept.
     gone: Option<String>,
     /// Why that cannot be read.
-    damage: Option<String>,
+    #[serde(serialize_with = "unreadable")]
+    unreadable: Option<Unreadable>,
 }
 
 /// Lists the commands, the newest first.
@@ -47,11 +50,11 @@ pub fn run(args: &ListArgs, ui: &Ui) -> Result<Exit, Failure> {
         changes: undo.changes,
         bytes: undo.bytes,
         gone: undo.gone,
-        damage: undo.damage,
+        unreadable: undo.unreadable,
     };
     let logged = Logged { dir: Name::of_dir(&args.dir), undos: all.into_iter().rev().map(one).collect() };
     ui.emit("log", &logged, text)?;
-    Ok(if logged.undos.iter().any(|undo| undo.damage.is_some()) { Exit::DAMAGED } else { Exit::DONE })
+    Ok(if logged.undos.iter().any(|undo| is_damaged(&undo.unreadable)) { Exit::DAMAGED } else { Exit::DONE })
 }
 
 fn text(logged: &Logged) -> String {
@@ -60,10 +63,8 @@ fn text(logged: &Logged) -> String {
     }
     let one = |undo: &Undo| {
         let (id, ago, command) = (&undo.id, ago(undo.committed), name(undo.command.as_bytes()));
-        match (&undo.damage, &undo.gone) {
-            (Some(damage), _) => {
-                format!("{id:8}  damaged: {}; `wholly discard` removes it\n", name(damage.as_bytes()))
-            }
+        match (&undo.unreadable, &undo.gone) {
+            (Some(why), _) => told_unreadable(id, why),
             (None, Some(why)) => format!("{id:8}  {ago}; cannot be undone: {}  {command}\n", name(why.as_bytes())),
             (None, None) => {
                 let (changes, bytes) = (count(undo.changes, "change"), size(undo.bytes));

@@ -40,6 +40,7 @@ mod opening;
 mod output;
 mod papers;
 mod parts;
+mod progress;
 mod recover;
 mod registry;
 mod run;
@@ -154,6 +155,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<Exit, Failure> {
     }
     match verb {
         Verb::Init(args) => init::run(&args, ui),
+        Verb::Stat(args) if args.udev => volume::udev(&args.dir),
         Verb::Stat(args) => match mounted::stat(&args.dir, ui) {
             Some(shown) => shown,
             None if volume::is_one(&args.dir) => volume::stat(&args.dir, ui),

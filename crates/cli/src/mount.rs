@@ -7,6 +7,7 @@ use crate::limits;
 use crate::named::{self, Named};
 use crate::opening;
 use crate::output::{Name, Ui, print, shown};
+use crate::recover;
 use crate::volume;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -62,7 +63,7 @@ pub fn run(args: &MountArgs, ui: &Ui) -> Result<Exit, Failure> {
             wholly_fuse::remount(&plan.point, &plan.mount).map_err(|error| failed(&plan, error))?;
             Ok(Exit::DONE)
         }
-        (true, _) => serve(&plan, || {
+        (true, _) => serve(&plan, ui, || {
             // Whoever started it goes on when it has read this, and takes the terminal along.
             let failed = |error: std::io::Error| failed(&plan, error);
             let mut out = std::io::stdout();
@@ -71,7 +72,7 @@ pub fn run(args: &MountArgs, ui: &Ui) -> Result<Exit, Failure> {
             let all = rustix::stdio::dup2_stdout(&null).and_then(|()| rustix::stdio::dup2_stderr(&null));
             all.map_err(|errno| failed(errno.into()))
         }),
-        (false, true) => serve(&plan, || told().and_then(|()| ui.flush())),
+        (false, true) => serve(&plan, ui, || told().and_then(|()| ui.flush())),
         (false, false) => {
             let exit = start(args, &plan, ui)?;
             if exit == Exit::DONE && (!args.helper || args.verbose) {
@@ -183,7 +184,7 @@ fn start(args: &MountArgs, plan: &Plan, ui: &Ui) -> Result<Exit, Failure> {
 }
 
 /// Mounts the store and answers the kernel until the mount is gone. Then everything is taken home.
-fn serve(plan: &Plan, ready: impl FnOnce() -> Result<(), Failure>) -> Result<Exit, Failure> {
+fn serve(plan: &Plan, ui: &Ui, ready: impl FnOnce() -> Result<(), Failure>) -> Result<Exit, Failure> {
     let _ = rustix::process::setsid();
     let of_store = |error| Failure::of_store("mount", &plan.dir, error);
     limits::raise_open_files();
@@ -197,7 +198,13 @@ fn serve(plan: &Plan, ready: impl FnOnce() -> Result<(), Failure>) -> Result<Exi
         let mount = mount.map_err(|error| failed(plan, error))?;
         drop(point);
         let served = answer(plan, mount, ready);
-        let closed = volume.close().map_err(|error| volume::failure("mount", &plan.dir, error));
+        let (pending, watched) = (volume.stat().pending_blocks, volume.clone());
+        let so_far = move || {
+            let left = watched.stat().pending_blocks;
+            format!("{} of {} blocks written back", pending.saturating_sub(left), pending)
+        };
+        let closed = ui.telling("unmounting", so_far, || volume.close());
+        let closed = closed.map_err(|error| volume::failure("mount", &plan.dir, error));
         return served.and(closed.map(|()| Exit::DONE));
     }
     let dir = find(&plan.dir)?;
@@ -219,7 +226,7 @@ fn serve(plan: &Plan, ready: impl FnOnce() -> Result<(), Failure>) -> Result<Exi
     let served = answer(plan, mount, ready);
     // Where it keeps its name it is waited for less long.
     let _ = rustix::thread::set_name(opening::ENDING);
-    let closed = store.close().map_err(of_store);
+    let closed = recover::write_back(&store, ui).and_then(|()| store.close()).map_err(of_store);
     served?;
     closed.map(|()| Exit::DONE)
 }

@@ -2,6 +2,7 @@
 
 use crate::error::{Exit, Failure};
 use crate::output::{Name, Ui, count, size};
+use crate::volume;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -28,16 +29,18 @@ pub struct Group {
     timeout_seconds: f64,
 }
 
+/// A mount, and how full it is.
 #[derive(Serialize)]
-struct Stat {
-    mount: Name,
+pub struct Mount {
+    /// Where it is.
+    pub mount: Name,
     /// The directory, file or device that is mounted there.
     source: Name,
     options: String,
     bytes: u64,
-    free_bytes: u64,
-    inodes: u64,
-    free_inodes: u64,
+    pub free_bytes: u64,
+    pub inodes: u64,
+    pub free_inodes: u64,
     group: Option<Group>,
 }
 
@@ -96,44 +99,55 @@ impl Group {
     }
 }
 
-/// Shows the mount at a path, or of what is there and can be seen only by the mount. `None`: there is none.
+impl Mount {
+    fn at(mount: &Mounted) -> rustix::io::Result<Mount> {
+        let space = rustix::fs::statvfs(&mount.at)?;
+        Ok(Mount {
+            mount: Name::from(&*mount.at),
+            source: Name::from(&*mount.source),
+            options: mount.options.clone(),
+            bytes: space.f_blocks * space.f_frsize,
+            free_bytes: space.f_bavail * space.f_frsize,
+            inodes: space.f_files,
+            free_inodes: space.f_favail,
+            group: group_at(&mount.at),
+        })
+    }
+
+    /// Lines of `wholly stat` about the mount.
+    pub fn text(&self) -> String {
+        let group = self.group.as_ref().map_or("none".into(), Group::text);
+        format!("  options      {}\n  group        {group}\n", self.options)
+    }
+}
+
+/// The mount of a volume, if there is one.
+pub fn mount_of(volume: &Path) -> Option<Mount> {
+    let mount = of(volume).into_iter().next()?;
+    Mount::at(&at(&mount)?).ok()
+}
+
+/// Shows what is mounted at a path. `None`: nothing of ours.
 pub fn stat(path: &Path, ui: &Ui) -> Option<Result<Exit, Failure>> {
-    let mount = at(path).map(|mount| mount.at).or_else(|| match path.is_dir() {
-        true => None,
-        false => of(path).into_iter().next(),
-    })?;
+    let mount = at(path)?;
+    if volume::is_one(&mount.source) {
+        return Some(volume::stat(&mount.source, ui));
+    }
     // Views of `wholly run` are no mounts that users know of.
-    let served = HostDir::open(&mount, HostOptions::default()).ok()?.served();
+    let served = HostDir::open(&mount.at, HostOptions::default()).ok()?.served();
     (served == Some(Served::Mount)).then(|| show(&mount, ui))
 }
 
-fn show(mount: &Path, ui: &Ui) -> Result<Exit, Failure> {
-    let failed =
-        |errno: rustix::io::Errno| Failure::new(format!("stat {}", mount.display()), std::io::Error::from(errno));
-    let found = at(mount).ok_or(rustix::io::Errno::NOENT).map_err(failed)?;
-    let space = rustix::fs::statvfs(mount).map_err(failed)?;
-    let stat = Stat {
-        mount: Name::from(mount),
-        source: Name::from(&*found.source),
-        options: found.options,
-        bytes: space.f_blocks * space.f_frsize,
-        free_bytes: space.f_bavail * space.f_frsize,
-        inodes: space.f_files,
-        free_inodes: space.f_favail,
-        group: group_at(mount),
-    };
-    ui.emit("stat", &stat, |stat| {
-        let group = stat.group.as_ref().map_or("none".into(), Group::text);
+fn show(mount: &Mounted, ui: &Ui) -> Result<Exit, Failure> {
+    let failed = |errno| Failure::new(format!("stat {}", mount.at.display()), std::io::Error::from(errno));
+    ui.emit("stat", &Mount::at(mount).map_err(failed)?, |mount| {
+        let (all, free) = (size(mount.bytes), size(mount.free_bytes));
+        let inodes = format!("{}, {} free", mount.inodes, mount.free_inodes);
         format!(
-            "{} is a mount of {}\n  options      {}\n  size         {}, {} free\n  inodes       {}, {} free\n  \
-             group        {group}\n",
-            stat.mount,
-            stat.source,
-            stat.options,
-            size(stat.bytes),
-            size(stat.free_bytes),
-            stat.inodes,
-            stat.free_inodes,
+            "{} is a mount of {}\n{}  size         {all}, {free} free\n  inodes       {inodes}\n",
+            mount.mount,
+            mount.source,
+            mount.text()
         )
     })?;
     Ok(Exit::DONE)

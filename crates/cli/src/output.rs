@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Version of all JSON that the command prints but that of `bench`, which has its own. Raised when a field changes its
 /// meaning or goes.
-pub const OUTPUT_VERSION: u32 = 6;
+pub const OUTPUT_VERSION: u32 = 7;
 
 /// How this run speaks to its user.
 pub struct Ui {
@@ -205,9 +205,9 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "m" => 20,
         "g" => 30,
         "t" => 40,
-        _ => return Err(format!("{unit:?} is not a unit; a size is a number with K, M or G, such as 64M")),
+        _ => return Err(format!("{unit:?} is not a unit; a size is a number with K, M, G or T, such as 64M")),
     };
-    let number: u64 = number.parse().map_err(|_| "a size is a number with K, M or G, such as 64M".to_string())?;
+    let number: u64 = number.parse().map_err(|_| "a size is a number with K, M, G or T, such as 64M".to_string())?;
     number.checked_mul(1 << shift).ok_or_else(|| "that is more than any disk can hold".into())
 }
 

@@ -7,11 +7,12 @@ use crate::error::{Exit, Failure};
 use crate::init::register;
 use crate::opening;
 use crate::output::{Name, Ui, count, name, size};
+use crate::progress::beside;
 use crate::survey;
 use crate::undo::KEPT_FOR;
 use serde::Serialize;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use wholly::{KeepUndo, Options, RecoveryReport, Store};
 use wholly_host::{HostDir, HostMedium, HostOptions, StoreHome};
 
@@ -232,19 +233,17 @@ fn open_on(medium: HostMedium, dir: &Path, how: How, ui: &Ui) -> wholly::Result<
 
 /// Checkpoints, with a bar over the blocks that are not written back.
 pub fn write_back(store: &Store, ui: &Ui) -> wholly::Result<()> {
-    const LOOK_EVERY: Duration = Duration::from_millis(50);
     let all = store.stat().pending_blocks;
     let bar = ui.bar("writing blocks back", all);
-    let done = std::thread::scope(|scope| {
-        let worker = scope.spawn(|| store.checkpoint());
-        while !worker.is_finished() {
-            bar.set_position(all.saturating_sub(store.stat().pending_blocks));
-            std::thread::sleep(if bar.is_hidden() { Duration::from_millis(1) } else { LOOK_EVERY });
-        }
-        worker.join().expect("a checkpoint returns its errors")
-    });
+    if bar.is_hidden() {
+        return store.checkpoint().map(drop);
+    }
+    bar.tick();
+    let shown = bar.clone();
+    let show = move || shown.set_position(all.saturating_sub(store.stat().pending_blocks));
+    let done = beside(show, || store.checkpoint());
     bar.finish_and_clear();
-    done.map(|_| ())
+    done.map(drop)
 }
 
 fn text(recovered: &Recovered) -> String {

@@ -23,7 +23,7 @@ use wholly::log::layout::{
     Entry, EntryKind, LINE, RawSegmentHeader, RecordKind, SEGMENTS_START, SegmentHeader, Superblock,
 };
 use wholly::log::scan::{Record, SegmentReader, record_at};
-use wholly::log::{Slot, read_slots, segments_in, volume_seed};
+use wholly::log::{Slot, read_slots, refuse_unsupported, segments_in, volume_seed};
 use wholly_host::{Busy, HostDir, HostFile, HostFs, HostOptions, StoreHome};
 use wholly_media::Region;
 use zerocopy::FromBytes;
@@ -156,7 +156,8 @@ impl Survey {
         let host = HostDir::open(dir, options).and_then(|host| StoreHome::look(&host)).map_err(failed)?;
         let owner = StoreHome::holder(&host).map_err(failed)?;
         let region = region_of(host.open(LOG, false).map_err(failed)?).map_err(failed)?;
-        let slots = read_slots(&region).map_err(|error| Failure::of_store(verb, dir, error))?;
+        let slots = read_slots(&region).and_then(|slots| refuse_unsupported(&slots).map(|()| slots));
+        let slots = slots.map_err(|error| Failure::of_store(verb, dir, error))?;
         let generation = |slot: usize| slots[slot].as_ref().ok().map(|superblock| superblock.generation);
         let in_force = (0..2).filter(|&slot| generation(slot).is_some()).max_by_key(|&slot| generation(slot));
         let mut survey = Survey {

@@ -8,6 +8,7 @@ use crate::list;
 use crate::opening;
 use crate::output::{Name, Paint, Ui, count, name, shown, size};
 use crate::parts;
+use crate::progress::written_back;
 use crate::recover;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -88,7 +89,12 @@ impl One {
         let mut all = store.undos().map_err(|error| Failure::of_store("undo", &dir, error))?;
         // Without an id the last one: that an older one is kept still does not make it the last.
         let at = id.map_or(all.len().checked_sub(1), |id| all.iter().position(|kept| kept.id == id));
-        let kept = all.remove(at.ok_or_else(nothing)?);
+        let unknown = || match id {
+            Some(id) => Failure::new(format!("undo in {}", dir.display()), format!("no command has the id {id}"))
+                .advice("`wholly log` lists those that can be taken back"),
+            None => nothing(),
+        };
+        let kept = all.remove(at.ok_or_else(unknown)?);
         let changed = match (args.skip_changed, args.over_changes) {
             (true, _) => IfChanged::Skip,
             (_, true) => IfChanged::Replace,
@@ -200,11 +206,13 @@ pub fn run(args: &UndoArgs, ui: &Ui) -> Result<Exit, Failure> {
     let command = one.kept.note.clone();
     // Nothing changes where anything is in the way in any of them.
     let looks = args.dry_run || all.len() > 1;
-    let mut dirs = all.iter().map(|one| one.undo(!looks)).collect::<Result<Vec<_>, _>>()?;
+    let so_far = || written_back(all.iter().map(|one| &one.store).collect());
+    let undo = || all.iter().map(|one| one.undo(!looks)).collect::<Result<Vec<_>, _>>();
+    let mut dirs = ui.telling("taking it back", so_far(), undo)?;
     let is_free = |dirs: &[Part]| dirs.iter().all(|part| part.mismatches.is_empty());
     let mut undone = !looks && is_free(&dirs);
     if looks && !args.dry_run && is_free(&dirs) {
-        undone = undo_all(&all)?;
+        undone = ui.telling("taking it back", so_far(), || undo_all(&all))?;
         if !undone {
             dirs = all.iter().map(|one| one.undo(false)).collect::<Result<Vec<_>, _>>()?;
         }

@@ -12,7 +12,7 @@ use wholly_host::{HOME, HostDir, HostFs, HostNames, HostOptions, StoreHome};
 use crate::check::refuse_busy;
 use crate::error::{Error, Result};
 use crate::hostdir::{Options, Original, SALVAGE, Salvaged, Store, salvage_on, slots_of};
-use crate::log::in_force;
+use crate::log::{in_force, refuse_unsupported};
 use crate::open::{LOG, home_error, look, trust_of};
 
 /// Copies the directory `dir`, whose store is damaged, to `out`, with each group of the store's log that can be proven.
@@ -62,6 +62,7 @@ pub fn salvage(
         Err(error) => return Err(error.into()),
     };
     let before = log.as_ref().map(slots_of).transpose()?;
+    before.as_ref().map_or(Ok(()), refuse_unsupported)?;
     let here = origin_of(&*host)?;
     if let Some(slots) = &before
         && !options.accept_copy

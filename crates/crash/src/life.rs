@@ -96,7 +96,13 @@ impl Life {
         let begin = self.world.now() + 1;
         let result = body(self)?;
         let end = self.world.now();
-        self.operations.push(Operation { label: Cow::Borrowed(label), begin, end, state: state.clone() });
+        self.operations.push(Operation {
+            label: Cow::Borrowed(label),
+            begin,
+            end,
+            state: state.clone(),
+            waits: Vec::new(),
+        });
         Ok(result)
     }
 
@@ -124,7 +130,7 @@ impl Life {
         };
         self.served = Some(which);
         let state = allowed.states[which].clone();
-        self.operations.push(Operation { label: Cow::Borrowed("recovery"), begin: 1, end, state });
+        self.operations.push(Operation { label: Cow::Borrowed("recovery"), begin: 1, end, state, waits: Vec::new() });
         Ok(())
     }
 

@@ -24,6 +24,15 @@ pub struct Operation {
     pub end: u64,
     /// The state after it.
     pub state: Promise,
+    /// What a crash may leave once it has returned, where that is not `state` alone: it is not durable yet.
+    pub waits: Vec<Promise>,
+}
+
+impl Operation {
+    /// What a crash may leave once it has returned.
+    fn leaves(&self) -> &[Promise] {
+        if self.waits.is_empty() { std::slice::from_ref(&self.state) } else { &self.waits }
+    }
 }
 
 /// A recorded run.
@@ -70,15 +79,15 @@ impl Run {
     /// What a crash at `point` may leave.
     pub fn allowed(&self, point: u64) -> Allowed {
         let returned = self.operations.iter().take_while(|operation| operation.end <= point).count();
-        let mut states = match returned.checked_sub(1) {
-            Some(last) => vec![self.operations[last].state.clone()],
-            None => self.before.clone(),
-        };
-        if let Some(next) = self.operations.get(returned)
-            && next.begin <= point
-            && !states.contains(&next.state)
-        {
-            states.push(next.state.clone());
+        let last = returned.checked_sub(1).map(|last| &self.operations[last]);
+        let mut states = last.map_or(&self.before[..], Operation::leaves).to_vec();
+        if let Some(next) = self.operations.get(returned).filter(|next| next.begin <= point) {
+            // What waited may have become durable before anything of the next one has.
+            for state in last.iter().map(|last| &last.state).chain(next.leaves()) {
+                if !states.contains(state) {
+                    states.push(state.clone());
+                }
+            }
         }
         Allowed { states, unmade: self.unmade && returned == 0 }
     }
@@ -128,7 +137,7 @@ impl Recorder {
             _ => Promise::new(after.clone()),
         };
         let named = Cow::from(label.clone());
-        self.operations.push(Operation { label: named, begin: u64::MAX, end: u64::MAX, state });
+        self.operations.push(Operation { label: named, begin: u64::MAX, end: u64::MAX, state, waits: Vec::new() });
         self.world.mark(Mark::Begin { op, label });
         op
     }
@@ -139,12 +148,18 @@ impl Recorder {
     }
 
     /// What an operation has left, where that was not known when it began.
-    pub fn leaves(&mut self, op: u64, state: &State) {
+    pub fn leaves(&mut self, op: u64, state: &State) -> Promise {
         let (before, from) = self.operations.split_at_mut(op as usize);
         from[0].state = match before.last() {
             Some(last) if last.state.is_same(state) => last.state.clone(),
             _ => Promise::new(state.clone()),
         };
+        from[0].state.clone()
+    }
+
+    /// What a crash may leave once the last operation has returned: not its state alone.
+    pub fn may_leave(&mut self, states: Vec<Promise>) {
+        self.operations.last_mut().expect("one was recorded").waits = states;
     }
 }
 

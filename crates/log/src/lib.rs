@@ -686,6 +686,18 @@ pub fn in_force<P>(slots: &[Slot<P>; 2]) -> Option<&Superblock<P>> {
     slots.iter().flatten().max_by_key(|superblock| superblock.generation)
 }
 
+/// Refuses a log of which another version wrote the superblocks.
+///
+/// # Errors
+/// [`Error::Unsupported`], if none of the slots counts.
+pub fn refuse_unsupported<P: ClientPart>(slots: &[Slot<P>; 2]) -> Result<()> {
+    let mut faults = slots.iter().filter_map(|slot| slot.as_ref().err());
+    match faults.find_map(|fault| P::unsupported(*fault)).filter(|_| in_force(slots).is_none()) {
+        Some(why) => Err(Error::unsupported(why)),
+        None => Ok(()),
+    }
+}
+
 /// Reads the superblock in force: the valid slot with the higher generation.
 ///
 /// # Errors
@@ -705,9 +717,7 @@ pub fn read_superblock<P: ClientPart>(region: &dyn Region) -> Result<Superblock<
         }
         return Ok(superblock);
     }
-    if let Some(what) = faults.iter().find_map(|fault| P::unsupported(*fault)) {
-        return Err(Error::unsupported(what));
-    }
+    refuse_unsupported(&slots)?;
     if faults.iter().all(|fault| *fault == SuperblockFault::Foreign) {
         return Err(Error::corrupt("superblock", "both copies are gone"));
     }

@@ -32,7 +32,7 @@ pub mod sys;
 
 pub use error::{Error, Result, in_words};
 pub use guarantees::{Guarantees, Kind, PersistenceDomain};
-pub use sys::{FileSystem, lock_file, lock_file_to_read, unlock};
+pub use sys::{FileSystem, is_locked, lock_file, lock_file_to_read, unlock};
 
 /// The name of one place in the code that changes or orders persistent bytes, such as `lane.commit.fence`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -34,7 +34,7 @@ pub(crate) struct Owned {
     pub file: OwnedFd,
     pub path: PathBuf,
     pub options: VolumeOptions,
-    /// Whether changes are in the memory of the process alone: those of the engine `none` on a disk.
+    /// Whether calls may have returned that are not durable: those of the engine `none` on a disk.
     pub keeps_back: bool,
 }
 

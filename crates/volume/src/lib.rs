@@ -41,6 +41,7 @@
 //! | `vfs` | [`VolumeVfs`]: the trait `Vfs` over the core |
 //! | `make` | [`Volume`]: making one, and over what |
 //! | `open` | [`Volume`]: opening and checking volumes |
+//! | `look` | [`Volume`]: what can be seen of one from outside |
 //! | `owner` | which process has a volume open |
 //! | `fork` | which one goes on with it after `fork` |
 //! | `policy` | [`PolicyVfs`]: implicit groups of several calls |
@@ -77,6 +78,7 @@ mod fork;
 pub mod format;
 #[allow(missing_docs, reason = "internal")]
 mod fs;
+mod look;
 mod make;
 mod open;
 mod owner;
@@ -84,12 +86,14 @@ mod policy;
 mod vfs;
 
 pub use engine::hybrid_log::WriteBack;
-#[doc(hidden)]
 pub use engine::kind::EngineKind;
+#[doc(hidden)]
+pub use engine::{DurableAt, Reached};
 pub use engine::{Mistake, Trial};
 pub use fs::check::{Checked, Finding, Progress};
 pub use fs::dump::{DumpedEntry, DumpedInode, DumpedMap, Extent, MapNode, SuperblockCopy};
 pub use fs::repair::{Mended, Repair};
+pub use look::{Free, VolumeInfo};
 pub use open::{
     Dumped, Medium, Object, Repaired, Volume, VolumeCalls, VolumeFile, VolumeGroup, VolumeOptions, VolumeStat,
 };

@@ -17,7 +17,7 @@ use wholly_media::Region;
 use crate::EngineKind;
 use crate::format::BLOCK;
 use crate::fs::mount;
-use crate::open::{Access, LENGTH, Volume, VolumeOptions, VolumeStat, failed, lock, own, region};
+use crate::open::{Access, LENGTH, Volume, VolumeOptions, failed, lock, own, region};
 use crate::owner::Lock;
 
 /// Bytes at the start and at the end of a device that are looked at. The signatures of file systems, swap, partition
@@ -39,20 +39,16 @@ impl Volume {
     /// nothing in it if it is empty or consists of holes (`truncate -s`); a device, if its first 4 MiB and its last
     /// 1 MiB are zeros. [`Error::Busy`] if another process has it open; [`Error::NoSpace`] if it is too small.
     pub fn format(path: &Path, bytes: u64, options: &VolumeOptions) -> Result<()> {
-        Target::open(path)?.fill(|target| target.format(bytes, options).map(drop))
+        Target::open(path)?.fill(|target| target.format(bytes, options, &|_, _| ()).map(drop))
     }
 
-    /// The same. It is opened once to see that it can be, without letting go of the file.
+    /// The same. It is opened once to see that it can be, without letting go of the file. `watch` is told how many
+    /// blocks of how many were written.
     ///
     /// # Errors
     /// Those of `format`, and of [`open`](Self::open).
-    pub fn make(path: &Path, bytes: u64, options: &VolumeOptions) -> Result<VolumeStat> {
-        Target::open(path)?.fill(|target| {
-            let volume = Volume::open_region(target.format(bytes, options)?, options)?;
-            let stat = volume.stat();
-            volume.close()?;
-            Ok(stat)
-        })
+    pub fn make(path: &Path, bytes: u64, options: &VolumeOptions, watch: &dyn Fn(u64, u64)) -> Result<()> {
+        Target::open(path)?.fill(|target| Volume::open_region(target.format(bytes, options, watch)?, options)?.close())
     }
 }
 
@@ -118,7 +114,7 @@ impl<'p> Target<'p> {
     }
 
     /// Makes an empty volume. What was in the file or device stays if it is refused, or has no room for a volume.
-    fn format(&self, bytes: u64, options: &VolumeOptions) -> Result<Arc<dyn Region>> {
+    fn format(&self, bytes: u64, options: &VolumeOptions, watch: &dyn Fn(u64, u64)) -> Result<Arc<dyn Region>> {
         let Target { path, file, is_device, .. } = self;
         if !options.force {
             // Before the region is opened, which may write to it.
@@ -136,13 +132,13 @@ impl<'p> Target<'p> {
         engine.check_medium(&*region)?;
         mount::log_area(engine.description().log, len / block)?;
         if *is_device {
-            Volume::format_region(&*region, options)?;
+            Volume::format_watched(&*region, options, watch)?;
             return Ok(region);
         }
         // What was there is gone: an old superblock at the end must not be found.
         region.set_len(LENGTH, 0)?;
         region.extend(LENGTH, len)?;
-        Volume::format_region(&*region, options)?;
+        Volume::format_watched(&*region, options, watch)?;
         Ok(region)
     }
 }
@@ -202,6 +198,10 @@ fn found(file: BorrowedFd<'_>, is_device: bool) -> std::result::Result<Option<St
 
 /// What begins with which bytes at which offset; from the end, if that is negative.
 const KINDS: &[(&str, i64, &[u8])] = &[
+    ("a volume of Wholly", 0, b"WHOLLYVL"),
+    ("a volume of Wholly", 4096, b"WHOLLYVL"),
+    ("a volume of Wholly", -4096, b"WHOLLYVL"),
+    // In the first version of the format.
     ("a volume of Wholly", 8, b"WHOLLYVL"),
     ("a volume of Wholly", 4096 + 8, b"WHOLLYVL"),
     ("a volume of Wholly", -4096 + 8, b"WHOLLYVL"),

@@ -25,7 +25,7 @@ use crate::engine::hybrid_log::WriteBack;
 use crate::engine::kind::{Description, EngineKind, Left, Logs, Opening, Tuning};
 use crate::engine::none::NoneEngine;
 use crate::engine::patch::{self, Patch};
-use crate::engine::{Engine, InoGen, InodeMap, Moved, Trial};
+use crate::engine::{DurableAt, Engine, InoGen, InodeMap, Moved, Reached, Trial};
 use crate::fork::{Opened, Owned};
 use crate::format::inode::{PER_BLOCK, Time};
 use crate::format::superblock::{Superblock, copies};
@@ -100,7 +100,7 @@ impl Default for VolumeOptions {
 /// What [`Volume::stat`] tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeStat {
-    /// Which volume it is.
+    /// The UUID of the volume.
     pub volume_id: [u8; 16],
     /// Its name.
     pub label: String,
@@ -239,10 +239,17 @@ impl Volume {
     /// # Errors
     /// [`Error::NoSpace`] if it is too small.
     pub fn format_region(region: &dyn Region, options: &VolumeOptions) -> Result<()> {
+        Self::format_watched(region, options, &|_, _| ())
+    }
+
+    /// [`format_region`](Self::format_region), telling how far it is.
+    pub(crate) fn format_watched(region: &dyn Region, options: &VolumeOptions, watch: &dyn Fn(u64, u64)) -> Result<()> {
         let mut id = [0; 16];
         let got = rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty());
         got.map_err(|errno| Error::Media(MediaError::new("getrandom", "", errno)))?;
-        Self::format_region_as(region, options, id)
+        // A random UUID (RFC 9562, version 4).
+        (id[6], id[8]) = (id[6] & 0x0f | 0x40, id[8] & 0x3f | 0x80);
+        Self::format_as(region, options, id, watch)
     }
 
     /// [`format_region`](Self::format_region) with an id that no other volume has.
@@ -251,6 +258,15 @@ impl Volume {
     /// As `format_region`.
     #[doc(hidden)]
     pub fn format_region_as(region: &dyn Region, options: &VolumeOptions, volume_id: [u8; 16]) -> Result<()> {
+        Self::format_as(region, options, volume_id, &|_, _| ())
+    }
+
+    fn format_as(
+        region: &dyn Region,
+        options: &VolumeOptions,
+        volume_id: [u8; 16],
+        watch: &dyn Fn(u64, u64),
+    ) -> Result<()> {
         let engine = options.engine.unwrap_or_else(|| EngineKind::for_medium(region.guarantees()));
         engine.check_medium(region)?;
         let Timestamp { sec, nsec } = (options.clock)();
@@ -258,13 +274,14 @@ impl Volume {
         let Description { number, log, zeroes_log, has_heads, .. } = *engine.description();
         let making = mount::Making {
             volume_id,
-            label: options.label.as_bytes(),
+            label: &options.label,
             owner,
             now: Time { sec, nsec },
             engine: number,
             log,
             zeroes_log,
             has_heads,
+            watch,
         };
         mount::format(region, &making)
     }
@@ -299,20 +316,42 @@ impl Volume {
         Self::open_owned(region, None, options.clone())
     }
 
+    /// The same, with another engine than the superblock's, which it is made of: for tests.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    #[doc(hidden)]
+    pub fn open_region_with(
+        region: Arc<dyn Region>,
+        options: &VolumeOptions,
+        change: impl FnOnce(Box<dyn Engine>) -> Box<dyn Engine>,
+    ) -> Result<Volume> {
+        Self::open_changed(region, None, options.clone(), change)
+    }
+
     /// `owned`: the lock of the file or device, a descriptor of it and its path.
     pub(crate) fn open_owned(
         region: Arc<dyn Region>,
         owned: Option<(owner::Lock, OwnedFd, PathBuf)>,
         options: VolumeOptions,
     ) -> Result<Volume> {
+        Self::open_changed(region, owned, options, |engine| engine)
+    }
+
+    fn open_changed(
+        region: Arc<dyn Region>,
+        owned: Option<(owner::Lock, OwnedFd, PathBuf)>,
+        options: VolumeOptions,
+        change: impl FnOnce(Box<dyn Engine>) -> Box<dyn Engine>,
+    ) -> Result<Volume> {
         repair::finish(&*region)?;
         let cache = options.cache_bytes.max(1 << 20);
-        let engine = engine(&region, cache, &options)?;
+        let engine = change(engine(&region, cache, &options)?);
         let core = mount::mount(&region, engine, cache / 4, options.clock)?;
         if options.instant_recovery {
             core.checkpoint(&|| u64::MAX)?;
         }
-        let keeps_back = !core.engine.is_durable_per_call();
+        let keeps_back = core.engine.durable_at() != DurableAt::Return;
         let owned = owned.map(|(lock, file, path)| Box::new(Owned { lock, file, path, options, keeps_back }));
         let (closed, background, forked) = (AtomicBool::new(false), Mutex::default(), Forked::new(owned));
         let opened = Arc::new(Opened { mounted: Arc::new(Mounted { core, region, closed, background, forked }) });
@@ -417,6 +456,24 @@ impl Volume {
         resize::resize(region, bytes / BLOCK as u64)
     }
 
+    /// Gives a volume that is not mounted another label, of at most 64 bytes. It is durable on return.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if it is mounted; [`Error::Invalid`] for a label that is too long.
+    pub fn set_label(path: &Path, label: &str, options: &VolumeOptions) -> Result<()> {
+        Self::open(path, options)?.close()?;
+        let (file, _lock) = own(path, Access::Use)?;
+        resize::set_label(&*region_of_volume(file, path, options)?, label)
+    }
+
+    /// The same on a region whose volume was unmounted.
+    ///
+    /// # Errors
+    /// Those of [`set_label`](Self::set_label).
+    pub fn set_label_of_region(region: &dyn Region, label: &str) -> Result<()> {
+        resize::set_label(region, label)
+    }
+
     /// What stands on a volume that is not mounted: the copies of its superblock, and one inode, if asked for, as the
     /// next mount finds it.
     ///
@@ -459,6 +516,24 @@ impl Volume {
     pub fn abandon(self) {
         self.inner().closed.store(true, Ordering::Release);
         self.inner().core.end();
+    }
+
+    /// When calls are durable.
+    #[doc(hidden)]
+    pub fn durable_at(&self) -> DurableAt {
+        self.inner().core.engine.durable_at()
+    }
+
+    /// How far an engine with series has come.
+    #[doc(hidden)]
+    pub fn reached(&self) -> Reached {
+        self.inner().core.engine.reached()
+    }
+
+    /// From here on reads leave times of access as they are: who looks at all that there is commits nothing.
+    #[doc(hidden)]
+    pub fn keep_access_times(&self) {
+        self.inner().core.keeps_access_times.store(true, Ordering::Relaxed);
     }
 
     /// Makes all changes so far durable.
@@ -882,10 +957,16 @@ pub(crate) enum Access {
     Use,
 }
 
-fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd> {
+pub(crate) fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    rustix::fs::openat(CWD, path.as_os_str().as_bytes(), flags, Mode::RUSR | Mode::WUSR)
-        .map_err(|errno| failed("open", path, errno))
+    let neither = || Error::Unsupported("it is no file and no block device: name one that has a volume".into());
+    let opened = rustix::fs::openat(CWD, path.as_os_str().as_bytes(), flags, Mode::RUSR | Mode::WUSR);
+    let file = opened.map_err(|errno| if errno == Errno::ISDIR { neither() } else { failed("open", path, errno) })?;
+    let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile | FileType::BlockDevice => Ok(file),
+        _ => Err(neither()),
+    }
 }
 
 /// Opens a file or device, and keeps others from it as long as the lock is held. Any number may read it at once. The
@@ -975,14 +1056,17 @@ fn engine_in(file: OwnedFd, path: &Path) -> Result<EngineKind> {
 
 pub(crate) fn region(file: OwnedFd, path: &Path, medium: Medium) -> Result<Arc<dyn Region>> {
     let name = path.display().to_string();
-    let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
-    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    let in_memory = is_file && (FileSystem::of(&file)?.is_memory() || wholly_media::pmem::is_dax(file.as_fd()));
-    Ok(match medium {
-        Medium::Pmem => Arc::new(PmemRegion::open(file, PmemOptions { name, ..PmemOptions::default() })?),
-        Medium::Auto if in_memory => Arc::new(PmemRegion::open(file, PmemOptions { name, ..PmemOptions::default() })?),
-        _ => Arc::new(DiskRegion::open(file, name)?),
+    Ok(match medium == Medium::Pmem || medium == Medium::Auto && in_memory(&file, path)? {
+        true => Arc::new(PmemRegion::open(file, PmemOptions { name, ..PmemOptions::default() })?),
+        false => Arc::new(DiskRegion::open(file, name)?),
     })
+}
+
+/// Whether it is a file in memory or on DAX.
+pub(crate) fn in_memory(file: &OwnedFd, path: &Path) -> Result<bool> {
+    let stat = rustix::fs::fstat(file).map_err(|errno| failed("fstat", path, errno))?;
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    Ok(is_file && (FileSystem::of(file)?.is_memory() || wholly_media::pmem::is_dax(file.as_fd())))
 }
 
 #[cfg(test)]

@@ -117,10 +117,13 @@ fn find(file: &OwnedFd) -> Result<Option<(u32, String)>> {
     Ok(None)
 }
 
-/// Who has locked a file, in words.
+/// The process that has locked a file, in words, if it can be told.
+pub fn found(file: &OwnedFd) -> Option<String> {
+    let (pid, name) = find(file).ok()??;
+    Some(format!("process {pid} ({name})"))
+}
+
+/// Who has a volume open, in words.
 pub fn of(file: &OwnedFd) -> String {
-    match find(file) {
-        Ok(Some((pid, name))) => format!("process {pid} ({name}) has the volume open"),
-        _ => "another process has the volume open".into(),
-    }
+    format!("{} has the volume open", found(file).as_deref().unwrap_or("another process"))
 }

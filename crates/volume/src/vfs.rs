@@ -13,6 +13,7 @@ use wholly_vfs::{
 };
 
 use crate::Volume;
+use crate::engine::DurableAt;
 use crate::fork::{Guarded, Opened, OverVolume, guard};
 use crate::format::BLOCK;
 use crate::format::inode::{PER_BLOCK, ROOT};
@@ -208,7 +209,7 @@ impl UnguardedVfs {
         }
         let inode = self.core().take_open(ctx, &open.inode)?;
         let written = self.core().write(ctx, &inode, offset, data)?;
-        if open.flags.intersects(OFlags::DSYNC | OFlags::SYNC) && !self.core().engine.is_durable_per_call() {
+        if open.flags.intersects(OFlags::DSYNC | OFlags::SYNC) && self.core().engine.durable_at() != DurableAt::Return {
             self.core().engine.sync()?;
         }
         Ok(written)

@@ -35,7 +35,8 @@ static inline int wholly_tx_done(int result)
 }
 
 /*
- * Begins a transaction. Returns its number, or 0 with errno set:
+ * Begins a transaction. Returns its number, or 0 with errno set. Programs have to test for 0: there is no transaction
+ * then, and what they write is written at once.
  *
  *   EINVAL      info is NULL, num is negative, or fdSet is NULL and num is not 0
  *   EBUSY       another transaction runs on the mount, or another group has a file

@@ -144,6 +144,13 @@ fn the_program_of_the_papers_figure_runs() {
     });
     let Some(volume) = volume else { return };
     assert_eq!([content_of(&volume, "file1"), content_of(&volume, "file2")], ["data1old", "data2"]);
+    // On no mount there is no transaction, and nothing is written.
+    files.iter().for_each(|(name, content)| std::fs::write(scratch.join(name), content).unwrap());
+    std::fs::write(scratch.join("figure1.c"), example.replace("/mnt", scratch.to_str().unwrap())).unwrap();
+    installed.shell(&format!("cc -Wall -Wextra -Werror {command}"), &scratch);
+    let said = installed.fails(&scratch.join("figure1"), &scratch);
+    assert!(said.contains("tx_begin: Operation not supported"), "{said}");
+    files.iter().for_each(|(name, content)| assert_eq!(std::fs::read_to_string(scratch.join(name)).unwrap(), *content));
 }
 
 #[test]

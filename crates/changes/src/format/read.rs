@@ -10,8 +10,8 @@ use wholly_vfs::{Fallocate, Stat};
 use zerocopy::FromBytes;
 
 use super::{
-    APPLIES, BASE, CONTENT, COORDINATOR, HEAD, Head, LEFT, PART, RawContent, RawEntry, base_of, content_path, left,
-    version_of,
+    APPLIES, BASE, CONTENT, COORDINATOR, HEAD, Head, LATER, LEFT, PART, RawContent, RawEntry, base_of, content_path,
+    left, version_of,
 };
 use crate::records::kind::{ATTRIBUTES, CREATE, IDENTIFY, NAME, SPACE, TRUNCATE, WRITE, XATTR};
 use crate::records::{Attributes, BLOCK, Baseline, Birth, Identity, LARGEST_FILE, Space, Value, Xattr};
@@ -39,7 +39,11 @@ impl ParkedFile {
         let mut bytes = vec![0; HEAD];
         let read = file.read_at(0, &mut bytes)?;
         bytes.truncate(read);
-        let head = Head::checked(&bytes, len).map_err(|what| Error::corrupt(String::from_utf8_lossy(path), what))?;
+        let place = || String::from_utf8_lossy(path);
+        let head = Head::checked(&bytes, len).map_err(|what| match what {
+            LATER => Error::Unsupported(format!("{}: {LATER}", place())),
+            what => Error::corrupt(place(), what),
+        })?;
         Ok((head, file, len))
     }
 
@@ -51,7 +55,8 @@ impl ParkedFile {
     /// Reads what has this name.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::Corrupt`] where it is not what was written.
+    /// [`Error::NotFound`]; [`Error::Corrupt`] where it is not what was written; [`Error::Unsupported`] where a later
+    /// version of Wholly wrote it.
     pub fn read(host: &dyn HostFs, path: &[u8]) -> Result<ParkedFile> {
         let (head, file, _) = Self::open(host, path)?;
         let path = String::from_utf8_lossy(path).into_owned();

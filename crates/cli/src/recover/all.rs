@@ -9,6 +9,8 @@ use crate::survey::{medium_of, volume_id_of};
 use serde::Serialize;
 use std::path::Path;
 use std::time::Instant;
+use wholly_host::mount::Served;
+use wholly_host::{HostDir, HostOptions};
 
 #[derive(Serialize)]
 struct All {
@@ -85,6 +87,11 @@ fn recover_one(entry: Entry, how: How, ui: &Ui) -> Told {
         recovered,
         exit,
     };
+    let host = HostDir::open(&entry.dir, HostOptions::default());
+    if host.is_ok_and(|host| host.served() == Some(Served::Mount)) {
+        let why = "it is mounted over its own directory: the mount has recovered it";
+        return told(Outcome::Busy, Exit::FAILED, Some(why.into()), None);
+    }
     if let Some(why) = absence(&entry) {
         let advice = format!(
             "when it is back, run `wholly recover --register DIR`; if it is gone for good, remove {}",

@@ -11,6 +11,7 @@ use crate::diff;
 use crate::error::{Exit, Failure};
 use crate::mounts::Other;
 use crate::output::{Name, Ui, count, name, shown};
+use crate::progress::{logged, written_back};
 use crate::undo::{self, KEPT_FOR};
 use serde::Serialize;
 use wholly::{Error, KeepUndo, StoreVfs, UndoFate};
@@ -103,7 +104,9 @@ pub fn end(
     let is_success = || status == 0 && !is_doomed && interrupts.first().is_none();
     let mut verdict = Verdict::Discard;
     if is_success() {
-        take_up(running, is_looked_at(args, ui))?;
+        let are_looked_at = is_looked_at(args, ui);
+        let stores = running.iter().map(|one| one.place.store()).collect();
+        ui.telling("collecting the changes", logged(stores), || take_up(running, are_looked_at))?;
         let running = &*running;
         look(args, ui, running, &mut outcome)?;
         let nothing = (args.park || args.review) && outcome.dirs.iter().all(|dir| dir.count == 0);
@@ -119,7 +122,8 @@ pub fn end(
     }
     (outcome.outcome, outcome.exit) = match verdict {
         Verdict::Apply => {
-            commit(args, running, &mut outcome)?;
+            let so_far = written_back(running.iter().map(|one| one.place.store()).collect());
+            ui.telling("committing", so_far, || commit(args, running, &mut outcome))?;
             tell_undo(args, running, &mut outcome);
             if outcome.mismatches().next().is_some() { ("parked", Exit::REFUSED) } else { ("committed", Exit::DONE) }
         }

@@ -1,5 +1,6 @@
 //! `wholly dump` of a volume: superblocks, and one inode with its map, names and attributes.
 
+use super::stat::uuid;
 use super::{failure, patiently};
 use crate::args::DumpArgs;
 use crate::error::{Exit, Failure};
@@ -145,7 +146,7 @@ fn slot(copy: &SuperblockCopy, current: Option<u64>) -> Slot {
         block: copy.block,
         current: it.is_ok_and(|it| Some(it.generation) == current),
         fault: it.err().map(|fault| fault.0),
-        volume_id: it.ok().map(|it| it.volume_id.iter().map(|byte| format!("{byte:02x}")).collect()),
+        volume_id: it.ok().map(|it| uuid(&it.volume_id)),
         label: it.ok().map(label),
         blocks: it.ok().map(|it| it.blocks),
         generation: it.ok().map(|it| it.generation),

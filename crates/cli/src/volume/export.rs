@@ -7,6 +7,7 @@ use super::{failure, open};
 use crate::args::CopyArgs;
 use crate::error::{Exit, Failure};
 use crate::output::{Name, Ui, count};
+use crate::progress::SoFar;
 use serde::Serialize;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
@@ -38,18 +39,20 @@ struct Exported {
 pub fn export(args: &CopyArgs, ui: &Ui) -> Result<Exit, Failure> {
     let volume = open("export", &args.volume)?;
     let vfs = VolumeVfs::new(&volume);
-    let bar = ui.spinner("exporting");
-    let exported = HostDir::named_or_made(&args.dir, HostOptions::default()).map_err(Fault::from).and_then(|dir| {
+    let so_far = SoFar::default();
+    let fill = || {
+        let dir = HostDir::named_or_made(&args.dir, HostOptions::default())?;
         Arc::new(dir).fill(|tree| {
-            let mut export = Export { vfs: &vfs, ctx: Context::superuser(), tree, links: HashMap::new(), objects: 0 };
-            export.all().map(|()| export.objects)
+            let ctx = Context::superuser();
+            Export { vfs: &vfs, ctx, tree, links: HashMap::new(), so_far: &so_far }.all()
         })
-    });
-    bar.finish_and_clear();
+    };
+    let exported = ui.telling("exporting", || so_far.text(), fill);
     drop(vfs);
     volume.close().map_err(|error| failure("export", &args.volume, error))?;
-    let objects = exported.map_err(|fault| fault.told(&args.dir))?;
-    let exported = Exported { volume: Name::from(&*args.volume), dir: Name::from(&*args.dir), objects };
+    exported.map_err(|fault: Fault| fault.told(&args.dir))?;
+    let (volume, dir) = (Name::from(&*args.volume), Name::from(&*args.dir));
+    let exported = Exported { volume, dir, objects: so_far.objects() };
     ui.emit("export", &exported, |exported| {
         format!("{} copied from {} to {}\n", count(exported.objects, "object"), exported.volume, exported.dir)
     })?;
@@ -88,7 +91,7 @@ struct Export<'v> {
     tree: &'v HostDir,
     /// Files with several names: where the first one is.
     links: HashMap<Ino, Vec<u8>>,
-    objects: u64,
+    so_far: &'v SoFar,
 }
 
 /// A directory that is being copied.
@@ -137,7 +140,7 @@ impl Export<'_> {
                 path.push(b'/');
             }
             path.extend(name);
-            self.objects += 1;
+            self.so_far.object();
             if attr.kind == FileType::Directory {
                 self.tree.mkdir(EXPORT, path, 0o700)?;
                 dirs.push(self.open(attr.ino, path.len())?);
@@ -204,6 +207,7 @@ impl Export<'_> {
                 let part = (end - at).min(PIECE) as usize;
                 let read = self.vfs.read(&self.ctx, handle, at, &mut buf[..part]).map_err(of_volume)?;
                 file.write_at(EXPORT, at, &buf[..read])?;
+                self.so_far.bytes(read as u64);
                 at += read as u64;
             }
         }

@@ -47,7 +47,6 @@ struct Done {
 
 /// Shows how far a check is.
 enum Shown {
-    Nowhere,
     Bar(ProgressBar),
     /// To a descriptor; and the last one.
     Lines(File, Option<Progress>),
@@ -56,8 +55,8 @@ enum Shown {
 impl Shown {
     fn new(args: &FsckArgs, ui: &Ui) -> Result<Shown, Failure> {
         match args.progress {
-            None => Ok(Shown::Nowhere),
-            Some(0) => Ok(Shown::Bar(ui.bar("checking", 0))),
+            // Silent where there is no terminal.
+            None | Some(0) => Ok(Shown::Bar(ui.bar("checking", 0))),
             Some(fd) => {
                 let path = format!("/dev/fd/{fd}");
                 let file = File::options().append(true).open(path);
@@ -70,7 +69,6 @@ impl Shown {
     fn show(&mut self, progress: Progress, volume: &Path) {
         let Progress { pass, done, total } = progress;
         match self {
-            Shown::Nowhere => {}
             Shown::Bar(bar) => {
                 bar.set_length(total);
                 bar.set_position(done);

@@ -8,6 +8,7 @@ use super::{failure, open};
 use crate::args::CopyArgs;
 use crate::error::{Exit, Failure};
 use crate::output::{Name, Ui, count, shown};
+use crate::progress::SoFar;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -38,26 +39,27 @@ pub fn import(args: &CopyArgs, ui: &Ui) -> Result<Exit, Failure> {
     }
     let volume = open("import", &args.volume)?;
     let vfs = VolumeVfs::new(&volume);
-    let bar = ui.spinner("importing");
+    let so_far = SoFar::default();
     let mut import = Import {
         vfs: &vfs,
         ctx: Context::superuser(),
         from: &from,
         links: HashMap::new(),
         buf: vec![0; PIECE],
-        objects: 0,
+        so_far: &so_far,
     };
     import.ctx.umask = Mode::empty();
-    let copied = import.all().map_err(|(path, error)| told(&args.dir.join(path), error));
-    let objects = import.objects;
-    bar.finish_and_clear();
+    let copied = ui.telling("importing", || so_far.text(), || import.all());
+    let copied = copied.map_err(|(path, error)| told(&args.dir.join(path), error));
     drop(vfs);
-    volume.close().map_err(|error| failure("import", &args.volume, error))?;
+    let close = || volume.close().map_err(|error| failure("import", &args.volume, error));
+    ui.telling("unmounting", || so_far.text(), close)?;
     copied?;
     if is_store {
         eprintln!("wholly: import: {}/{HOME} is left out: it is the store's own", shown(&args.dir));
     }
-    let imported = Imported { volume: Name::from(&*args.volume), dir: Name::from(&*args.dir), objects };
+    let imported =
+        Imported { volume: Name::from(&*args.volume), dir: Name::from(&*args.dir), objects: so_far.objects() };
     ui.emit("import", &imported, |imported| {
         format!("{} copied from {} to {}\n", count(imported.objects, "object"), imported.dir, imported.volume)
     })?;
@@ -94,7 +96,7 @@ struct Import<'v> {
     /// Host files with several names: where they are in the volume. They have a reference.
     links: HashMap<Inode, Ino>,
     buf: Vec<u8>,
-    objects: u64,
+    so_far: &'v SoFar,
 }
 
 /// A directory that is being copied.
@@ -143,7 +145,7 @@ impl Import<'_> {
             }
             path.extend(&name);
             let object = self.from.object(At { path, dir: Some(dir.inode), inode: None })?;
-            self.objects += 1;
+            self.so_far.object();
             if kind(&object) == FileType::Directory {
                 let ino = self.vfs.mkdir(&self.ctx, dir.ino, &name, Mode::RWXU).map_err(of_volume)?.ino;
                 dirs.push(listed(&object, ino, path.len())?);
@@ -202,6 +204,7 @@ impl Import<'_> {
             let mut to = begin;
             while !part.is_empty() {
                 let written = self.vfs.write(&self.ctx, handle, to, part).map_err(of_volume)?;
+                self.so_far.bytes(written as u64);
                 (part, to) = (&part[written..], to + written as u64);
                 written_to = to;
             }

@@ -2,7 +2,8 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `make.rs` | making, showing |
+//! | `make.rs` | making, changing size and label |
+//! | `stat.rs` | showing |
 //! | `fsck.rs` | checking, repairing |
 //! | `dump.rs` | printing what stands on the medium |
 //! | `import.rs` | copying a directory into a volume |
@@ -13,12 +14,14 @@ mod export;
 mod fsck;
 mod import;
 mod make;
+mod stat;
 
 pub use dump::dump;
 pub use export::export;
 pub use fsck::fsck;
 pub use import::import;
-pub use make::{mkfs, stat, tune};
+pub use make::{mkfs, tune};
+pub use stat::{stat, udev};
 
 use crate::args;
 use crate::error::{Exit, Failure};

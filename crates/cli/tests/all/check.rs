@@ -70,7 +70,7 @@ fn each_finding_has_a_line_with_place_and_advice() {
         assert!(lines[1].starts_with("file: b: its size was 1000 and is 12; neither version is lost ("), "{}", run.out);
         assert!(lines[2].contains("2 things wrong; 3 committed groups of "), "{}", run.out);
         let json: Value = serde_json::from_str(&place.run(&["check", "--json"]).out).unwrap();
-        assert_eq!(json["output_version"], 6);
+        assert_eq!(json["output_version"], 7);
         assert_eq!((&json["findings"][1]["kind"], &json["findings"][1]["place"]), (&"file".into(), &"b".into()));
     }
 }

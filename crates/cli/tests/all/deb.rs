@@ -106,12 +106,14 @@ fn a_debian_system_installs_and_runs_them() {
     for path in [
         "usr/include/wholly/compat.h",
         "usr/lib/systemd/system/wholly-recover.service",
+        "usr/lib/udev/rules.d/61-wholly.rules",
         "usr/sbin/mount.wholly",
         "usr/share/bash-completion/completions/wholly",
         "usr/share/doc/wholly/copyright",
         "usr/share/doc/wholly/volume.md",
         "usr/share/fish/vendor_completions.d/wholly.fish",
         "usr/share/man/man1/wholly-run.1.gz",
+        "usr/share/misc/wholly.magic",
         "usr/share/zsh/site-functions/_wholly",
     ] {
         assert!(developer.join(path).exists(), "{path}");

@@ -120,6 +120,7 @@ fn a_device_has_nothing_where_signatures_are() {
         (0x1_0040, &b"_BHRfS_M"[..], "a btrfs file system"),
         (512, b"EFI PART", "a GPT partition table"),
         (length - 512, b"EFI PART", "a GPT partition table"),
+        (length - 4096, b"WHOLLYVL", "a volume of Wholly"),
         (length - 4096 + 8, b"WHOLLYVL", "a volume of Wholly"),
         (length - (128 << 10), b"raid", "it holds data"),
         (2 << 20, b"else", "it holds data"),

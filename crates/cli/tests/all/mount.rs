@@ -1,6 +1,6 @@
 //! `wholly mount`: the process behind a mount, and how it ends.
 
-use super::common::{is_long, may_mount, umount, unique, wait_until_unused, wholly};
+use super::common::{is_long, may_mount, umount, unique, wait_until_unused, wholly, wholly_with};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -273,12 +273,18 @@ fn a_server_killed_under_load_on_a_disk() {
 #[test]
 fn over_its_own_directory_nobody_sees_the_store_behind_it() {
     let Some(rig) = Rig::new("over") else { return };
+    let registry = rig.home.with_file_name("registry").display().to_string();
+    wholly_with(&registry, &["recover", "--register", text(&rig.home)]).exits(0);
     wholly(&["mount", text(&rig.home)]).exits(0);
     std::fs::write(rig.home.join("file"), b"content").unwrap();
     assert!(!rig.home.join(".wholly").exists());
     let stat = wholly(&["stat", text(&rig.home)]);
     stat.exits(0);
     assert!(stat.out.contains(" is a mount of "), "{}", stat.out);
+    // It is not gone, nor another one, and not this verb's to recover.
+    let all = wholly_with(&registry, &["--json", "recover", "--all"]);
+    all.exits(8);
+    assert!(all.out.contains(r#""outcome":"busy","why":"it is mounted over its own directory"#), "{}", all.out);
     for verb in ["init", "check", "dump", "list", "recover", "deinit", "mount", "run"] {
         let arguments = [&[verb][..], &[text(&rig.home)]].concat();
         let run =

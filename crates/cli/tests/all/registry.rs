@@ -36,7 +36,7 @@ impl Registry {
         let run = self.run(&["recover", "--all", "--json"]);
         run.exits(code);
         let all: Value = serde_json::from_str(&run.out).expect("JSON");
-        assert_eq!((&all["output_version"], &all["verb"]), (&6.into(), &"recover".into()));
+        assert_eq!((&all["output_version"], &all["verb"]), (&7.into(), &"recover".into()));
         let text = |value: &Value| value.as_str().expect("text").to_owned();
         let stores = all["stores"].as_array().expect("an array");
         for store in stores {

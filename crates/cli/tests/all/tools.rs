@@ -44,6 +44,17 @@ fn pieces_of_an_exploration_are_the_whole_of_it() {
     }
 }
 
+/// Before `--`, what begins with a dash is an option, and no command.
+#[test]
+fn an_unknown_option_of_run_is_no_command() {
+    let place = Place::on_disk();
+    for words in [&["run", "--reveiw", "true"][..], &["run", "--reveiw", "--", "true"]] {
+        let mistyped = super::common::wholly_in(&place.dir, words);
+        mistyped.exits(125);
+        assert!(mistyped.err.contains("a similar argument exists: '--review'"), "{}", mistyped.err);
+    }
+}
+
 /// A world in which the sync of the log does nothing: states are lost that had been promised.
 #[test]
 fn crash_finds_what_is_broken_and_replays_it() {

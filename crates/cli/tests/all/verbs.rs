@@ -158,7 +158,7 @@ fn recover_takes_everything_home() {
         let run = place.run(&["recover", "--json"]);
         run.exits(1);
         let report: Value = serde_json::from_str(&run.out).unwrap();
-        assert_eq!(report["output_version"], 6);
+        assert_eq!(report["output_version"], 7);
         assert_eq!(report["groups"], 5);
         assert_eq!(report["files"], 2);
         assert!(report["conflicts"].as_array().unwrap().is_empty());
@@ -266,6 +266,19 @@ fn what_is_no_store_is_called_that() {
             run.exits(8);
             assert!(run.err.contains("there is no store in this directory; `wholly init"), "{}", run.err);
             assert!(run.out.is_empty());
+        }
+    }
+    for (verb, why) in
+        [("undo", "nothing can be taken back"), ("diff", "nothing is parked"), ("list", "nothing is parked")]
+    {
+        for place in places() {
+            let run = place.run(&[verb]);
+            run.exits(8);
+            assert!(
+                run.err.contains(&format!("{why} here; name the directory that the command ran in")),
+                "{}",
+                run.err
+            );
         }
     }
     let nowhere = wholly(&["stat", "/nonexistent/directory"]);

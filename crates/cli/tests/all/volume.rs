@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use wholly_volume::{Volume, VolumeOptions};
 
 /// A directory for an image and what goes with it, removed on drop.
 struct Rig(PathBuf);
@@ -568,13 +569,91 @@ fn the_process_that_has_a_volume_is_named() {
     refused.exits(8);
     let who = format!("process {} (wholly-mount)", server.id());
     assert!(refused.err.contains(&who) && refused.err.contains("unmount it first"), "{}", refused.err);
-    // What can be seen by its mount only is shown by that.
-    let shown = wholly(&["stat", &image]);
-    shown.exits(0);
-    assert!(shown.out.contains(&format!("{} is a mount of {image}", rig.point().display())), "{}", shown.out);
+    // By its file or by its mount, it tells the same of itself, and how full it is.
+    let point = rig.point().display().to_string();
+    for name in [&image, &point] {
+        let shown = wholly(&["stat", name]);
+        shown.exits(0);
+        for part in [format!("{image}\n"), format!("  in use by    {who}"), format!("  mounted at   {point}\n")] {
+            assert!(shown.out.contains(&part), "{part}: {}", shown.out);
+        }
+        let shown = wholly(&["--json", "stat", name]).json();
+        let df = rustix::fs::statvfs(&*point).expect("statvfs").f_bavail;
+        assert_eq!((&shown["free_blocks"], &shown["clean"], &shown["opens"]), (&df.into(), &false.into(), &2.into()));
+    }
     rig.umount();
     assert!(server.wait().unwrap().success());
     wholly(&["fsck", "-y", &image]).exits(0);
+}
+
+/// Of itself, and to programs that look for signatures. Nothing of it changes.
+#[test]
+fn a_volume_says_what_it_is() {
+    let rig = Rig::new("says");
+    let image = rig.path("v.img");
+    wholly(&["mkfs", &image, "--size", "16M", "--label", "my data"]).exits(0);
+    let before = std::fs::read(&image).unwrap();
+    let stat = wholly(&["--json", "stat", &image]).json();
+    let uuid = stat["volume_id"].as_str().unwrap();
+    let groups: Vec<usize> = uuid.split('-').map(str::len).collect();
+    assert_eq!((groups, &uuid[14..15], &stat["version"]), (vec![8, 4, 4, 4, 12], "4", &2.into()));
+    assert_eq!((&stat["label"], &stat["clean"], &stat["opens"]), (&"my data".into(), &true.into(), &1.into()));
+    assert!(stat["free_blocks"].as_u64().unwrap() > 4000 && stat["in_use_by"].is_null(), "{stat}");
+    let udev = wholly(&["stat", "--udev", &image]);
+    assert_eq!(
+        udev.out,
+        format!(
+            "ID_FS_TYPE=wholly\nID_FS_USAGE=filesystem\nID_FS_VERSION=2\nID_FS_UUID={uuid}\nID_FS_UUID_ENC={uuid}\n\
+             ID_FS_LABEL=my_data\nID_FS_LABEL_ENC=my\\x20data\n"
+        )
+    );
+    if common::may_run(&["file", "blkid"]) {
+        let run = |program: &str, arguments: &[&str]| {
+            let output = Command::new(program).args(arguments).arg(&image).output().unwrap();
+            (String::from_utf8(output.stdout).unwrap(), output.status.code())
+        };
+        let magic = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/wholly.magic");
+        let (told, _) = run("file", &["-b", "-m", magic]);
+        let wanted = ["Wholly volume, version 2", uuid, "\"my data\"", "4096 blocks of 4096 bytes"];
+        assert!(wanted.iter().all(|part| told.contains(part)), "{told}");
+        assert_eq!(run("blkid", &["-p"]), (String::new(), Some(2)), "it finds nothing");
+        assert_eq!(run("file", &["-b"]).0, "data\n");
+    }
+    assert!(std::fs::read(&image).unwrap() == before);
+    // One whose process has died: what is free nobody knows yet.
+    let volume = Volume::open(Path::new(&image), &VolumeOptions::default()).unwrap();
+    let stat = wholly(&["stat", &image]).out;
+    assert!(stat.contains(&format!("in use by    process {}", std::process::id())), "{stat}");
+    assert!(stat.contains("only that process knows"), "{stat}");
+    volume.abandon();
+    let stat = wholly(&["stat", &image]).out;
+    assert!(stat.contains("in use by    no process") && stat.contains("once a mount has recovered it"), "{stat}");
+}
+
+/// A size that cannot be says which can, in words that can be typed.
+#[test]
+fn tune_says_which_sizes_there_are() {
+    let rig = Rig::new("tune");
+    let image = rig.path("v.img");
+    wholly(&["mkfs", &image, "--size", "16M"]).exits(0);
+    let refused = wholly(&["tune", &image, "--size", "1M", "--label", "other"]);
+    refused.exits(0);
+    assert_eq!(wholly(&["--json", "stat", &image]).json()["label"], "other");
+    let refused = wholly(&["tune", &image, "--size", "4K"]);
+    refused.exits(8);
+    let (_, least) = refused.err.trim_end().split_once("no space left for its content: the smallest size is ").unwrap();
+    wholly(&["tune", &image, "--size", least]).exits(0);
+    let bytes: u64 = least.strip_suffix('K').unwrap().parse::<u64>().unwrap() << 10;
+    assert_eq!(std::fs::metadata(&image).unwrap().len(), bytes);
+    wholly(&["fsck", "-n", &image]).exits(0);
+    wholly(&["tune", &image]).exits(16);
+    wholly(&["tune", &image, "--label", &"l".repeat(65)]).exits(8);
+    wholly(&["mkfs", &rig.path("w.img"), "--size", "16M", "--label", &"l".repeat(65)]).exits(8);
+    for verb in ["fsck", "stat", "dump"] {
+        let no_volume = wholly(&[verb, rig.point().to_str().unwrap()]);
+        let why = if verb == "fsck" { "no file and no block device" } else { "no store" };
+        assert!(no_volume.code == Some(8) && no_volume.err.contains(why), "{}", no_volume.err);
+    }
 }
 
 /// A store that is imported leaves its own folder behind; one that has not all in its directory is not imported.

@@ -590,6 +590,7 @@ impl Store {
             versions: self.inner.index.arena.in_use(),
             log_bytes_written,
             home_bytes_written: self.inner.checkpointer.home_bytes(),
+            home_names_changed: self.inner.checkpointer.home_names(),
             fences,
             syncs,
             parked_groups: parked.len() as u64,
@@ -667,6 +668,8 @@ pub struct StoreStat {
     pub log_bytes_written: u64,
     /// Bytes written back to ordinary files since the store was opened.
     pub home_bytes_written: u64,
+    /// Names set or removed in the directory since the store was opened; a name that replaces another counts twice.
+    pub home_names_changed: u64,
     /// The number of fences since the store was opened.
     pub fences: u64,
     /// The number of synchronous writes and syncs since the store was opened.

@@ -42,7 +42,7 @@ use super::undo_store::is_held_or_tag;
 use crate::error::{Error, Result};
 use crate::log::layout::{EntryKind, LINE, StorePart, Superblock};
 use crate::log::salvage::Rebuilt;
-use crate::log::{in_force, read_slots};
+use crate::log::{in_force, read_slots, refuse_unsupported};
 use copy::Copier;
 pub use copy::SALVAGE;
 use proof::Proof;
@@ -181,12 +181,8 @@ impl Log {
         let len = log.stat()?.size;
         let slots = read_slots::<StorePart>(&ReadOnly::new(log.clone(), len, LINE as u32))?;
         let superblock = in_force(&slots).cloned();
+        refuse_unsupported(&slots)?;
         if superblock.is_none() {
-            if let Some(what) =
-                slots.iter().filter_map(|slot| slot.as_ref().err()).find_map(|fault| Superblock::unsupported(*fault))
-            {
-                return Err(Error::unsupported(what));
-            }
             let what = "no copy is valid: the times of files decide which groups are written back";
             findings.push(Finding::new(FindingKind::Superblock, "superblock", what));
         }

@@ -73,7 +73,7 @@ use rustix::io::Errno;
 use wholly_changes::records::Baseline;
 use wholly_changes::{
     Base, Head, Ids, Kind, Known, LONGEST_NOTE, Neighbour, Outline, ParkedFile, ROOT, Settled, Summary, UNFINISHED,
-    Writing, id_name, id_of, join,
+    Unreadable, Writing, id_name, id_of, join,
 };
 use wholly_host::{HostFs, host_error, is_there};
 use wholly_vfs::{Inode, Rename, Stat};
@@ -139,8 +139,8 @@ pub struct KeptUndo {
     pub bytes: u64,
     /// Why the group cannot be taken back, where its undo is not kept, or no longer. `changes` and `bytes` are 0 then.
     pub gone: Option<String>,
-    /// Why it cannot be read, if it is damaged. Only `id` is valid then.
-    pub damage: Option<String>,
+    /// Why it cannot be read. Only `id` is valid then.
+    pub unreadable: Option<Unreadable>,
 }
 
 /// What has become of the undo of the group that was committed last.
@@ -315,8 +315,7 @@ pub fn list(host: &dyn HostFs) -> Result<Vec<KeptUndo>> {
                 all.push(KeptUndo { changes: undo.changes(), bytes: made.bytes, ..described(&head) });
             }
             Err(Error::NotFound(_)) if !is_there(host, &kept_path(host, id))? => {}
-            Err(error @ (Error::Corrupt { .. } | Error::NotFound(_))) => all.push(damaged(id, &error)),
-            Err(error) => return Err(error),
+            Err(error) => all.push(unreadable(id, error)?),
         }
     }
     // A crash may have left both, before the undo went.
@@ -327,8 +326,7 @@ pub fn list(host: &dyn HostFs) -> Result<Vec<KeptUndo>> {
                 all.push(KeptUndo { note: note.into(), gone: Some(why.into()), ..described(&head) });
             }
             Err(Error::NotFound(_)) => {}
-            Err(error @ Error::Corrupt { .. }) => all.push(damaged(id, &error)),
-            Err(error) => return Err(error),
+            Err(error) => all.push(unreadable(id, error)?),
         }
     }
     all.sort_by_key(|undo| undo.id.0);
@@ -344,12 +342,12 @@ fn described(head: &Head) -> KeptUndo {
         changes: 0,
         bytes: 0,
         gone: None,
-        damage: None,
+        unreadable: None,
     }
 }
 
-fn damaged(id: u64, error: &Error) -> KeptUndo {
-    KeptUndo {
+fn unreadable(id: u64, error: Error) -> Result<KeptUndo> {
+    Ok(KeptUndo {
         id: ParkedId(id),
         note: String::new(),
         committed_ns: 0,
@@ -357,8 +355,8 @@ fn damaged(id: u64, error: &Error) -> KeptUndo {
         changes: 0,
         bytes: 0,
         gone: None,
-        damage: Some(error.to_string()),
-    }
+        unreadable: Some(Unreadable::of(error)?),
+    })
 }
 
 /// Invariant 7: below which sequence the groups of the log are in the directory. `end` is above all that there can be.
@@ -373,7 +371,7 @@ pub(super) fn home_below(host: &dyn HostFs, volume_id: &[u8; 16], end: u64) -> R
             Ok((head, _)) if (head.volume_id, head.id) == (*volume_id, id) && head.home_below < end => {
                 below = below.max(head.home_below);
             }
-            Ok(_) | Err(Error::Corrupt { .. } | Error::NotFound(_)) => {}
+            Ok(_) | Err(Error::Corrupt { .. } | Error::NotFound(_) | Error::Unsupported(_)) => {}
             Err(error) => return Err(error),
         }
     }

@@ -208,7 +208,7 @@ fn a_prepared_group_that_has_rotted_is_released_as_damaged() {
     assert!(matches!(memory.open(1, options(), [true; 2]), Err(Error::Corrupt { .. })));
     let store = memory.open(1, releasing(), [true; 2]).unwrap();
     let parked = store.parked().unwrap();
-    assert!(parked[0].damage.is_some(), "{parked:?}");
+    assert!(parked[0].unreadable.is_some(), "{parked:?}");
     store.discard(parked[0].id).unwrap();
     assert!(!memory.is_new(1, &store));
 }

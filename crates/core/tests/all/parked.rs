@@ -101,7 +101,7 @@ fn what_would_change_is_the_same_while_it_runs_and_when_it_is_parked() {
         let parked = &store.parked().unwrap()[..];
         let [parked] = parked else { panic!("{parked:?}") };
         assert_eq!((parked.id, &*parked.note, parked.files, parked.bytes), (id, "a note", 2, 1 + 6 + 3));
-        assert_eq!((parked.expires_ns, &parked.damage), (None, &None));
+        assert_eq!((parked.expires_ns, &parked.unreadable), (None, &None));
         assert!(parked.parked_ns > 0 && parked.space > 4096);
         assert_eq!((store.stat().parked_groups, store.stat().parked_bytes), (1, parked.space));
         let look = |store: &Store| {
@@ -338,7 +338,7 @@ fn damage_is_told_and_can_be_discarded() {
             let error = store.apply(id).unwrap_err();
             assert!(matches!(error, Error::Corrupt { .. }) && error.to_string().contains(what), "byte {at}: {error}");
             let parked = &store.parked().unwrap()[0];
-            assert_eq!((parked.id, parked.damage.is_none()), (id, listed), "byte {at}: {parked:?}");
+            assert_eq!((parked.id, parked.unreadable.is_none()), (id, listed), "byte {at}: {parked:?}");
             let error = wholly::check(&*dir);
             assert!(matches!(error, Err(Error::Busy(..))), "{error:?}");
         }

@@ -50,7 +50,7 @@ fn apply_all(life: &mut Life, workload: &Workload, store: &Store, mut state: Pro
         }
         let (end, label) = (life.world.now(), Cow::Borrowed("apply"));
         state = Promise::new(after);
-        life.operations.push(Operation { label, begin, end, state: state.clone() });
+        life.operations.push(Operation { label, begin, end, state: state.clone(), waits: Vec::new() });
         life.expect(workload, store, &state, "after a parked group was applied")?;
     }
     Ok(state)

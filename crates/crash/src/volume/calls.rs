@@ -85,6 +85,11 @@ pub const BY_HAND: &[(&str, &str, &str)] = &[
          call.append-A/foo,call.blank-A/foo,call.write-A/foo",
     ),
     (
+        "zeros-and-content",
+        "content that has become zeros in its block, and gets other content there",
+        "bare,call.blank-A/foo,call.write-A/foo,kill,call.write-A/foo",
+    ),
+    (
         "cut-and-grown",
         "a tail with versions is cut, and grows again",
         "bare,call.more-A/foo,call.fill-A/foo,call.write-A/foo,call.cut-A/foo,call.grow-A/foo,call.write-A/foo,kill,\
@@ -213,10 +218,11 @@ impl Program for Calls {
     fn perform(&self, running: &mut Running<'_>) -> Result<(), String> {
         let made_before = self.making == Making::Before;
         let model = if made_before { self.workload.initial() } else { State::default() };
-        let mut caller = Caller { running, model, files: BTreeMap::new(), writes: 0 };
+        let mut caller = Caller { running, past: vec![model.clone()], model, files: BTreeMap::new(), writes: 0 };
         caller.has_opened()?;
         for (i, step) in self.workload.steps.iter().enumerate() {
             caller.step(i, step)?;
+            caller.past.push(caller.model.clone());
             if let Some(difference) = caller.model.difference(caller.running.state()) {
                 return Err(format!("after step {i}: {difference}"));
             }
@@ -281,6 +287,8 @@ fn crowd(volume: &VolumeCalls, state: &State) -> Result<(), String> {
 struct Caller<'c, 'r> {
     running: &'c mut Running<'r>,
     model: State,
+    /// The model after each step.
+    past: Vec<State>,
     /// What is open, by the path by which it was opened.
     files: BTreeMap<String, Arc<VolumeFile>>,
     writes: u64,
@@ -311,7 +319,7 @@ impl Caller<'_, '_> {
             Step::Full(file) => self.full(i, file),
             Step::Checkpoint => self
                 .running
-                .step(&format!("sync {i}"), |volume| volume.sync())?
+                .sync_step(&format!("sync {i}"), |volume| volume.sync())?
                 .map_err(|error| format!("sync: {error}")),
             Step::Reopen { close } => {
                 if *close {
@@ -322,6 +330,11 @@ impl Caller<'_, '_> {
                     self.files.clear();
                 }
                 self.running.open()?;
+                // What was not durable is gone with the process.
+                let left = self.past.iter().rev().find(|past| past.difference(self.running.state()).is_none());
+                if let Some(left) = left.cloned() {
+                    self.model = left;
+                }
                 self.has_opened()
             }
             step => Err(format!("{step:?} is no step of a volume")),
@@ -406,7 +419,7 @@ impl Caller<'_, '_> {
     fn commit(&mut self, i: usize, mut open: Open) -> Result<(), String> {
         let exclude = |what| format!("two groups that exclude each other were let through: {what}");
         self.model.merge(&open.base, &open.private).map_err(exclude)?;
-        let done = self.running.step(&format!("commit {i}"), |_| open.group.commit())?;
+        let done = self.running.sync_step(&format!("commit {i}"), |_| open.group.commit())?;
         self.files.append(&mut open.files);
         done.map_err(|error| format!("commit {i}: {error}"))
     }

@@ -1,10 +1,20 @@
 //! A volume with an engine, as a subject.
 //!
-//! What a call does is a group, and durable when the call returns; explicit groups are durable when their commit
-//! returns. The states between which a crash may choose are looked at, not foretold: without a crash, the volume is
-//! opened in a copy of the world after each operation. So all that `lstat` says is compared, inode numbers and times
-//! too; and the volume that is open must say the same from memory. A program that has a model of its own compares that
-//! as well ([`Calls`]).
+//! What a call does is a group, and durable when the engine says so ([`DurableAt`]); explicit groups are durable when
+//! their commit returns. The states between which a crash may choose are looked at, not foretold: without a crash, the
+//! volume is opened in a copy of the world after each operation. So all that `lstat` says is compared, inode numbers
+//! and times too; and the volume that is open must say the same from memory. A program that has a model of its own
+//! compares that as well ([`Calls`]).
+//!
+//! With an engine that is not durable at a return, the open volume is looked at, too. A crash may leave:
+//!
+//! | [`DurableAt`] | between two operations |
+//! |---|---|
+//! | `Return` | what the last one has left |
+//! | `Series` | what had been made when the last series ended: the engine tells how many groups that are |
+//! | `Sync` | what was there at the last sync, or after any operation since |
+//!
+//! and in an operation, what it may leave before and after it, and what calls saw when it began.
 //!
 //! Nothing in a run comes from the machine: the volume's id and its clock are given, and operations are made by two
 //! threads in turn, so that no fence covers what the operation before it has stored. Opens are made by the thread that
@@ -23,7 +33,7 @@ use wholly::Error;
 use wholly_media::Region;
 use wholly_sim::{CountingRegion, Counts, Medium, SimConfig, World};
 use wholly_vfs::Timestamp;
-use wholly_volume::{EngineKind, Trial, Volume, VolumeCalls, VolumeOptions};
+use wholly_volume::{DurableAt, EngineKind, Reached, Trial, Volume, VolumeCalls, VolumeOptions};
 
 use crate::life::Life;
 use crate::look::{exact, tree};
@@ -136,6 +146,14 @@ pub trait Program: Sync {
         Trial { pages: Some(16), ..Trial::default() }
     }
 
+    /// Opens the volume, also after a crash. Programs that differ in this differ in their [`rules`](Self::rules).
+    ///
+    /// # Errors
+    /// Those of [`Volume::open_region`].
+    fn open(&self, region: Arc<dyn Region>, options: &VolumeOptions) -> wholly::Result<Volume> {
+        Volume::open_region(region, options)
+    }
+
     /// Fills the volume that is there before anything is recorded.
     ///
     /// # Errors
@@ -191,19 +209,24 @@ fn format(world: &Arc<World>, engine: EngineKind, volume_id: [u8; 16]) -> Result
     Volume::format_region_as(&*world.log(), &options(engine), volume_id).map_err(|error| format!("making it: {error}"))
 }
 
-fn open(world: &World, region: Arc<dyn Region>, trial: Trial) -> wholly::Result<OpenVolume> {
+/// By `program`; `None`: by somebody else.
+fn open(world: &World, region: Arc<dyn Region>, program: Option<&dyn Program>) -> wholly::Result<OpenVolume> {
     // In one world, groups of one thread come in several lanes; elsewhere in one, as users have them.
     let lanes_in_turn = world.config().log == Medium::PMEM;
+    let trial = program.map_or_else(Trial::default, Program::trial);
     let options = VolumeOptions { trial: Trial { lanes_in_turn, ..trial }, ..options(EngineKind::None) };
-    Volume::open_region(region, &options).map(|volume| OpenVolume(Some(volume)))
+    let opened = match program {
+        Some(program) => program.open(region, &options),
+        None => Volume::open_region(region, &options),
+    };
+    opened.map(|volume| OpenVolume(Some(volume)))
 }
 
 /// What a volume serves whose process dies now, without a crash.
 fn look(world: &World) -> Result<State, String> {
     let sound = SimConfig { mutations: Vec::new(), ..(**world.config()).clone() };
     let world = World::from_image(&world.latest(), sound);
-    let volume =
-        open(&world, world.log(), Trial::default()).map_err(|error| format!("without a crash, open: {error}"))?;
+    let volume = open(&world, world.log(), None).map_err(|error| format!("without a crash, open: {error}"))?;
     serves(&volume)
 }
 
@@ -238,7 +261,7 @@ impl<P: Program> Subject for OnVolume<P> {
         turn_to(0, MADE);
         let world = World::new(SimConfig { mutations: Vec::new(), ..(*sim).clone() });
         let made = format(&world, self.engine, volume_id).and_then(|()| {
-            let mut volume = open(&world, world.log(), Trial::default()).map_err(|error| error.to_string())?;
+            let mut volume = open(&world, world.log(), None).map_err(|error| error.to_string())?;
             self.program.prepare(&volume)?;
             // Reads after a crash renew the access time of those files only that have changed since this time.
             turn_to(0, MADE + 1);
@@ -258,9 +281,9 @@ impl<P: Program> Subject for OnVolume<P> {
         let making = self.program.making();
         let state = if making == Making::New { State::default() } else { look(&recorder.world)? };
         let region = CountingRegion::new(recorder.world.log());
-        let trial = self.program.trial();
+        let (engine, program, pending) = (self.engine, &self.program as &dyn Program, Vec::new());
         let running =
-            Running { engine: self.engine, trial, recorder, region, volume: None, state, steps: 0, time_passes };
+            Running { engine, program, recorder, region, volume: None, state, pending, steps: 0, time_passes };
         // What a panic left may not be fit to be dropped.
         let mut running = ManuallyDrop::new(running);
         if making != Making::Before {
@@ -280,7 +303,7 @@ impl<P: Program> Subject for OnVolume<P> {
 
     fn open(&self, world: &Arc<World>, _setting: &Setting) -> Result<OpenVolume, NotOpened> {
         turn_to(0, LATER);
-        open(world, world.log(), self.program.trial()).map_err(|error| match error {
+        open(world, world.log(), Some(&self.program)).map_err(|error| match error {
             Error::Unsupported(_) | Error::Corrupt { .. } => NotOpened::Unmade(error.to_string()),
             error => NotOpened::Failed(error.to_string()),
         })
@@ -290,7 +313,7 @@ impl<P: Program> Subject for OnVolume<P> {
         serves(volume)
     }
 
-    /// New calls. Each is durable when it returns; what an earlier life has logged counts no more.
+    /// New calls. Each is durable when it returns, or synced; what an earlier life has logged counts no more.
     fn go_on(&self, life: &mut Life, volume: &OpenVolume, state: Promise) -> Result<Promise, String> {
         let (mut state, mut after) = (state.clone(), (*state).clone());
         for (i, op) in (1..).zip(self.program.ops_after(&state)) {
@@ -301,7 +324,11 @@ impl<P: Program> Subject for OnVolume<P> {
             NOW.set(LATER + i as i64);
             state = Promise::new(after.clone());
             life.operation("a new call", &state, |_| {
-                call(volume, None, &op, &bytes).map(drop).map_err(|error| format!("a new call: {op:?}: {error}"))
+                let done = call(volume, None, &op, &bytes).and_then(|_| match volume.durable_at() {
+                    DurableAt::Return => Ok(()),
+                    _ => volume.sync(),
+                });
+                done.map_err(|error| format!("a new call: {op:?}: {error}"))
             })?;
         }
         life.expect(self, volume, &state, "after new calls")?;
@@ -340,13 +367,16 @@ fn at_rest(region: &dyn Region) -> Result<(), String> {
 /// A program that is running, and recorded.
 pub struct Running<'r> {
     engine: EngineKind,
-    trial: Trial,
+    program: &'r dyn Program,
     recorder: &'r mut Recorder,
     /// What is opened.
     region: Arc<CountingRegion>,
     volume: Option<OpenVolume>,
     /// What is there, as it was looked at last.
     state: State,
+    /// What calls have seen since then, if their engine is not durable at their return: the state that is durable
+    /// first. With each, how many groups had been committed.
+    pending: Vec<(Promise, u64)>,
     steps: u64,
     time_passes: bool,
 }
@@ -375,15 +405,75 @@ impl Running<'_> {
         self.region.take()
     }
 
-    /// Records an operation, by the thread whose turn it is.
-    fn operation<T>(&mut self, label: &str, body: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
+    /// Records an operation, by the thread whose turn it is. `lasts`: it is durable when it returns, with all before
+    /// it, whatever the engine.
+    fn operation<T>(
+        &mut self,
+        label: &str,
+        lasts: bool,
+        body: impl FnOnce(&mut Self) -> Result<T, String>,
+    ) -> Result<T, String> {
+        self.has_ended_between();
         let op = self.recorder.begin(label, &self.state);
         let done = body(self).map_err(|what| format!("{label}: {what}"))?;
         self.recorder.end(op);
-        self.state = look(&self.recorder.world).map_err(|what| format!("{label}: {what}"))?;
-        self.recorder.leaves(op, &self.state);
-        self.is_stored().map_err(|what| format!("{label}: {what}"))?;
+        let left = look(&self.recorder.world).map_err(|what| format!("{label}: {what}"))?;
+        let ended = match self.volume.as_ref().map(|volume| volume.durable_at()) {
+            None | Some(DurableAt::Return) => {
+                self.state = left;
+                self.recorder.leaves(op, &self.state);
+                self.is_stored()
+            }
+            Some(at) => self.pends(op, left, at, lasts),
+        };
+        ended.map_err(|what| format!("{label}: {what}"))?;
         Ok(done)
+    }
+
+    /// A series may have ended since the last operation, by the group that frees an inode when a file is closed.
+    fn has_ended_between(&mut self) {
+        let (Some(volume), [first, .., last]) = (&self.volume, &self.pending[..]) else { return };
+        if matches!(volume.durable_at(), DurableAt::Series(_)) && volume.reached().durable > last.1 {
+            self.recorder.may_leave(vec![first.0.clone(), last.0.clone()]);
+        }
+    }
+
+    /// The end of an operation on an engine that is not durable at its return; `left` is there if the process dies now.
+    fn pends(&mut self, op: u64, left: State, at: DurableAt, lasts: bool) -> Result<(), String> {
+        self.state = serves(self.volume())?;
+        let Reached { committed, durable } = self.volume().reached();
+        let seen = self.recorder.leaves(op, &self.state);
+        if lasts {
+            self.pending.clear();
+        }
+        match self.pending.last_mut() {
+            Some(last) if last.0 == seen => last.1 = committed,
+            _ => self.pending.push((seen, committed)),
+        }
+        let may = match at {
+            DurableAt::Series(most) if committed - durable >= most => {
+                return Err(format!("{} groups are not durable, of series of {most}", committed - durable));
+            }
+            DurableAt::Series(_) => {
+                let with = self.pending.iter().position(|(_, committed)| *committed >= durable);
+                let with = with.unwrap_or(self.pending.len() - 1);
+                // If it ended between two groups of a call, they cannot be told apart.
+                let is_inside = self.pending[with].1 > durable;
+                with.saturating_sub(usize::from(is_inside))..with + 1
+            }
+            _ => 0..self.pending.len(),
+        };
+        let Some(which) = may.clone().rev().find(|which| *self.pending[*which].0 == left) else {
+            let difference = self.pending[may.end - 1].0.difference(&left).unwrap_or_default();
+            return Err(format!("the death of the process leaves what it should not: {difference}"));
+        };
+        if let DurableAt::Series(_) = at {
+            self.pending.drain(..which);
+            self.pending.iter().take(1).for_each(|(state, _)| self.recorder.may_leave(vec![state.clone()]));
+        } else {
+            self.recorder.may_leave(self.pending.iter().map(|(state, _)| state.clone()).collect());
+        }
+        Ok(())
     }
 
     /// That the open volume says of each object what stands on the medium: what is in memory alone, no crash leaves.
@@ -408,7 +498,7 @@ impl Running<'_> {
     }
 
     fn make(&mut self) -> Result<(), String> {
-        self.operation("making it", |running| format(&running.recorder.world, running.engine, VOLUME_ID))
+        self.operation("making it", true, |running| format(&running.recorder.world, running.engine, VOLUME_ID))
     }
 
     /// Opens the volume.
@@ -417,9 +507,12 @@ impl Running<'_> {
     /// In words.
     pub fn open(&mut self) -> Result<(), String> {
         THREAD.set(0);
-        self.operation("open", |running| {
+        self.operation("open", true, |running| {
             let (region, world) = (running.region.clone(), &running.recorder.world);
-            let volume = open(world, region, running.trial).map_err(|error| error.to_string())?;
+            let volume = open(world, region, Some(running.program)).map_err(|error| error.to_string())?;
+            if volume.durable_at() != DurableAt::Return {
+                volume.keep_access_times();
+            }
             running.volume = Some(volume);
             Ok(())
         })
@@ -431,20 +524,31 @@ impl Running<'_> {
     /// In words: why the volume does not open any more.
     pub fn step<T>(&mut self, label: &str, body: impl FnOnce(&Volume) -> T) -> Result<T, String> {
         self.turn();
-        self.operation(label, |running| Ok(body(running.volume())))
+        self.operation(label, false, |running| Ok(body(running.volume())))
+    }
+
+    /// The same for what is durable when it returns, whatever the engine: a sync, or the commit of a group.
+    ///
+    /// # Errors
+    /// As `step`.
+    pub fn sync_step<T>(&mut self, label: &str, body: impl FnOnce(&Volume) -> T) -> Result<T, String> {
+        self.turn();
+        self.operation(label, true, |running| Ok(body(running.volume())))
     }
 
     /// Unmounts the volume.
     ///
     /// # Errors
-    /// In words; if something is left that should not be.
+    /// In words; if something is left that should not be, or lost.
     pub fn close(&mut self) -> Result<(), String> {
         self.turn();
-        self.operation("close", |running| {
+        let before = self.state.clone();
+        self.operation("close", true, |running| {
             let mut volume = running.volume.take().expect("it is open");
             volume.0.take().expect("it is open").close().map_err(|error| error.to_string())?;
             at_rest(&*running.recorder.world.log())
-        })
+        })?;
+        before.difference(&self.state).map_or(Ok(()), |difference| Err(format!("close: {difference}")))
     }
 
     /// The process dies.
@@ -459,6 +563,6 @@ impl Running<'_> {
     pub fn offline(&mut self, label: &str, body: impl FnOnce(&dyn Region) -> wholly::Result<()>) -> Result<(), String> {
         assert!(self.volume.is_none(), "it is not open");
         self.turn();
-        self.operation(label, |running| body(&*running.recorder.world.log()).map_err(|error| error.to_string()))
+        self.operation(label, true, |running| body(&*running.recorder.world.log()).map_err(|error| error.to_string()))
     }
 }

@@ -201,7 +201,10 @@ impl EngineKind {
 
     pub(crate) fn of(superblock: &Superblock) -> Result<EngineKind> {
         let kind = Self::ALL.iter().copied().find(|kind| kind.description().number == superblock.engine);
-        kind.ok_or_else(|| Error::Unsupported(format!("the volume's engine has number {}", superblock.engine)))
+        kind.ok_or_else(|| {
+            let why = format!("this version of Wholly does not know the volume's engine, number {}", superblock.engine);
+            Error::Unsupported(why + ": open it with the version that made it")
+        })
     }
 
     /// Whether the superblock names what the engine has on the medium.

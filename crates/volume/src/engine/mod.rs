@@ -16,8 +16,8 @@
 //!
 //! 1. Operations are logical, never bytes at a place. Places in them are hints, which a mutator checks.
 //! 2. A mutator takes blocks from the group's reservation only, so that it never meets `ENOSPC`.
-//! 3. The engine gives back what a group released only when the group is as durable as it asked for
-//!    ([`Engine::commit`] has returned, or later by a callback of engines that commit in the background).
+//! 3. The engine gives back what a group released only when no crash takes the group back: when [`Engine::commit`] has
+//!    returned, by [`Allocate::release`], or later, by [`Reclaim`] (rule 10).
 //! 4. `commit` takes several groups; `wait` is apart from it, so that a group can be atomic now and durable later.
 //! 5. Each store to the medium names its [`Site`]; an engine lists its own in `SITES`.
 //! 6. Data of a block goes to its home, or elsewhere if the engine says so: then the core records the new pointer. The
@@ -31,7 +31,8 @@
 //!    running groups change the same line.
 //! 9. Calls of an explicit group may come from several threads, one at a time: each ends by [`Engine::end_call`]. What
 //!    a call stores early nobody else can reach.
-//! 10. Blocks that an engine keeps for committed content count as free: the core asks for them with `checkpoint`.
+//! 10. Blocks that an engine keeps, for committed content or because a crash may bring back what they had, count as
+//!     free: the core asks for them with `checkpoint`.
 //!
 //! Operations that come later: `Add` and `Toggle`, with bitmaps and counters on the medium.
 
@@ -514,10 +515,33 @@ pub enum Placed {
 /// What a commit promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// The group survives once the call has returned.
+    /// The group survives once the call has returned, with all that was committed before it: an explicit group.
     Durable,
-    /// It survives wholly or not at all, and in order; `wait` makes it durable.
+    /// It survives wholly or not at all, and in order: a group of one call. [`Engine::durable_at`] says when it is
+    /// durable; `wait` makes it so.
     Atomic,
+}
+
+/// When a call outside of explicit groups is durable. Before that a crash leaves it wholly or not at all, and only with
+/// all calls that had returned when it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DurableAt {
+    /// When it returns.
+    Return,
+    /// When its *series* of at most so many groups ends, as the last of them returns, or at a sync. A crash leaves a
+    /// series wholly or not at all.
+    Series(u64),
+    /// At the next sync.
+    Sync,
+}
+
+/// How far an engine with series has come since the mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// Groups that were committed, structure changes among them.
+    pub committed: u64,
+    /// As many of them, the first ones, were in a series that has ended.
+    pub durable: u64,
 }
 
 /// A place in commit order.
@@ -540,8 +564,15 @@ pub trait Engine: Load + Send + Sync {
     /// Its name.
     fn name(&self) -> &'static str;
 
-    /// Whether calls are durable when they return.
-    fn is_durable_per_call(&self) -> bool;
+    /// When a call is durable. Until then a sync makes it so.
+    fn durable_at(&self) -> DurableAt {
+        DurableAt::Return
+    }
+
+    /// How far it has come, with [`DurableAt::Series`]: the explorer asks between two calls.
+    fn reached(&self) -> Reached {
+        Reached::default()
+    }
 
     /// Makes metadata consistent before anything else is read from the medium but the superblock, whose fields for the
     /// log and the incarnation are those with which the engine was made. It can be interrupted and repeated. Returns
@@ -674,7 +705,7 @@ pub trait Engine: Load + Send + Sync {
     /// As `record`.
     fn sync(&self) -> Result<()>;
 
-    /// Blocks that it holds for committed content, and that a [`checkpoint`](Self::checkpoint) makes free.
+    /// Blocks that it holds (rule 10): a [`checkpoint`](Self::checkpoint) makes all of them free.
     fn pending_blocks(&self) -> u64 {
         0
     }
@@ -684,7 +715,7 @@ pub trait Engine: Load + Send + Sync {
         0
     }
 
-    /// Whether something is to be written back even if there is space.
+    /// Whether something is to be written back, or given back, even if there is space.
     fn is_due(&self) -> bool {
         false
     }

@@ -9,10 +9,15 @@ use super::inode::{InodeMap, PER_BLOCK, Tree};
 use super::log::LogArea;
 use super::pointer::{MAX_DEPTH, MAX_VOLUME_BLOCKS};
 use super::{BLOCK, Fault, Lba, Run};
+use std::hash::Hasher;
 use twox_hash::XxHash3_64;
 
-/// The version of the format.
-pub const VERSION: u32 = 1;
+/// The version of the format that new volumes have. A volume keeps its own, so that the program that made it still
+/// opens it.
+pub const VERSION: u32 = 2;
+/// In version 1 the checksum stood before the magic. A volume's first bytes were any, and programs that look for
+/// signatures took some for another kind of file.
+const CHECKSUM_FIRST: u32 = 1;
 /// The fewest blocks of a volume.
 pub const MIN_BLOCKS: u64 = 16;
 const MAGIC: [u8; 8] = *b"WHOLLYVL";
@@ -32,8 +37,8 @@ pub const KNOWN_READ_ONLY: u64 = 0;
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 struct RawSuperblock {
-    checksum: U64,
     magic: [u8; 8],
+    checksum: U64,
     version: U32,
     block_bytes: U32,
     incompatible: U64,
@@ -73,6 +78,8 @@ const _: () = assert!(std::mem::offset_of!(RawSuperblock, generation_floor) == 2
 /// A superblock that was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
+    /// The version of its format.
+    pub version: u32,
     /// Which volume it is.
     pub volume_id: [u8; 16],
     /// Blocks of the volume.
@@ -119,8 +126,21 @@ impl Later {
     pub const NONE: Later = Later { compatible: 0, more: [0; BYTES - 260] };
 }
 
-fn sum(raw: &[u8], slot: u64) -> u64 {
-    XxHash3_64::oneshot_with_seed(0x5355_5045_5256_4f4c ^ slot, &raw[8..BYTES])
+/// What is wrong with a superblock that is sound, but has a version or features that are not known here.
+pub const LATER: Fault = Fault("a later version of Wholly wrote it");
+
+/// The checksum, for the copy in block `slot`. It covers all but itself.
+fn sum(raw: &RawSuperblock, slot: u64) -> u64 {
+    let mut sum = XxHash3_64::with_seed(0x5355_5045_5256_4f4c ^ slot);
+    sum.write(&raw.magic);
+    sum.write(&raw.as_bytes()[16..]);
+    sum.finish()
+}
+
+/// Turns version 1 into the order of fields of later ones, or back.
+fn swap_checksum(bytes: &mut [u8]) {
+    let (magic, checksum) = bytes[..16].split_at_mut(8);
+    magic.swap_with_slice(checksum);
 }
 
 /// The blocks of the three copies.
@@ -152,7 +172,7 @@ impl Superblock {
         let of_inode_file = if self.generation_floor > 0 { FEATURE_GIVEN_BACK } else { 0 };
         let mut raw = RawSuperblock {
             magic: MAGIC,
-            version: VERSION.into(),
+            version: self.version.into(),
             block_bytes: (BLOCK as u32).into(),
             incompatible: (of_repair | of_inode_file).into(),
             volume_id: self.volume_id,
@@ -180,29 +200,46 @@ impl Superblock {
             more: self.later.more,
             ..RawSuperblock::new_zeroed()
         };
-        raw.checksum = sum(raw.as_bytes(), at.0).into();
+        raw.checksum = sum(&raw, at.0).into();
         let mut block = [0; BLOCK];
         block[..BYTES].copy_from_slice(raw.as_bytes());
+        if self.version == CHECKSUM_FIRST {
+            swap_checksum(&mut block);
+        }
         block
+    }
+
+    /// Gives bytes that were changed the checksum of the copy at `at`.
+    #[doc(hidden)]
+    pub fn seal(bytes: &mut [u8], at: Lba) {
+        let Ok((raw, _)) = RawSuperblock::mut_from_prefix(bytes) else { return };
+        raw.checksum = sum(raw, at.0).into();
     }
 
     /// From the copy at `at`.
     ///
     /// # Errors
-    /// If it is no superblock of ours, is damaged, or has features that are not known.
+    /// If it is no superblock of ours, or damaged; [`LATER`].
     pub fn decode(bytes: &[u8], at: Lba) -> Result<Superblock, Fault> {
-        let (raw, _) = RawSuperblock::read_from_prefix(bytes).map_err(|_| Fault("too short for a superblock"))?;
+        let (mut raw, _) = RawSuperblock::read_from_prefix(bytes).map_err(|_| Fault("too short for a superblock"))?;
+        let is_swapped = raw.magic != MAGIC;
+        if is_swapped {
+            swap_checksum(raw.as_mut_bytes());
+        }
         if raw.magic != MAGIC {
             return Err(Fault("not a superblock"));
         }
-        if raw.checksum.get() != sum(raw.as_bytes(), at.0) {
+        if raw.checksum.get() != sum(&raw, at.0) {
             return Err(Fault("a superblock has a wrong checksum"));
         }
-        if raw.version.get() != VERSION || raw.block_bytes.get() as usize != BLOCK {
-            return Err(Fault("a superblock of another version"));
+        let version = raw.version.get();
+        let has_unknown =
+            raw.incompatible.get() & !KNOWN_INCOMPATIBLE != 0 || raw.read_only.get() & !KNOWN_READ_ONLY != 0;
+        if version > VERSION || has_unknown || raw.block_bytes.get() as usize != BLOCK {
+            return Err(LATER);
         }
-        if raw.incompatible.get() & !KNOWN_INCOMPATIBLE != 0 || raw.read_only.get() & !KNOWN_READ_ONLY != 0 {
-            return Err(Fault("a superblock with unknown features"));
+        if is_swapped != (version == CHECKSUM_FIRST) {
+            return Err(Fault("a superblock of an impossible version"));
         }
         let blocks = raw.blocks.get();
         if !(MIN_BLOCKS..MAX_VOLUME_BLOCKS).contains(&blocks) {
@@ -241,6 +278,7 @@ impl Superblock {
             return Err(Fault("a superblock with a table of heads that is too short"));
         }
         Ok(Superblock {
+            version,
             volume_id: raw.volume_id,
             blocks,
             generation: raw.generation.get(),
@@ -267,7 +305,12 @@ mod tests {
 
     #[test]
     fn each_flipped_bit_is_detected_or_has_no_effect() {
+        [CHECKSUM_FIRST, VERSION].into_iter().for_each(flip_each_bit);
+    }
+
+    fn flip_each_bit(version: u32) {
         let superblock = Superblock {
+            version,
             volume_id: [5; 16],
             blocks: 1000,
             generation: 7,

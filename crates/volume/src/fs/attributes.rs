@@ -1,5 +1,6 @@
 //! Attributes, and who may see and change them.
 
+use sync::Ordering;
 use wholly_vfs::Stat;
 use wholly_vfs::rules::acl;
 use wholly_vfs::rules::attributes::Asked;
@@ -180,7 +181,7 @@ impl Core {
 
     /// A file or directory was read: its time of access is renewed, as `relatime` has it.
     pub fn has_read(&self, inode: &Inode) -> Result<()> {
-        if !inode.state.read().unwrap().is_accessed_late() {
+        if !inode.state.read().unwrap().is_accessed_late() || self.keeps_access_times.load(Ordering::Relaxed) {
             return Ok(());
         }
         let mut state = inode.state.write().unwrap();

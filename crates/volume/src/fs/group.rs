@@ -375,9 +375,10 @@ impl<'c> Group<'c> {
     pub fn commit_all(mut self) -> Result<()> {
         let core = self.core;
         core.check_usable()?;
+        let how = if matches!(self.body, Whose::Own(_)) { Durability::Atomic } else { Durability::Durable };
         let committed = self.body.part(core, |engine, part| {
             let part = Part { group: part.group, space: &mut *part.space, draft: &mut *part.draft };
-            engine.commit(&mut [part], Durability::Durable, &core.storage)
+            engine.commit(&mut [part], how, &core.storage)
         });
         committed.inspect_err(|error| core.fail(error))?;
         self.is_committed = true;

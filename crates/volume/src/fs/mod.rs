@@ -114,6 +114,8 @@ pub struct Core {
     /// The next explicit group.
     next_group: AtomicU64,
     failed: AtomicBool,
+    /// For the explorer.
+    pub keeps_access_times: AtomicBool,
     /// Blocks that ordinary groups leave free.
     pub kept: u64,
     /// Held for reading by each running group, and for writing by an unmount.
@@ -146,6 +148,7 @@ impl Core {
             first_number,
             next_group: AtomicU64::new(first_number),
             failed: AtomicBool::new(false),
+            keeps_access_times: AtomicBool::new(false),
             clock,
             gate: RwLock::default(),
         }

@@ -24,7 +24,7 @@ use crate::format::inode::{self, FIRST, INODE, LINE, Line, More, Owned, PER_BLOC
 use crate::format::log::LogArea;
 use crate::format::pointer::Pointer;
 use crate::format::saved::{MAX_RUNS, Table};
-use crate::format::superblock::{Later, MIN_BLOCKS, Superblock, copies};
+use crate::format::superblock::{LATER, Later, MIN_BLOCKS, Superblock, VERSION, copies};
 use crate::format::{BLOCK, Fault, Lba, Run, Seed, Stream};
 
 const WIPE: Site = Site("volume.wipe");
@@ -95,7 +95,7 @@ impl StorageView for Unnamed<'_> {
 /// What a new volume is made with.
 pub struct Making<'m> {
     pub volume_id: [u8; 16],
-    pub label: &'m [u8],
+    pub label: &'m str,
     /// User and group of the root directory.
     pub owner: (u32, u32),
     pub now: Time,
@@ -107,6 +107,31 @@ pub struct Making<'m> {
     pub zeroes_log: bool,
     /// Whether the engine has pending blocks.
     pub has_heads: bool,
+    /// Told how many blocks of the log are zeroed, of how many.
+    pub watch: &'m dyn Fn(u64, u64),
+}
+
+/// So many blocks, as a size that can be typed.
+pub fn exact(blocks: u64) -> String {
+    let kib = blocks * (BLOCK as u64 >> 10);
+    match kib.trailing_zeros() {
+        0..10 => format!("{kib}K"),
+        10..20 => format!("{}M", kib >> 10),
+        _ => format!("{}G", kib >> 20),
+    }
+}
+
+/// A label as it stands in a superblock.
+///
+/// # Errors
+/// [`Error::Invalid`] if it is too long, or has a NUL in it.
+pub fn encode_label(label: &str) -> Result<[u8; 64]> {
+    let mut encoded = [0; 64];
+    if label.len() > encoded.len() || label.contains('\0') {
+        return Err(Error::Invalid(format!("a label has at most {} bytes, and no NUL", encoded.len())));
+    }
+    encoded[..label.len()].copy_from_slice(label.as_bytes());
+    Ok(encoded)
 }
 
 /// The log of a new volume of so many blocks, of an engine that has one.
@@ -118,7 +143,7 @@ pub fn log_area(place: Option<fn(Lba, u64) -> LogArea>, blocks: u64) -> Result<O
     // Half of the smallest volume is for its user.
     let least = log.map_or(MIN_BLOCKS, |log| MIN_BLOCKS_WITH_LOG.max(2 * log.run().count));
     match blocks < least {
-        true => Err(Error::NoSpace(format!("a volume: it takes {} bytes", least * BLOCK as u64))),
+        true => Err(Error::NoSpace(format!("a volume: it takes {} at least", exact(least)))),
         false => Ok(log),
     }
 }
@@ -128,13 +153,12 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
     let Making { label, owner, now, .. } = *making;
     let blocks = region.len() / BLOCK as u64;
     let log = log_area(making.log, blocks)?;
-    let mut name = [0; 64];
-    let label = &label[..label.len().min(name.len())];
-    name[..label.len()].copy_from_slice(label);
+    let label = encode_label(label)?;
     // What is in the log's blocks is not valid there: the seed of entries is another one.
     let after_log = 2 + log.map_or(0, |log| log.run().count);
     let heads = making.has_heads.then(|| HeadTable::for_volume(Lba(after_log), blocks));
     let superblock = Superblock {
+        version: VERSION,
         volume_id: making.volume_id,
         blocks,
         generation: 0,
@@ -145,7 +169,7 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
         inodes: 0,
         generation_floor: 0,
         saved: None,
-        label: name,
+        label,
         log,
         heads,
         repair: None,
@@ -156,7 +180,10 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
         region.write(WIPE, at.byte(), &[0; BLOCK])?;
     }
     if let Some(run) = log.filter(|_| making.zeroes_log).map(|log| log.run()) {
-        (0..run.count).try_for_each(|i| region.write(WIPE, Lba(run.start.0 + i).byte(), &[0; BLOCK]))?;
+        for i in 0..run.count {
+            region.write(WIPE, Lba(run.start.0 + i).byte(), &[0; BLOCK])?;
+            (making.watch)(i + 1, run.count);
+        }
     }
     region.fence(FENCE)?;
     let mut view = Unnamed(Plain { region, next: after_log + heads.map_or(0, |heads| heads.0.count) });
@@ -212,7 +239,8 @@ pub fn blocks_of(region: &dyn Region) -> Result<u64> {
 /// that went to a wrong place: the two other copies say so.
 ///
 /// # Errors
-/// If there is none; [`Error::Corrupt`] if all copies are damaged, or no volume has more of them than others.
+/// [`Error::Unsupported`] if there is none, or a later version of Wholly wrote one; [`Error::Corrupt`] if all copies
+/// are damaged, or no volume has more of them than others.
 pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
     let blocks = blocks_of(region)?;
     let slots = [read_copy(region, Lba(0))?, read_copy(region, Lba(1))?];
@@ -220,8 +248,15 @@ pub fn read_superblock(region: &dyn Region) -> Result<Superblock> {
     let ends = slots.iter().flatten().map(|slot| slot.blocks).chain([blocks]).filter(|end| *end <= blocks);
     let ends: BTreeSet<u64> = ends.collect();
     let mut found: Vec<Superblock> = slots.iter().flatten().cloned().collect();
+    let mut is_later = slots.contains(&Err(LATER));
     for end in ends {
-        found.extend(read_copy(region, copies(end)[2])?.ok().filter(|copy| copy.blocks == end));
+        let copy = read_copy(region, copies(end)[2])?;
+        is_later |= copy == Err(LATER);
+        found.extend(copy.ok().filter(|copy| copy.blocks == end));
+    }
+    if is_later {
+        let why = "a later version of Wholly has made this volume, or used it: open it with that version";
+        return Err(Error::Unsupported(why.into()));
     }
     let of = |id: [u8; 16]| found.iter().filter(|copy| copy.volume_id == id).count();
     let most = found.iter().map(|copy| of(copy.volume_id)).max().unwrap_or(0);
@@ -390,16 +425,25 @@ fn save(core: &Core, region: &dyn Region) -> Result<Option<(Lba, u64)>> {
     Ok(Some((Lba(table_at), sum)))
 }
 
-fn restore(core: &Core, region: &dyn Region, (at, sum): (Lba, u64)) -> Result<()> {
-    let seed = core.storage.seed;
+/// The bits of saved allocators.
+pub struct Saved {
+    pub blocks: Vec<u8>,
+    pub inodes: Vec<u8>,
+    /// Empty if the inode file has no holes.
+    pub holes: Vec<u8>,
+}
+
+/// Reads the allocators of a volume that was unmounted.
+pub fn read_saved(region: &dyn Region, superblock: &Superblock, (at, sum): (Lba, u64)) -> Result<Saved> {
+    let seed = Seed::of(&superblock.volume_id);
     let view = Plain { region, next: 0 };
     let damaged = |fault| corrupt("saved allocators", fault);
     let mut block = [0; BLOCK];
     view.load(at, 0, &mut block)?;
     let table = Table::decode(seed, at, &block, sum).map_err(damaged)?;
     let [of_blocks, of_inodes, of_holes] =
-        [&core.blocks, &core.inodes, &core.holes].map(|of| Space::saved_bytes(of.units()));
-    let of_holes = if core.storage.map().generation_floor > 0 { of_holes } else { 0 };
+        [superblock.blocks, superblock.inodes, superblock.inodes / PER_BLOCK].map(Space::saved_bytes);
+    let of_holes = if superblock.generation_floor > 0 { of_holes } else { 0 };
     if table.bytes as usize != of_blocks + of_inodes + of_holes {
         return Err(damaged(Fault("they are of another length")));
     }
@@ -414,9 +458,17 @@ fn restore(core: &Core, region: &dyn Region, (at, sum): (Lba, u64)) -> Result<()
     if !rest.is_empty() || seed.sum(0, 2 << 32, &bytes) != table.sum {
         return Err(damaged(Fault("they have a wrong checksum")));
     }
-    core.blocks.restore(&bytes[..of_blocks]);
-    core.inodes.restore(&bytes[of_blocks..of_blocks + of_inodes]);
-    core.holes.restore(&bytes[of_blocks + of_inodes..]);
+    let holes = bytes.split_off(of_blocks + of_inodes);
+    let inodes = bytes.split_off(of_blocks);
+    Ok(Saved { blocks: bytes, inodes, holes })
+}
+
+fn restore(core: &Core, region: &dyn Region, at: (Lba, u64)) -> Result<()> {
+    let superblock = core.storage.superblock.lock().unwrap().clone();
+    let Saved { blocks, inodes, holes } = read_saved(region, &superblock, at)?;
+    core.blocks.restore(&blocks);
+    core.inodes.restore(&inodes);
+    core.holes.restore(&holes);
     Ok(())
 }
 

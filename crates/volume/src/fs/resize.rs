@@ -1,4 +1,4 @@
-//! Growing and shrinking a volume that is not mounted. Nothing moves but the superblock's copy at the end.
+//! Growing, shrinking and renaming a volume that is not mounted. Nothing moves but the superblock's copy at the end.
 //!
 //! The new copy is durable first, in a block that was free or beyond the end. It commits if it is at the end of the
 //! medium, where it is looked for; else the next superblock slot does, which has the same generation. Then comes the
@@ -11,7 +11,7 @@ use wholly_media::{Region, Site};
 
 use super::check::check;
 use super::map;
-use super::mount::{Plain, read_superblock};
+use super::mount::{Plain, encode_label, exact, read_superblock};
 use super::storage::slot_of;
 use crate::format::inode::{INODE_FILE, PER_BLOCK};
 use crate::format::pointer::MAX_VOLUME_BLOCKS;
@@ -56,14 +56,15 @@ pub fn resize(region: &dyn Region, blocks: u64) -> Result<()> {
     let end = inode_file_end(region, &superblock)?;
     let least = (checked.last_used_block + 2).max(MIN_BLOCKS).max(end);
     if blocks < least {
-        return Err(Error::NoSpace(format!("a smaller volume: what it has takes {} bytes", least * BLOCK as u64)));
+        return Err(Error::NoSpace(format!("its content: the smallest size is {}", exact(least))));
     }
     if blocks > region.len() / BLOCK as u64 || blocks >= MAX_VOLUME_BLOCKS {
-        return Err(Error::NoSpace(format!("a larger volume: the medium has {} bytes", region.len())));
+        let most = exact((region.len() / BLOCK as u64).min(MAX_VOLUME_BLOCKS - 1));
+        return Err(Error::NoSpace(format!("a larger volume: the largest size is {most}")));
     }
     if let Some(heads) = superblock.heads.filter(|heads| heads.blocks() < blocks) {
-        let most = heads.blocks() * BLOCK as u64;
-        return Err(Error::NoSpace(format!("a larger volume: its table of heads was made for {most} bytes")));
+        let most = exact(heads.blocks());
+        return Err(Error::NoSpace(format!("a larger volume: its table of heads was made for at most {most}")));
     }
     let before = superblock.blocks;
     if blocks == before {
@@ -71,8 +72,32 @@ pub fn resize(region: &dyn Region, blocks: u64) -> Result<()> {
     }
     // The saved allocators are of another length; the next mount rebuilds them.
     (superblock.blocks, superblock.saved, superblock.inodes) = (blocks, None, end * PER_BLOCK);
+    store(region, superblock)?;
+    if blocks < before {
+        // A copy of before, at the end of the medium, must not be found later.
+        region.write(COPY, Lba(before - 1).byte(), &[0; BLOCK])?;
+        region.fence(FENCE)?;
+    }
+    Ok(())
+}
+
+/// Gives a volume another label.
+///
+/// # Errors
+/// [`Error::Busy`] if it was not unmounted; [`Error::Invalid`] for a label that is too long.
+pub fn set_label(region: &dyn Region, label: &str) -> Result<()> {
+    let mut superblock = read_superblock(region)?;
+    if !superblock.is_clean {
+        return Err(Error::Busy("the volume".into(), "it was not unmounted".into()));
+    }
+    superblock.label = encode_label(label)?;
+    store(region, superblock)
+}
+
+/// Writes a superblock to all its places. A crash leaves it, or the one before.
+fn store(region: &dyn Region, mut superblock: Superblock) -> Result<()> {
     superblock.generation += 1;
-    let [first, second, last] = copies(blocks);
+    let [first, second, last] = copies(superblock.blocks);
     let next = slot_of(&superblock);
     let other = if next == first { second } else { first };
     for at in [last, next, other] {
@@ -80,11 +105,6 @@ pub fn resize(region: &dyn Region, blocks: u64) -> Result<()> {
             superblock.generation += 1;
         }
         region.write(COPY, at.byte(), &superblock.encode(at))?;
-        region.fence(FENCE)?;
-    }
-    if blocks < before {
-        // A copy of before, at the end of the medium, must not be found later.
-        region.write(COPY, Lba(before - 1).byte(), &[0; BLOCK])?;
         region.fence(FENCE)?;
     }
     Ok(())

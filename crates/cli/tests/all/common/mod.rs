@@ -32,7 +32,7 @@ impl Run {
 
     /// The one JSON object that it printed, after it succeeded.
     pub fn json(&self) -> serde_json::Value {
-        self.json_of_version(6)
+        self.json_of_version(7)
     }
 
     /// The same of a verb that counts its versions by itself.

@@ -23,7 +23,7 @@ fn object(out: &[u8]) -> Value {
     let out = std::str::from_utf8(out).expect("UTF-8");
     assert_eq!(out.lines().count(), 1, "{out:?}");
     let value: Value = serde_json::from_str(out).expect("JSON");
-    assert_eq!(value["output_version"], 6, "{out}");
+    assert_eq!(value["output_version"], 7, "{out}");
     value
 }
 

@@ -331,7 +331,9 @@ impl<'a> Hands<'a> {
             }
         }
         self.share_with_shadows(home)?;
-        self.report.bytes += self.runs.iter().map(|run| run.length as u64).sum::<u64>();
+        let bytes = self.runs.iter().map(|run| run.length as u64).sum::<u64>();
+        self.report.bytes += bytes;
+        self.store.checkpointer.home_bytes.fetch_add(bytes, Ordering::Relaxed);
         match mapping {
             Some(mapping) => self.copy_to_mapping(home, &**mapping),
             None => {

@@ -73,6 +73,7 @@ pub(crate) struct Checkpointer {
     /// 1 when a pass has written a record of its own.
     knew: AtomicU8,
     home_bytes: AtomicU64,
+    home_names: AtomicU64,
     /// Bytes of files that groups have staged since a pass last took all home.
     staged: AtomicU64,
     worker: Arc<worker::Worker>,
@@ -107,6 +108,7 @@ impl Checkpointer {
             inherited: AtomicU8::new(1),
             knew: AtomicU8::new(0),
             home_bytes: AtomicU64::new(0),
+            home_names: AtomicU64::new(0),
             staged: AtomicU64::new(0),
             worker: Arc::default(),
         }
@@ -133,6 +135,15 @@ impl Checkpointer {
 
     pub fn home_bytes(&self) -> u64 {
         self.home_bytes.load(Ordering::Relaxed)
+    }
+
+    pub fn home_names(&self) -> u64 {
+        self.home_names.load(Ordering::Relaxed)
+    }
+
+    /// A pass has set or removed a name.
+    fn count_name(&self) {
+        self.home_names.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A group has staged so many bytes.

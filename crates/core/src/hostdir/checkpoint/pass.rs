@@ -20,7 +20,7 @@ use crate::hostdir::file::File;
 use crate::hostdir::names::State;
 use crate::hostdir::table::is_taken_away;
 use crate::site;
-use sync::{BLOCKS_AT_A_TIME, Mutex, Ordering, thread};
+use sync::{BLOCKS_AT_A_TIME, Mutex, thread};
 
 /// Files that are visited at a time: to begin costs an interrupt of the other processors, and meanwhile their owners
 /// publish by claims.
@@ -72,7 +72,6 @@ impl<'a> Pass<'a> {
             None => store.index.dirty.append(&mut hands.again),
         }
         store.index.arena.give_back(&mut hands.freed);
-        store.checkpointer.home_bytes.fetch_add(hands.report.bytes, Ordering::Relaxed);
         hands.report
     }
 

@@ -5,7 +5,7 @@ use wholly_changes::{UNFINISHED, id_name, id_of, join};
 use wholly_host::{HostFs, host_error, open_own};
 use wholly_vfs::Rename;
 
-use super::record::Record;
+use super::record::{LATER, Record};
 use super::{DECIDED, FOLDER, PREPARED, UNDECIDED};
 use crate::error::{Error, Result};
 use crate::hostdir::StoreInner;
@@ -61,7 +61,10 @@ pub(super) fn find(host: &dyn HostFs, id: u64) -> Result<Option<Found>> {
         let read = file.read_at(0, &mut bytes)?;
         bytes.truncate(read);
         let corrupt = |what| Error::corrupt(String::from_utf8_lossy(&path), what);
-        let record = Record::checked(&bytes).map_err(corrupt)?;
+        let record = Record::checked(&bytes).map_err(|what| match what {
+            LATER => Error::Unsupported(format!("{}: {LATER}", String::from_utf8_lossy(&path))),
+            what => corrupt(what),
+        })?;
         if record.id != id {
             return Err(corrupt("it is another record, under its name"));
         }
@@ -95,7 +98,7 @@ pub(in crate::hostdir) fn check(host: &dyn HostFs, volume_id: &[u8; 16]) -> Resu
         };
         let what = match find(host, id) {
             Ok(Some(found)) if found.record.volume_id != *volume_id => "it is a record of another store".into(),
-            Ok(_) => continue,
+            Ok(_) | Err(Error::Unsupported(_)) => continue,
             Err(Error::Corrupt { fault, .. }) => fault,
             Err(error) => return Err(error),
         };

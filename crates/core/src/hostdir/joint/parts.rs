@@ -142,7 +142,7 @@ fn state_at(there: &Arc<dyn HostFs>, part: &Neighbour) -> Result<PartState> {
     match ParkedFile::head_of(&**there, &path) {
         Ok((head, _)) if (head.volume_id, head.id) == (part.volume_id, part.number) => Ok(PartState::Parked),
         // What cannot be read is there, and whoever applies it is told so.
-        Err(Error::Corrupt { .. }) => Ok(PartState::Parked),
+        Err(Error::Corrupt { .. } | Error::Unsupported(_)) => Ok(PartState::Parked),
         Ok(_) => Ok(PartState::Away),
         Err(error) if error.errno() == Errno::NOENT.raw_os_error() => {
             let is_it = folder::directory_of(&**there).is_ok_and(|inode| inode == part.inode);

@@ -38,6 +38,9 @@ pub(crate) struct Record {
     pub participants: Vec<Neighbour>,
 }
 
+/// What is wrong with a record that is sound, but has a version that is not known here.
+pub const LATER: &str = "a later version of Wholly wrote it: use that";
+
 impl Record {
     pub fn to_bytes(&self) -> Vec<u8> {
         let raw = RawRecord {
@@ -67,7 +70,7 @@ impl Record {
             return Err("it does not match its checksum");
         }
         if raw.version.get() != VERSION {
-            return Err("another version of wholly wrote it");
+            return Err(LATER);
         }
         const IMPOSSIBLE: &str = "its content is invalid";
         let count = raw.participants.get() as usize;

@@ -78,7 +78,8 @@ impl Store {
     /// Lists the parked groups, in the order in which they began. Groups that have expired are discarded first.
     ///
     /// # Errors
-    /// [`Error::Poisoned`]; errors of the host file system. A damaged parked group is no error: see [`Parked::damage`].
+    /// [`Error::Poisoned`]; errors of the host file system. A parked group that cannot be read is no error: see
+    /// [`Parked::unreadable`].
     pub fn parked(&self) -> Result<Vec<Parked>> {
         self.used(|inner| inner.parked_groups())
     }
@@ -166,7 +167,8 @@ impl Store {
     /// drops nothing, also what has expired.
     ///
     /// # Errors
-    /// [`Error::Poisoned`]; errors of the host file system. A damaged undo is no error: see [`KeptUndo::damage`].
+    /// [`Error::Poisoned`]; errors of the host file system. An undo that cannot be read is no error: see
+    /// [`KeptUndo::unreadable`].
     pub fn undos(&self) -> Result<Vec<KeptUndo>> {
         self.used(|inner| inner.kept_undos())
     }

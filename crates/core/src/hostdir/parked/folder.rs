@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::io::Errno;
 use wholly_changes::{
-    FOLDER, Head, Origin, Parked, ParkedFile, Summary, UNDO, UNFINISHED, content_files, content_path, copy_marked,
-    id_name, id_of, join, named_content, origin_of, path_of,
+    FOLDER, Head, Origin, Parked, ParkedFile, Summary, UNDO, UNFINISHED, Unreadable, content_files, content_path,
+    copy_marked, id_name, id_of, join, named_content, origin_of, path_of,
 };
 use wholly_host::{HostFs, host_error, is_there};
 use wholly_media::Site;
@@ -55,11 +55,11 @@ pub fn list(host: &dyn HostFs) -> Result<Vec<Parked>> {
         match ParkedFile::head_of(host, &path_of(id)) {
             Ok((head, space)) => all.push(described(id, &head, space)),
             Err(Error::NotFound(_)) => {}
-            Err(error @ Error::Corrupt { .. }) => {
+            Err(error) => {
+                let unreadable = Some(Unreadable::of(error)?);
                 let space = host.stat(&path_of(id)).map_or(0, |stat| stat.size);
-                all.push(Parked { damage: Some(error.to_string()), ..nothing(id, space) });
+                all.push(Parked { unreadable, ..nothing(id, space) });
             }
-            Err(error) => return Err(error),
         }
     }
     Ok(all)
@@ -67,7 +67,8 @@ pub fn list(host: &dyn HostFs) -> Result<Vec<Parked>> {
 
 fn nothing(id: u64, space: u64) -> Parked {
     let note = String::new();
-    Parked { id: ParkedId(id), note, parked_ns: 0, expires_ns: None, bytes: 0, files: 0, names: 0, space, damage: None }
+    let (id, parked_ns, expires_ns, unreadable) = (ParkedId(id), 0, None, None);
+    Parked { id, note, parked_ns, expires_ns, bytes: 0, files: 0, names: 0, space, unreadable }
 }
 
 fn described(id: u64, head: &Head, space: u64) -> Parked {
@@ -114,7 +115,7 @@ pub(in crate::hostdir) fn check(host: &dyn HostFs, volume_id: &[u8; 16]) -> Resu
             Ok(file) if prepared_id(name).is_some() && file.summary.coordinator.is_none() => {
                 "not a prepared group, under the name of one".into()
             }
-            Ok(_) | Err(Error::NotFound(_)) => continue,
+            Ok(_) | Err(Error::NotFound(_) | Error::Unsupported(_)) => continue,
             // It was discarded or applied meanwhile.
             Err(_) if !is_there(host, &path)? => continue,
             Err(Error::Corrupt { place: at, fault }) if at == place => fault,
@@ -149,7 +150,7 @@ fn mark_in(host: &dyn HostFs, folder: &[u8], origin: Origin, is_due: &impl Fn(&H
         match ParkedFile::head_of(host, &path) {
             Ok((head, _)) if is_due(&head) => {}
             // What cannot be read cannot be applied.
-            Ok(_) | Err(Error::Corrupt { .. }) => continue,
+            Ok(_) | Err(Error::Corrupt { .. } | Error::Unsupported(_)) => continue,
             Err(error) => return Err(error),
         }
         let unfinished = [&path, UNFINISHED].concat();

@@ -132,8 +132,8 @@ impl StoreInner {
         let dropped = dropped_path(id);
         let undo = match self.outline(id, &dropped) {
             Ok((_, undo)) => Some(undo),
-            // What is damaged holds nothing that could be told; the anchors go at the next open.
-            Err(Error::Corrupt { .. } | Error::NotFound(_)) => None,
+            // What cannot be read holds nothing that could be told; the anchors go at the next open.
+            Err(Error::Corrupt { .. } | Error::NotFound(_) | Error::Unsupported(_)) => None,
             Err(error) => return Err(error),
         };
         if let Some(undo) = undo {
@@ -158,7 +158,7 @@ impl StoreInner {
     pub(super) fn drop_what_is_due(&self) -> Result<()> {
         let host = &*self.host;
         let now = host.now_ns();
-        // A damaged file is named where they are listed, and does not go by itself.
+        // What cannot be read is named where they are listed, and does not go by itself.
         let is_expired = |path: &[u8]| ParkedFile::head_of(host, path).is_ok_and(|(head, _)| head.expires_ns <= now);
         let drop = || {
             // The oldest expire first.

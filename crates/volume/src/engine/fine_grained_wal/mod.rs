@@ -283,10 +283,6 @@ impl Engine for FineGrainedWal {
         if self.move_from.is_some() { "shortcut_jfs" } else { "fine_grained_wal" }
     }
 
-    fn is_durable_per_call(&self) -> bool {
-        true
-    }
-
     fn recover(&self) -> Result<Option<Waiting>> {
         recover::recover(&*self.base.region, &self.base.lanes.area, self.base.lanes.seed())?;
         Ok(None)

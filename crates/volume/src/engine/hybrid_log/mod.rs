@@ -424,10 +424,6 @@ impl Engine for HybridLog {
         "hybrid_log"
     }
 
-    fn is_durable_per_call(&self) -> bool {
-        true
-    }
-
     fn recover(&self) -> Result<Option<Waiting>> {
         self.undo_and_find()
     }

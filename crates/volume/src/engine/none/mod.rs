@@ -21,8 +21,8 @@ use wholly_vfs::GroupId;
 
 use super::kind::{Description, Left};
 use super::{
-    Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Load, Operation, Part, Placed, Replay, StorageView,
-    View, corrupt,
+    Allocate, CommitSequence, DataAt, Durability, DurableAt, Engine, Kind, Load, Operation, Part, Placed, Replay,
+    StorageView, View, corrupt,
 };
 use crate::format::{BLOCK, Fault, Lba, Run};
 use pages::Pages;
@@ -145,8 +145,8 @@ impl Engine for NoneEngine {
         "none"
     }
 
-    fn is_durable_per_call(&self) -> bool {
-        self.pages.is_none()
+    fn durable_at(&self) -> DurableAt {
+        if self.pages.is_none() { DurableAt::Return } else { DurableAt::Sync }
     }
 
     fn begin(&self, _kind: Kind) -> GroupId {

@@ -443,10 +443,6 @@ impl Engine for PageCacheWal {
         "page_cache_wal"
     }
 
-    fn is_durable_per_call(&self) -> bool {
-        true
-    }
-
     fn recover(&self) -> Result<Option<Waiting>> {
         recover::recover(&*self.region, &self.area, self.log.seed())?;
         Ok(None)

@@ -235,10 +235,6 @@ impl Engine for Shadow {
         "shadow"
     }
 
-    fn is_durable_per_call(&self) -> bool {
-        true
-    }
-
     fn moves_blocks(&self) -> bool {
         true
     }

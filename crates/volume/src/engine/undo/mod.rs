@@ -257,10 +257,6 @@ impl Engine for UndoLog {
         "undo"
     }
 
-    fn is_durable_per_call(&self) -> bool {
-        true
-    }
-
     fn recover(&self) -> Result<Option<Waiting>> {
         recover::recover(&*self.base.region, &self.base.lanes.area, self.base.lanes.seed())?;
         Ok(None)

@@ -6,6 +6,7 @@
 //!
 //! `WHOLLY_LONG=1` tries many more states.
 
+mod behind;
 mod costs;
 mod groups;
 mod hybrid;

@@ -106,6 +106,7 @@ impl Program for Done {
             Done::Resizing => {
                 running.close()?;
                 running.offline("shrink", |region| Volume::resize_region(region, BYTES - 20 * 4096))?;
+                running.offline("rename", |region| Volume::set_label_of_region(region, "another"))?;
                 return running.offline("grow", |region| Volume::resize_region(region, BYTES));
             }
         };

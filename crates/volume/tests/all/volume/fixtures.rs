@@ -1,4 +1,4 @@
-//! Volumes of this version of the format, and damaged twins, as they were made once: bytes on media mean what they
+//! Volumes of each version of the format, and damaged twins, as they were made once: bytes on media mean what they
 //! meant. Each is an image, compressed by gzip. Those with a log were not unmounted: in those of `fine_grained_wal` and
 //! `shortcut_jfs` is a group that is committed and not settled; with `hybrid_log` and `page_cache_wal`, content waits
 //! to be written back; in that of `undo` is a group that is in place and not committed; with `shadow`, the root record
@@ -19,7 +19,7 @@ use wholly_sim::{Medium, Mutation, MutationKind, PmemMode, SimConfig, World};
 use wholly_vfs::{Errno, Ino, OFlags, SetXattr};
 use wholly_volume::format::Lba;
 use wholly_volume::format::head::HeadTable;
-use wholly_volume::format::superblock::Superblock;
+use wholly_volume::format::superblock::{Superblock, VERSION};
 use wholly_volume::{EngineKind, Repair, Volume, VolumeOptions, VolumeVfs};
 
 const BYTES: u64 = 512 << 10;
@@ -28,8 +28,9 @@ const TEST: Site = Site("test");
 
 struct Fixture {
     engine: EngineKind,
-    image: &'static [u8],
-    twin: &'static [u8],
+    /// In each version of the format.
+    images: [&'static [u8]; 2],
+    twins: [&'static [u8]; 2],
     /// What is in the middle of the file.
     byte: u8,
     /// What is wrong with the twin.
@@ -38,11 +39,20 @@ struct Fixture {
     repaired: Option<u8>,
 }
 
+macro_rules! versions {
+    ($name:literal) => {
+        [
+            include_bytes!(concat!("fixtures/volume-1-", $name, ".img.gz")),
+            include_bytes!(concat!("fixtures/volume-2-", $name, ".img.gz")),
+        ]
+    };
+}
+
 const FIXTURES: [Fixture; 7] = [
     Fixture {
         engine: EngineKind::None,
-        image: include_bytes!("fixtures/volume-1-none.img.gz"),
-        twin: include_bytes!("fixtures/volume-1-none-damaged.img.gz"),
+        images: versions!("none"),
+        twins: versions!("none-damaged"),
         byte: 5,
         wrong: &[
             "inode 17: line 0 of an inode has a wrong check",
@@ -52,24 +62,24 @@ const FIXTURES: [Fixture; 7] = [
     },
     Fixture {
         engine: EngineKind::FineGrainedWal,
-        image: include_bytes!("fixtures/volume-1-fine_grained_wal.img.gz"),
-        twin: include_bytes!("fixtures/volume-1-fine_grained_wal-damaged.img.gz"),
+        images: versions!("fine_grained_wal"),
+        twins: versions!("fine_grained_wal-damaged"),
         byte: 9,
         wrong: &["the log: a committed group is damaged"],
         repaired: None,
     },
     Fixture {
         engine: EngineKind::HybridLog,
-        image: include_bytes!("fixtures/volume-1-hybrid_log.img.gz"),
-        twin: include_bytes!("fixtures/volume-1-hybrid_log-damaged.img.gz"),
+        images: versions!("hybrid_log"),
+        twins: versions!("hybrid_log-damaged"),
         byte: 9,
         wrong: &["block 0 of inode 17: pending block 27: its lines have a wrong checksum"],
         repaired: Some(5),
     },
     Fixture {
         engine: EngineKind::Undo,
-        image: include_bytes!("fixtures/volume-1-undo.img.gz"),
-        twin: include_bytes!("fixtures/volume-1-undo-damaged.img.gz"),
+        images: versions!("undo"),
+        twins: versions!("undo-damaged"),
         byte: 5,
         wrong: &[
             "inode 17: line 0 of an inode has a wrong check",
@@ -79,8 +89,8 @@ const FIXTURES: [Fixture; 7] = [
     },
     Fixture {
         engine: EngineKind::Shadow,
-        image: include_bytes!("fixtures/volume-1-shadow.img.gz"),
-        twin: include_bytes!("fixtures/volume-1-shadow-damaged.img.gz"),
+        images: versions!("shadow"),
+        twins: versions!("shadow-damaged"),
         byte: 9,
         wrong: &[
             "inode 17: line 0 of an inode has a wrong check",
@@ -90,16 +100,16 @@ const FIXTURES: [Fixture; 7] = [
     },
     Fixture {
         engine: EngineKind::PageCacheWal,
-        image: include_bytes!("fixtures/volume-1-page_cache_wal.img.gz"),
-        twin: include_bytes!("fixtures/volume-1-page_cache_wal-damaged.img.gz"),
+        images: versions!("page_cache_wal"),
+        twins: versions!("page_cache_wal-damaged"),
         byte: 9,
         wrong: &["extended attributes of inode 17: they have a wrong checksum"],
         repaired: None,
     },
     Fixture {
         engine: EngineKind::ShortcutJfs,
-        image: include_bytes!("fixtures/volume-1-shortcut_jfs.img.gz"),
-        twin: include_bytes!("fixtures/volume-1-shortcut_jfs-damaged.img.gz"),
+        images: versions!("shortcut_jfs"),
+        twins: versions!("shortcut_jfs-damaged"),
         byte: 9,
         wrong: &["the log: a committed group is damaged"],
         repaired: None,
@@ -160,14 +170,19 @@ fn expect_content(region: &Arc<dyn Region>, engine: EngineKind, byte: Option<u8>
 }
 
 #[test]
-fn volumes_of_this_version_are_opened_and_their_twins_refused() {
-    for Fixture { engine, image, twin, byte, wrong, repaired: left } in FIXTURES {
-        let name = engine.name();
+fn volumes_of_each_version_are_opened_and_their_twins_refused() {
+    let both = |Fixture { engine, images, twins, byte, wrong, repaired }| {
+        let versions = images.into_iter().zip(twins).zip(1..);
+        versions.map(move |((image, twin), version)| (engine, image, twin, byte, wrong, repaired, version))
+    };
+    for (engine, image, twin, byte, wrong, left, version) in FIXTURES.into_iter().flat_map(both) {
+        let name = format!("{} in version {version}", engine.name());
         let sound = region(&gzip("-d", image));
         let checked = Volume::check_region(&*sound).expect("check it");
         assert_eq!((checked.findings, checked.is_clean), (vec![], engine == EngineKind::None), "{name}");
         expect_content(&sound, engine, Some(byte));
         assert_eq!(Volume::check_region(&*sound).expect("check it").findings, [], "{name}");
+        assert_eq!(current(&*sound).version, version, "what has made it opens it still");
 
         let damaged = region(&gzip("-d", twin));
         let findings = Volume::check_region(&*damaged).expect("check it").findings;
@@ -199,15 +214,19 @@ fn volumes_of_this_version_are_opened_and_their_twins_refused() {
     }
 }
 
-const GIVEN_BACK: &[u8] = include_bytes!("fixtures/volume-1-given-back.img.gz");
-const GIVEN_BACK_DAMAGED: &[u8] = include_bytes!("fixtures/volume-1-given-back-damaged.img.gz");
+const GIVEN_BACK: [&[u8]; 2] = versions!("given-back");
+const GIVEN_BACK_DAMAGED: [&[u8]; 2] = versions!("given-back-damaged");
 
 /// The inode file has holes, before and behind the block of the only file, which was made as number 173. Its generation
 /// is 3, and so is that of all that were there. In the twin, the record is damaged.
 #[test]
 fn a_volume_that_has_given_back_blocks_is_opened() {
+    GIVEN_BACK.into_iter().zip(GIVEN_BACK_DAMAGED).for_each(|(image, twin)| expect_given_back(image, twin));
+}
+
+fn expect_given_back(image: &[u8], twin: &[u8]) {
     let engine = EngineKind::PageCacheWal;
-    let sound = region(&gzip("-d", GIVEN_BACK));
+    let sound = region(&gzip("-d", image));
     let mut features = [0; 8];
     sound.read(24, &mut features).expect("read");
     assert_eq!(u64::from_le_bytes(features), 4, "other versions refuse it");
@@ -234,7 +253,7 @@ fn a_volume_that_has_given_back_blocks_is_opened() {
     assert!(!new.is_empty() && again.len() > 50);
     new.into_iter().for_each(|ino| assert_eq!(generation(ino), 4, "inode {ino}"));
 
-    let damaged = region(&gzip("-d", GIVEN_BACK_DAMAGED));
+    let damaged = region(&gzip("-d", twin));
     let findings = Volume::check_region(&*damaged).expect("check it").findings;
     let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
     let wrong = "inode 173: line 0 of an inode has a wrong check";
@@ -269,16 +288,52 @@ fn with_holes() -> Arc<World> {
     world
 }
 
+/// The superblock that counts.
+fn current(region: &dyn Region) -> Superblock {
+    let copies = Volume::dump_region(region, None).expect("dump it").superblocks;
+    let all = copies.into_iter().filter_map(|copy| copy.decoded.ok());
+    all.max_by_key(|superblock| superblock.generation).expect("a superblock")
+}
+
+/// A version or a feature that is not known is no damage: nothing is repaired, whichever copy has it.
+#[test]
+fn a_volume_of_a_later_version_is_refused_and_left_as_it_is() {
+    let engine = EngineKind::FineGrainedWal;
+    for (version, features, at) in [0, 1, BYTES / 4096 - 1].into_iter().flat_map(|at| [(3, 0, at), (2, 64, at)]) {
+        let region = region(&gzip("-d", FIXTURES[1].images[1]));
+        let mut block = Superblock { version, ..current(&*region) }.encode(Lba(at));
+        block[24..32].copy_from_slice(&u64::to_le_bytes(features));
+        Superblock::seal(&mut block, Lba(at));
+        region.write(TEST, at * BLOCK as u64, &block).expect("write it");
+        region.fence(TEST).expect("fence");
+        let image = |region: &dyn Region| {
+            let mut image = vec![0; BYTES as usize];
+            region.read(0, &mut image).expect("read");
+            image
+        };
+        let before = image(&*region);
+        let is_refused = |error| {
+            let wholly::Error::Unsupported(why) = error else { panic!("{error:?}") };
+            assert!(why.contains("later version of Wholly"), "{why}");
+        };
+        is_refused(Volume::open_region(region.clone(), &options(engine)).expect_err("open it"));
+        is_refused(Volume::check_region(&*region).expect_err("check it"));
+        let how = (Repair::All, true);
+        let repaired = Volume::repair_region(&region, &options(engine), how, &mut |_| ControlFlow::Continue(()));
+        is_refused(repaired.expect_err("repair it"));
+        is_refused(Volume::resize_region(&*region, BYTES / 2).expect_err("resize it"));
+        assert!(image(&*region) == before, "block {at}");
+    }
+}
+
 /// Which log a volume has its engine says, and not what the superblock names besides. Without the log that the engine
 /// must have, something is wrong.
 #[test]
 fn the_engine_says_which_log_there_is() {
-    let Fixture { image, twin, wrong, .. } = &FIXTURES[1];
+    let Fixture { images: [_, image], twins: [_, twin], wrong, .. } = &FIXTURES[1];
     let changed = |image: &[u8], change: &dyn Fn(&mut Superblock)| {
         let region = region(&gzip("-d", image));
-        let copies = Volume::dump_region(&*region, None).expect("dump it").superblocks;
-        let all = copies.into_iter().filter_map(|copy| copy.decoded.ok());
-        let mut superblock = all.max_by_key(|superblock| superblock.generation).expect("a superblock");
+        let mut superblock = current(&*region);
         change(&mut superblock);
         for at in [0, 1, superblock.blocks - 1] {
             region.write(TEST, at * BLOCK as u64, &superblock.encode(Lba(at))).expect("write it");
@@ -298,8 +353,8 @@ fn the_engine_says_which_log_there_is() {
 #[ignore = "the images of a version are made once"]
 fn make() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all/volume/fixtures");
-    let save = |name: String, image: &[u8]| {
-        let path: PathBuf = folder.join(name);
+    let save = |name: &str, image: &[u8]| {
+        let path: PathBuf = folder.join(format!("volume-{VERSION}-{name}.img.gz"));
         if !path.exists() {
             std::fs::write(path, gzip("-9", image)).expect("save it");
         }
@@ -307,11 +362,11 @@ fn make() {
     let world = with_holes();
     let mut image = vec![0; BYTES as usize];
     world.log().read(0, &mut image).expect("read");
-    save("volume-1-given-back.img.gz".into(), &image);
+    save("given-back", &image);
     let dumped = Volume::dump_region(&*world.log(), Some(wholly_volume::Object::Path(b"kept")));
     let (block, offset) = dumped.expect("dump it").inode.and_then(|it| it.at).expect("a record");
     image[block as usize * BLOCK + offset + 4] ^= 1;
-    save("volume-1-given-back-damaged.img.gz".into(), &image);
+    save("given-back-damaged", &image);
     for engine in EngineKind::ALL.iter().copied() {
         let world = World::new(config(Vec::new()));
         Volume::format_region(&*world.log(), &options(engine)).expect("make a volume");
@@ -337,7 +392,7 @@ fn make() {
         };
         let mut image = vec![0; BYTES as usize];
         world.log().read(0, &mut image).expect("read");
-        save(format!("volume-1-{}.img.gz", engine.name()), &image);
+        save(engine.name(), &image);
         match engine {
             EngineKind::None | EngineKind::Undo | EngineKind::Shadow => {
                 // Line 0 of the file.
@@ -361,7 +416,7 @@ fn make() {
                 image[payload + 5] ^= 1;
             }
         }
-        save(format!("volume-1-{}-damaged.img.gz", engine.name()), &image);
+        save(&format!("{}-damaged", engine.name()), &image);
     }
 }
 

@@ -65,6 +65,27 @@ fn a_volume_grows_and_shrinks() {
     }
 }
 
+#[test]
+fn a_label_changes_alone() {
+    for place in [Place::pmem(8 << 20), Place::disk(8 << 20)] {
+        let volume = place.open();
+        populate(&VolumeVfs::new(&volume)).expect("make things");
+        volume.close().expect("close it");
+        let before = described(&place);
+        let label = "l".repeat(64);
+        Volume::set_label_of_region(&*place.region, &label).expect("give it a label");
+        for wrong in [&*"l".repeat(65), "a\0b"] {
+            let refused = Volume::set_label_of_region(&*place.region, wrong).expect_err("it is none");
+            assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+        }
+        place.region.write(Site("test"), 0, &[0xff; 4096]).expect("damage a slot");
+        let volume = place.open();
+        assert_eq!(volume.stat().label, label);
+        volume.close().expect("close it");
+        described(&place).same_as(&before).expect("all of it is there");
+    }
+}
+
 /// The death of a process is no power failure. Its volume must be mounted and unmounted first.
 #[test]
 fn a_volume_that_was_not_unmounted_keeps_its_size() {

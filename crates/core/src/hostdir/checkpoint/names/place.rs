@@ -200,6 +200,7 @@ impl NamePlan<'_> {
 
     /// The time of change of an object is another one by that. A file that is open is looked at when the pass ends.
     fn names_changed(&self, id: u64) -> Result<()> {
+        self.store.checkpointer.count_name();
         match self.store.names.with(|state| state.file(id)).filter(|file| !file.has_home()) {
             Some(file) => file.relinked_by_pass(self.store),
             None => Ok(()),

@@ -43,10 +43,13 @@ class Superblock:
     KNOWN = 2 | 4
 
     def __init__(self, raw, at):
-        if raw[8:16] != b"WHOLLYVL" or word(raw, 0) != xxh3(0x5355504552564F4C ^ at, raw[8:512]):
+        magic, check, is_first = raw[:8], word(raw, 8), raw[8:16] == b"WHOLLYVL"
+        if is_first:
+            magic, check = raw[8:16], word(raw, 0)
+        if magic != b"WHOLLYVL" or check != xxh3(0x5355504552564F4C ^ at, magic + raw[16:512]):
             raise Damage(f"block {at} has no superblock")
         version, block_bytes, features = struct.unpack_from("<IIQ", raw, 16)
-        if (version, block_bytes) != (1, BLOCK) or features & ~self.KNOWN:
+        if version != (1 if is_first else 2) or block_bytes != BLOCK or features & ~self.KNOWN:
             raise Damage(f"the superblock in block {at} is of another version")
         self.features = features
         self.volume_id = bytes(raw[48:64])
