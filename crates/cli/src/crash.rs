@@ -1,8 +1,9 @@
 //! `wholly crash`: the crash explorer, for people.
 
+mod page;
+
 use crate::args::{CrashArgs, Effort, Piece, SubjectArg};
 use crate::error::{Exit, Failure};
-use crate::html;
 use crate::output::{Ui, print, shown};
 use serde::Serialize;
 use std::time::Instant;
@@ -405,7 +406,7 @@ fn replay_state(args: &CrashArgs, state: &str, ui: &Ui) -> Result<Exit, Failure>
         Failure::new("crash --replay", error).advice("give the state as a violation names it").exit(Exit::USAGE)
     })?;
     if let Some(file) = &args.html {
-        std::fs::write(file, html::page(&rebuilt))
+        std::fs::write(file, page::page(&rebuilt))
             .map_err(|error| Failure::new(format!("write {}", file.display()), error))?;
     }
     let crash = |crash: &wholly_crash::Crash| Crash {
