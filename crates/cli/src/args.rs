@@ -608,7 +608,8 @@ Examples:
   wholly crash random-1..200 --world disk-ext4     two hundred random workloads
   wholly crash --effort thorough --piece 3/8        one of eight pieces of a long run
   wholly crash --subject volume:hybrid_log ones pairs     every call on a volume, and all pairs, in groups too
-  wholly crash --replay two-files:pmem:p26:set:0,3 --html crash.html";
+  wholly crash --replay two-files:pmem:p26:set:0,3 --html crash.html     a picture of the crash, and all events
+  wholly crash --replay two-files:pmem:p26:set:0,3 --svg crash.svg       the picture alone";
 
 /// `wholly crash`.
 #[derive(Args, Debug)]
@@ -616,9 +617,10 @@ pub struct CrashArgs {
     /// Workloads: names, random-SEED, random-FROM..TO [default: all written by hand, and some on names]
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
-    /// What to explore: `store`, or `volume:ENGINE` with an engine of `wholly mkfs` that promises something
-    #[arg(long, value_name = "SUBJECT", default_value = "store", value_parser = parse_subject)]
-    pub subject: SubjectArg,
+    /// What to explore: `store`, or `volume:ENGINE` with an engine of `wholly mkfs` that promises something [default:
+    /// store; with --replay, the subject of the state]
+    #[arg(long, value_name = "SUBJECT", value_parser = parse_subject)]
+    pub subject: Option<SubjectArg>,
     /// World: medium and host file system; repeatable [default: pmem and disk for a store; for a volume, the first two
     /// in which its engine is explored]
     #[arg(long = "world", value_name = "NAME")]
@@ -635,9 +637,19 @@ pub struct CrashArgs {
     /// Rebuild the state that a violation names, and show what led to it
     #[arg(long, value_name = "STATE", conflicts_with_all = ["workloads", "list"])]
     pub replay: Option<String>,
-    /// Write the replayed state as an HTML page
+    /// Write the replayed state as an HTML page: a picture of each crash, with all events
     #[arg(long, value_name = "FILE", requires = "replay")]
     pub html: Option<PathBuf>,
+    /// Write the pictures alone, as an SVG file
+    #[arg(long, value_name = "FILE", requires = "replay")]
+    pub svg: Option<PathBuf>,
+}
+
+impl CrashArgs {
+    /// What to explore.
+    pub fn subject(&self) -> SubjectArg {
+        self.subject.unwrap_or(SubjectArg::Store)
+    }
 }
 
 /// What is explored.
@@ -647,6 +659,16 @@ pub enum SubjectArg {
     Store,
     /// A volume with this engine.
     Volume(EngineKind),
+}
+
+impl SubjectArg {
+    /// How it is written.
+    pub fn name(self) -> String {
+        match self {
+            SubjectArg::Store => "store".into(),
+            SubjectArg::Volume(engine) => format!("volume:{}", engine.name()),
+        }
+    }
 }
 
 fn parse_subject(text: &str) -> Result<SubjectArg, String> {

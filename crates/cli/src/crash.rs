@@ -1,15 +1,21 @@
 //! `wholly crash`: the crash explorer, for people.
 
+mod page;
+mod panel;
+mod picture;
+mod svg;
+mod timeline;
+
 use crate::args::{CrashArgs, Effort, Piece, SubjectArg};
 use crate::error::{Exit, Failure};
-use crate::html;
 use crate::output::{Ui, print, shown};
 use serde::Serialize;
+use std::path::PathBuf;
 use std::time::Instant;
 use wholly_crash::{
     Limits, Outcome, SETTINGS, Seen, Setting, Subject, Workload,
     archive::{self, Archive},
-    catalogue, explore_into, replay, sequences,
+    catalogue, explore_into, replay, sequences, subject_of,
     volume::{self, Calls, OnVolume},
 };
 use wholly_volume::EngineKind;
@@ -91,10 +97,11 @@ struct Crash {
 /// Explores, lists or replays.
 pub fn run(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
     if args.list {
-        return list(args.subject, ui);
+        return list(args.subject(), ui);
     }
-    if args.html.is_some() && args.replay.is_none() {
-        return Err(Failure::new("crash --html", "--html needs a state, which --replay names")
+    let written = args.html.as_ref().map(|_| "--html").or(args.svg.as_ref().map(|_| "--svg"));
+    if let (Some(option), None) = (written, &args.replay) {
+        return Err(Failure::new(format!("crash {option}"), format!("{option} needs a state, which --replay names"))
             .advice("`wholly crash` prints the states in which it finds a violation")
             .exit(Exit::USAGE));
     }
@@ -131,7 +138,7 @@ pub fn names(option: Option<&str>) -> Vec<(String, String)> {
             let subject = |name| Named { name, about: "subject".into() };
             std::iter::once("store".to_string()).chain(volumes).map(subject).collect()
         }
-        Some("--effort" | "--piece" | "--replay" | "--html") => return Vec::new(),
+        Some("--effort" | "--piece" | "--replay" | "--html" | "--svg") => return Vec::new(),
         _ => {
             let several = ["ones", "pairs", "some-pairs", "by-hand", "parked", "staged", "staged-pairs", "adopted"];
             let several = several.map(|name| Named { name: name.into(), about: "several workloads".into() });
@@ -226,7 +233,7 @@ fn tasks_on_volume(args: &CrashArgs, engine: EngineKind) -> Result<Vec<Task>, Fa
 
 /// What is done in a world.
 fn tasks(args: &CrashArgs, world: &Setting) -> Result<Vec<Task>, Failure> {
-    if let SubjectArg::Volume(engine) = args.subject {
+    if let SubjectArg::Volume(engine) = args.subject() {
         return tasks_on_volume(args, engine);
     }
     let (limits, of_names, of_archive) = match args.effort {
@@ -283,11 +290,11 @@ fn unknown(what: &str, name: &str) -> Failure {
 }
 
 fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
-    let default = match args.subject {
+    let default = match args.subject() {
         SubjectArg::Volume(engine) => volume::worlds(engine)[..2].to_vec(),
         SubjectArg::Store => vec!["pmem", "disk"],
     };
-    let named = |name: &str| match args.subject {
+    let named = |name: &str| match args.subject() {
         SubjectArg::Volume(engine) => volume::setting_for(engine, name),
         SubjectArg::Store => Setting::find(name),
     };
@@ -401,12 +408,24 @@ fn text(explored: &Explored, all: &Outcome) -> String {
 }
 
 fn replay_state(args: &CrashArgs, state: &str, ui: &Ui) -> Result<Exit, Failure> {
-    let rebuilt = replay(state).map_err(|error| {
+    let bad_name = |error| {
         Failure::new("crash --replay", error).advice("give the state as a violation names it").exit(Exit::USAGE)
-    })?;
+    };
+    let subject = subject_of(state).map_err(bad_name)?;
+    if let Some(asked) = args.subject.map(SubjectArg::name).filter(|asked| *asked != subject) {
+        return Err(Failure::new("crash --replay", format!("{state} is a state of {subject}, not of {asked}"))
+            .advice("leave --subject out: a state names its subject")
+            .exit(Exit::USAGE));
+    }
+    let rebuilt = replay(state).map_err(bad_name)?;
+    let write = |file: &PathBuf, content: String| {
+        std::fs::write(file, content).map_err(|error| Failure::new(format!("write {}", file.display()), error))
+    };
     if let Some(file) = &args.html {
-        std::fs::write(file, html::page(&rebuilt))
-            .map_err(|error| Failure::new(format!("write {}", file.display()), error))?;
+        write(file, page::page(&rebuilt))?;
+    }
+    if let Some(file) = &args.svg {
+        write(file, picture::alone(&rebuilt))?;
     }
     let crash = |crash: &wholly_crash::Crash| Crash {
         moment: crash.moment.clone(),
@@ -418,9 +437,10 @@ fn replay_state(args: &CrashArgs, state: &str, ui: &Ui) -> Result<Exit, Failure>
         crashes: rebuilt.crashes.iter().map(crash).collect(),
         violation: rebuilt.violation.clone(),
     };
-    ui.emit("crash", &replayed, |_| match &args.html {
-        Some(file) => format!("{}: {}\n", shown(file), verdict(&rebuilt)),
-        None => format!("{rebuilt}\n"),
+    let files: Vec<&PathBuf> = args.html.iter().chain(&args.svg).collect();
+    ui.emit("crash", &replayed, |_| match &files[..] {
+        [] => format!("{rebuilt}\n"),
+        files => files.iter().map(|file| format!("{}: {}\n", shown(file), verdict(&rebuilt))).collect(),
     })?;
     Ok(if rebuilt.violation.is_some() { Exit::DAMAGED } else { Exit::DONE })
 }

@@ -27,7 +27,6 @@ mod diff;
 mod discard;
 mod dump;
 mod error;
-mod html;
 mod init;
 mod limits;
 mod list;

@@ -31,6 +31,7 @@ mod store;
 mod subject;
 pub mod taken_back;
 mod tree;
+mod view;
 pub mod volume;
 mod workload;
 
@@ -38,10 +39,11 @@ pub use explore::{Job, Limits, Outcome, Violation, explore, explore_all, explore
 pub use life::{Extent, Life, live};
 pub use look::{Names, Trouble, tree as served_tree};
 pub use reader::read_beside;
-pub use replay::{BadName, Crash, Replay, replay, replay_of};
+pub use replay::{BadName, Crash, Read, Recovery, Replay, replay, replay_of, subject_of};
 pub use run::{Allowed, Operation, Recorder, Run, run};
 pub use seen::Seen;
 pub use setting::{ALL as SETTINGS, Setting};
 pub use subject::{Beginning, NotOpened, Subject};
 pub use tree::{DIR_MODE, FILE_MODE, Kind, Number, Object, State, Time};
+pub use view::{Version, View};
 pub use workload::{EXISTING, FRESH, NAMES, Op, Promise, Start, Step, Workload, data};

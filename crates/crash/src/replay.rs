@@ -2,8 +2,10 @@
 //! before it. Before it stands the subject, where that is no store: `volume:ENGINE:`.
 
 use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
 
-use wholly_sim::{Choice, Pick, Timeline, Trace};
+use wholly_sim::{Choice, Image, Pick, Place, Timeline, Trace, World};
 
 use crate::archive::{self, Archive};
 use crate::catalogue;
@@ -11,6 +13,7 @@ use crate::life::{Extent, live};
 use crate::run::{Run, run};
 use crate::setting::Setting;
 use crate::subject::Subject;
+use crate::view::{History, Version, View};
 use crate::volume::{self, Calls, OnVolume};
 use crate::workload::Workload;
 
@@ -32,6 +35,68 @@ pub struct Crash {
     pub choice: Choice,
     /// Stores, flushes and fences up to it, and what became of each.
     pub timeline: Timeline,
+    /// What it may leave: what had returned and, if there is a second one, that with what was in flight.
+    pub allowed: Vec<View>,
+    /// What files hold by themselves after it, where they are files of the host.
+    pub files: Vec<Version>,
+    /// What comes after it.
+    pub recovery: Recovery,
+}
+
+/// The first open after a crash.
+pub struct Recovery {
+    /// What it read of what the crash had left.
+    pub reads: Vec<Read>,
+    /// What it stored.
+    pub timeline: Timeline,
+    /// What a reader sees after it; else what is wrong.
+    pub serves: Result<View, String>,
+}
+
+/// Bytes that were read.
+pub struct Read {
+    /// The log or the path of a file, as in a [`Timeline`].
+    pub place: String,
+    /// Which bytes, in whole words.
+    pub range: Range<u64>,
+}
+
+impl Recovery {
+    /// Recovers an image, besides the judging of it, and looks at what it did; at its last `most` events.
+    pub(crate) fn of<T>(
+        image: &Image,
+        setting: &Setting,
+        most: u64,
+        open: impl FnOnce(&Arc<World>) -> Result<T, String>,
+        view: impl FnOnce(&Arc<World>, &T) -> Result<View, String>,
+    ) -> Recovery {
+        let world = World::from_image(image, setting.sim.clone());
+        world.track_reads();
+        let panicked = |panic: String| format!("panic: {panic}");
+        let opened = crate::quiet::catch(|| open(&world)).map_err(panicked).flatten();
+        let (read, trace) = (world.stop_reads(), world.trace());
+        let serves =
+            opened.and_then(|open| crate::quiet::catch(|| view(&world, &{ open })).map_err(panicked).flatten());
+        let end = trace.events.len() as u64;
+        let shown = end.saturating_sub(most)..end;
+        let place = |place| match place {
+            Place::Log => "log".into(),
+            Place::File(path) => String::from_utf8_lossy(&path).into_owned(),
+        };
+        let reads = image.ranges_read(&read).into_iter().map(|(at, range)| Read { place: place(at), range });
+        Recovery { reads: reads.collect(), timeline: trace.timeline(shown, None), serves }
+    }
+}
+
+/// What a state is one of: the part of its name that says so.
+///
+/// # Errors
+/// Where the name has no meaning.
+pub fn subject_of(name: &str) -> Result<String, BadName> {
+    Ok(match parse(name)?.0 {
+        Recorded::Volume(volume) => format!("volume:{}", volume.engine.name()),
+        Recorded::Workload(_) | Recorded::Archive(_) => "store".into(),
+    })
 }
 
 /// The name is no state.
@@ -63,13 +128,26 @@ pub fn replay_of<S: Subject>(subject: &S, name: &str, setting: &Setting, path: &
         done.violation = at.wrong(subject);
         return Ok(done);
     }
+    let mut history = History::default();
+    at.before.iter().for_each(|state| history.add("what was there", state));
     for choice in path.split('/') {
         let choice: Choice = choice.parse().map_err(|error| BadName(format!("{name}: {error}")))?;
         check(name, &at.trace, &choice)?;
         let allowed = at.allowed(choice.point);
+        let begun = at.operations.iter().take_while(|operation| operation.begin <= choice.point);
+        begun.for_each(|operation| history.add(&operation.label, &operation.state));
+        let paths = history.that_matter(&allowed.states);
         let image = at.trace.image_of(&choice);
-        let timeline = timeline(&at.trace, &choice);
-        done.crashes.push(Crash { moment: at.moment(choice.point), choice, timeline });
+        let open = |world: &_| subject.open(world, setting).map_err(|error| error.to_string());
+        let observe = |world: &_, open: &_| Ok(history.view(&subject.observe(world, open)?, &paths));
+        done.crashes.push(Crash {
+            moment: at.moment(choice.point),
+            timeline: timeline(&at.trace, &choice, u64::MAX),
+            choice,
+            allowed: allowed.states.iter().map(|state| history.view(state, &paths)).collect(),
+            files: history.files(&image, &paths),
+            recovery: Recovery::of(&image, setting, u64::MAX, open, observe),
+        });
         match live(subject, setting, &image, &allowed, Extent::WHOLE) {
             Ok(life) => {
                 at = Run {
@@ -103,9 +181,10 @@ pub(crate) fn check(name: &str, trace: &Trace, choice: &Choice) -> Result<(), Ba
     }
 }
 
-pub(crate) fn timeline(trace: &Trace, choice: &Choice) -> Timeline {
+/// What led to a choice: its last `most` events.
+pub(crate) fn timeline(trace: &Trace, choice: &Choice, most: u64) -> Timeline {
     let choice_of_units = (choice.pick != Pick::Kill).then_some(choice);
-    trace.timeline(choice.point, choice_of_units)
+    trace.timeline(choice.point.saturating_sub(most)..choice.point, choice_of_units)
 }
 
 /// What a state is one of.

@@ -24,6 +24,7 @@ use wholly_vfs::Stat;
 use crate::workload::{ADOPTED, Adopted, Op};
 pub use attributes::Time;
 pub(crate) use attributes::{OWNER, times};
+pub(crate) use compare::looks_as;
 pub(crate) use host::{SITE, in_layer, make_in_layer, on_host};
 use parked::ParkedGroup;
 

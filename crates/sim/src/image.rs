@@ -1,6 +1,7 @@
 //! What a medium holds at a moment: the input of recovery.
 
 use super::pending::Pending;
+use super::reads::ReadSet;
 use super::state::{LOG, ObjId, ObjKind, State};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -123,6 +124,18 @@ impl Image {
         let mut bytes = vec![0; seen.obj(id).len as usize];
         seen.obj(id).read(0, &mut bytes);
         Some(bytes)
+    }
+
+    /// Which bytes of the log and of named files a process has read that found this image, as a set of whole words.
+    pub fn ranges_read(&self, reads: &ReadSet) -> Vec<(Place, Range<u64>)> {
+        let seen = self.seen();
+        let mut names: BTreeMap<ObjId, Vec<u8>> = BTreeMap::new();
+        for (path, id) in seen.paths() {
+            names.entry(id).or_insert(path);
+        }
+        let place = |id| if id == LOG { Some(Place::Log) } else { names.get(&id).cloned().map(Place::File) };
+        let ranges = reads.ranges().into_iter();
+        ranges.filter_map(|(id, range)| Some((place(id)?, range.start..range.end.min(seen.obj(id).len)))).collect()
     }
 
     /// Every path as the next process would see it, and whether it is a directory, in order.

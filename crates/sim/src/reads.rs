@@ -3,6 +3,7 @@
 use super::hash::{Hashed, Place, bytes, term};
 use super::state::{Obj, ObjId};
 use std::collections::HashSet;
+use std::ops::Range;
 
 /// The words and names that were read, each once, and a hash of what was seen there first.
 ///
@@ -32,6 +33,23 @@ impl ReadSet {
         len > 0
             && (offset / 8..=(offset + len - 1) / 8)
                 .any(|w| bits.get(w as usize / 64).is_some_and(|b| b >> (w % 64) & 1 == 1))
+    }
+
+    /// Ranges of whole words that were read, by object.
+    pub(super) fn ranges(&self) -> Vec<(ObjId, Range<u64>)> {
+        let mut ranges: Vec<(ObjId, Range<u64>)> = Vec::new();
+        for (id, bits) in (0..).zip(&self.words) {
+            let words = (0..)
+                .zip(bits)
+                .flat_map(|(i, bits)| (0..64).filter(move |n| bits >> n & 1 == 1).map(move |n| i * 64 + n));
+            for word in words {
+                match ranges.last_mut() {
+                    Some((last, range)) if *last == id && range.end == word * 8 => range.end += 8,
+                    _ => ranges.push((id, word * 8..word * 8 + 8)),
+                }
+            }
+        }
+        ranges
     }
 
     pub(super) fn range(&mut self, id: ObjId, obj: &Obj, offset: u64, len: u64) {

@@ -8,6 +8,7 @@ use super::point::Point;
 use super::state::{LOG, ObjId};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 
 /// What became of the effect of an event at a crash point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +71,8 @@ pub struct Row {
     pub len: Option<u64>,
     /// What became of it.
     pub state: RowState,
+    /// The event that made all of it durable, where it was pending before that.
+    pub durable_by: Option<u64>,
 }
 
 /// What happened up to a crash point.
@@ -81,19 +84,19 @@ pub struct Timeline {
     pub choice: Option<String>,
     /// The pending units at the point, in words, by number.
     pub units: Vec<String>,
-    /// One for each event.
+    /// One for each event that was asked for.
     pub rows: Vec<Row>,
 }
 
 impl Trace {
-    /// What happened up to a point, and what became of it: by a choice of that point, or what may become of it.
+    /// What happened in these events, and what had become of it at the point after them: by a choice of that point, or
+    /// what may become of it.
     ///
     /// # Panics
     /// If the trace has no such point or the choice is one of another point.
-    pub fn timeline(&self, point: u64, choice: Option<&Choice>) -> Timeline {
-        let mut explorer = Explorer::new(self);
-        explorer.seek(point);
-        let at = explorer.point();
+    pub fn timeline(&self, shown: Range<u64>, choice: Option<&Choice>) -> Timeline {
+        let point = shown.end;
+        let (at, durable_by) = self.pass(&shown);
         let fates = fates(&at, choice);
         let (mut names, mut labels) = (BTreeMap::new(), BTreeMap::new());
         for (path, id) in self.initial.seen().paths() {
@@ -114,7 +117,10 @@ impl Trace {
             }
         }
         let row = |(time, event): (u64, &super::event::Event)| {
-            let (place, offset, len) = place(&event.kind, &names);
+            let (place, offset, len) = match &event.kind {
+                EventKind::Done { begun } => (place(&self.events[*begun as usize].kind, &names).0, None, None),
+                kind => place(kind, &names),
+            };
             let broken = matches!(event.fate, Fate::Mutated(_));
             let (survived, lost) = fates.get(&(time as i64)).copied().unwrap_or_default();
             let state = match &event.kind {
@@ -143,14 +149,31 @@ impl Trace {
                 offset,
                 len,
                 state,
+                durable_by: durable_by.get(&time).copied(),
             }
         };
         Timeline {
             point,
             choice: choice.map(Choice::to_string),
             units: (0..at.units()).map(|unit| at.describe(unit)).collect(),
-            rows: (0..).zip(&self.events[..point as usize]).map(row).collect(),
+            rows: shown.clone().zip(&self.events[shown.start as usize..point as usize]).map(row).collect(),
         }
+    }
+
+    /// The point after these events, and which of them made an earlier one durable that was pending.
+    fn pass(&self, shown: &Range<u64>) -> (Point, BTreeMap<u64, u64>) {
+        let mut explorer = Explorer::new(self);
+        explorer.seek(shown.start);
+        let (mut at, mut durable_by) = (explorer.point(), BTreeMap::new());
+        while at.index() < shown.end {
+            assert!(explorer.advance(), "the trace has no point {}", shown.end);
+            let next = explorer.point();
+            let pending = next.pending_events();
+            let settled = at.pending_events().into_iter().filter(|event| pending.binary_search(event).is_err());
+            durable_by.extend(settled.filter_map(|event| Some((u64::try_from(event).ok()?, at.index()))));
+            at = next;
+        }
+        (at, durable_by)
     }
 
     /// The table for a violation: what happened up to the crash, and what this choice kept and lost of it, in at most
@@ -159,7 +182,7 @@ impl Trace {
     /// # Panics
     /// If this trace has no such choice.
     pub fn table(&self, choice: &Choice, width: usize) -> String {
-        self.timeline(choice.point, Some(choice)).table(width)
+        self.timeline(0..choice.point, Some(choice)).table(width)
     }
 }
 
@@ -216,9 +239,8 @@ fn place(kind: &EventKind, names: &BTreeMap<ObjId, String>) -> (String, Option<u
         EventKind::Attribute { obj, .. } => (name(obj), None, None),
         EventKind::SyncDir { dir } => (name(dir), None, None),
         EventKind::SyncAll => (name(&super::state::ROOT), None, None),
-        EventKind::Done { begun } => (format!("from time {begun}"), None, None),
         EventKind::Mark(Mark::Begin { label, .. } | Mark::Note { label }) => (label.clone(), None, None),
-        EventKind::Mark(Mark::Return { .. }) => (String::new(), None, None),
+        EventKind::Done { .. } | EventKind::Mark(Mark::Return { .. }) => (String::new(), None, None),
     }
 }
 

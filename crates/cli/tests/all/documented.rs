@@ -162,7 +162,10 @@ fn run(line: &str, variables: &[(&str, &str)], number: usize, can_run: bool) {
                 break;
             }
             "--log-size" | "--view" | "--replay" | "--keep-undo" => real.extend([word, words.next().unwrap()]),
-            "--html" => real.extend([word, scratch.0.join(words.next().unwrap()).display().to_string()]),
+            "--html" | "--svg" => {
+                let file = PathBuf::from(words.next().unwrap());
+                real.extend([word, scratch.0.join(file.file_name().unwrap()).display().to_string()]);
+            }
             word if word.starts_with("--") || word == verb || real.last().is_some_and(|it| it == "--") => {
                 real.push(word.into());
             }
@@ -239,6 +242,23 @@ fn commands_of_the_pages() {
         }
     }
     assert!(number > 40, "{number}");
+}
+
+/// The picture in the README is what the command makes that [crash-model.md](../../../../docs/crash-model.md) names.
+#[test]
+fn picture_of_the_readme() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    const PICTURE: &str = "docs/crash.svg";
+    assert!(read("README.md").contains(&format!("]({PICTURE})")));
+    let page = read("docs/crash-model.md");
+    let line = shown(&page).into_iter().find(|line| line.ends_with(PICTURE)).expect("the command");
+    let scratch = Scratch::new(3000);
+    std::fs::create_dir(scratch.0.join("docs")).unwrap();
+    let words: Vec<String> = line.split(' ').skip(1).map(String::from).collect();
+    let made = output(wholly(&words).current_dir(&scratch.0));
+    assert!(made.status.success(), "{made:?}");
+    let made = std::fs::read_to_string(scratch.0.join(PICTURE)).unwrap();
+    assert!(made == read(PICTURE), "{PICTURE} is of another version. Make it again, look at it, commit it: {line}");
 }
 
 /// Commands of a page, each with what it prints.

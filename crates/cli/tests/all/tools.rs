@@ -68,9 +68,77 @@ fn crash_finds_what_is_broken_and_replays_it() {
     replay.exits(4);
     assert!(replay.out.contains("VIOLATION"), "{}", replay.out);
     let page = std::fs::read_to_string(page).unwrap();
-    assert!(page.contains("class=\"bad\"") && page.contains("batch.write"), "{page}");
+    for part in ["class=\"bad\"", "<svg", "broken on purpose", "VIOLATION", "<details>", "batch.write"] {
+        assert!(page.contains(part), "{part} in {page}");
+    }
     let table = wholly(&["crash", "--replay", state]);
     assert!(table.out.contains("batch.write") && table.out.contains("VIOLATION"), "{}", table.out);
+}
+
+/// The boxes of a picture, each by its class, and the texts in it.
+fn seen(svg: &str) -> (Vec<&str>, Vec<&str>) {
+    let between = |from: &'static str, to: &'static str| {
+        svg.split(from).skip(1).filter_map(move |rest| rest.split_once(to)).map(|(what, _)| what)
+    };
+    let texts = between("<text", "</text>").filter_map(|text| text.split_once('>')).map(|(_, text)| text);
+    (between("<rect class=\"box ", "\"").collect(), texts.collect())
+}
+
+/// One picture of each crash: what was kept and lost of a checkpoint, what recovery reads, and what a reader sees.
+#[test]
+fn crash_draws_what_was_lost_and_what_is_there() {
+    let place = Place::on_disk();
+    let (svg, page) = (place.dir.join("crash.svg"), place.dir.join("crash.html"));
+    let files = ["--svg", svg.to_str().unwrap(), "--html", page.to_str().unwrap()];
+    wholly(&[&["crash", "--replay", "two-files:disk:p40:only:34/p2:all"][..], &files].concat()).exits(0);
+    let picture = std::fs::read_to_string(&svg).unwrap();
+    let (boxes, texts) = seen(&picture);
+    for fate in ["durable", "kept", "lost", "reads"] {
+        assert!(boxes.contains(&fate), "{fate}: {boxes:?}");
+    }
+    for text in
+        ["The power fails during checkpoint 2", "The power fails during recovery", "dir/b v0", "not all written back"]
+    {
+        assert!(texts.contains(&text), "{text}: {texts:?}");
+    }
+    assert_eq!(texts.iter().filter(|text| **text == "A reader sees after recovery").count(), 2);
+    // In the page each picture stands by itself.
+    let page = std::fs::read_to_string(&page).unwrap();
+    assert_eq!((page.matches("<svg").count(), picture.matches("<svg").count()), (2, 1));
+    wholly(&[&["crash", "--replay", "two-files:pmem:p60:kill"][..], &files].concat()).exits(0);
+    let killed = std::fs::read_to_string(&svg).unwrap();
+    assert!(killed.contains("The process dies") && seen(&killed).0.contains(&"pending"), "{killed}");
+}
+
+/// However long a run is, its picture stays as wide as a large screen.
+#[test]
+fn crash_draws_long_runs_short() {
+    let place = Place::on_disk();
+    let file = place.dir.join("crash.svg");
+    for state in ["lots:pmem:p170:none", "laps:disk:p100:all", "volume:undo:two-files:pmem:p104:none"] {
+        wholly(&["crash", "--replay", state, "--svg", file.to_str().unwrap()]).exits(0);
+        let svg = std::fs::read_to_string(&file).unwrap();
+        let (_, width) = svg.split_once("width=\"").unwrap();
+        let width: u32 = width.split('"').next().unwrap().parse().unwrap();
+        assert!((600..4000).contains(&width), "{state}: {width}");
+        assert!(!svg.contains("NaN") && svg.ends_with("</svg>\n"), "{state}");
+    }
+}
+
+#[test]
+fn crash_replays_states_of_the_subject_that_is_named() {
+    let state = "volume:undo:two-files:pmem:p20:none";
+    wholly(&["crash", "--replay", state, "--subject", "volume:undo"]).exits(0);
+    for (state, subject, of) in [
+        (state, "store", "volume:undo"),
+        (state, "volume:hybrid_log", "volume:undo"),
+        ("two-files:pmem:p26:none", "volume:undo", "store"),
+    ] {
+        let run = wholly(&["crash", "--replay", state, "--subject", subject]);
+        run.exits(16);
+        let said = format!("{state} is a state of {of}, not of {subject}; leave --subject out");
+        assert!(run.err.contains(&said), "{}", run.err);
+    }
 }
 
 #[test]
@@ -108,8 +176,10 @@ fn crash_refuses_states_that_do_not_exist() {
 fn crash_writes_no_page_without_a_state() {
     let place = Place::on_disk();
     let page = place.dir.join("crash.html");
-    for arguments in [&["crash"][..], &["crash", "two-files"]] {
-        let run = wholly(&[arguments, &["--html", page.to_str().unwrap()]].concat());
+    for (arguments, option) in
+        [(&["crash"][..], "--html"), (&["crash", "two-files"], "--html"), (&["crash", "two-files"], "--svg")]
+    {
+        let run = wholly(&[arguments, &[option, page.to_str().unwrap()]].concat());
         run.exits(16);
         assert!(run.err.contains("--replay"), "{}", run.err);
     }

@@ -12,7 +12,9 @@ use wholly::Store;
 use wholly_sim::{Image, Place, Trace, World};
 
 use super::unpack::{Entry, Tree, digest, open};
+use crate::replay::Recovery;
 use crate::setting::Setting;
+use crate::view::View;
 
 /// The folder that belongs to the store itself.
 const OWN: &str = ".wholly";
@@ -82,6 +84,17 @@ pub(super) fn live(
         Ok(Life { trace: world.trace(), fingerprint, side, recovered })
     })
     .unwrap_or_else(|panic| Err(format!("panic: {panic}")))
+}
+
+/// A side in short.
+pub(super) fn view(side: usize) -> View {
+    View { made_by: ["what was there", "the archive"][side].into(), versions: Vec::new() }
+}
+
+/// What a recovery does, at its last `most` events.
+pub(super) fn recovery(setting: &Setting, image: &Image, sides: &[Tree; 2], most: u64) -> Recovery {
+    let served = |_: &_, store: &Store| which(sides, [true, true], &tree(store)?).map(view);
+    Recovery::of(image, setting, most, |world| opened(world, "recovery"), served)
 }
 
 fn opened(world: &Arc<World>, when: &str) -> Result<Store, String> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use wholly_sim::{Choice, EventKind, Exploration, Explorer, Fate, Image, Pick, Point, Random};
 
 use super::Archive;
-use super::judge::{Allowed, Life, live};
+use super::judge::{Allowed, Life, live, recovery, view};
 use super::unpack::{FILES, Recorded, record};
 use crate::explore::{Outcome, Violation};
 use crate::replay::{BadName, Crash, Replay, check, timeline};
@@ -15,7 +15,7 @@ use crate::setting::Setting;
 use crate::workload::mix;
 
 /// Events that a replay's table ends with: of all of them there are too many to look at.
-const SHOWN: usize = 60;
+const SHOWN: u64 = 60;
 
 /// How far it is gone through.
 #[derive(Clone, Copy, Debug)]
@@ -314,9 +314,15 @@ pub(crate) fn replay(archive: Archive, name: &str, setting: &Setting, path: &str
             None => (allowed(&recorded, choice.point), moment(&recorded, choice.point)),
         };
         let image = trace.image_of(&choice);
-        let mut timeline = timeline(trace, &choice);
-        timeline.rows.drain(..timeline.rows.len().saturating_sub(SHOWN));
-        done.crashes.push(Crash { moment: moment.into(), choice, timeline });
+        let sides = [0, 1].into_iter().filter(|side| allowed[*side]);
+        done.crashes.push(Crash {
+            moment: moment.into(),
+            timeline: timeline(trace, &choice, SHOWN),
+            choice,
+            allowed: sides.map(view).collect(),
+            files: Vec::new(),
+            recovery: recovery(setting, &image, &recorded.sides, SHOWN),
+        });
         match live(setting, &image, &recorded.sides, allowed, true) {
             Ok(life) => lives.push((life, allowed)),
             Err(what) => {

@@ -78,6 +78,14 @@ impl PartialEq for State {
 
 impl Eq for State {}
 
+/// Whether an object looks as one that should be there: of directories, whatever is in them.
+pub(crate) fn looks_as(should: Option<&Object>, is: Option<&Object>) -> bool {
+    match (should, is) {
+        (Some(should), Some(is)) => differ("", should, is).is_none(),
+        (should, is) => should.is_none() && is.is_none(),
+    }
+}
+
 /// How an object that is at `path` differs from the one that should be.
 fn differ(path: &str, should: &Object, is: &Object) -> Option<String> {
     match (&should.kind, &is.kind) {

@@ -243,6 +243,20 @@ fn the_fingerprint_is_of_what_was_read() {
 }
 
 #[test]
+fn what_was_read_is_told_in_ranges_of_words() {
+    let world = world(pmem());
+    world.add_file("a", b"0123456789abc");
+    let image = world.latest();
+    world.track_reads();
+    for (offset, bytes) in [(20, 4), (8, 9), (100, 1)] {
+        world.log().read(offset, &mut vec![0; bytes]).unwrap();
+    }
+    world.host().open(b"a", false).unwrap().read_at(0, &mut [0; 13]).unwrap();
+    let ranges = [(Place::Log, 8..24), (Place::Log, 96..104), (Place::file("a"), 0..13)];
+    assert_eq!(image.ranges_read(&world.reads()), ranges);
+}
+
+#[test]
 fn names_and_stats_are_read_too() {
     let run = |setup: &dyn Fn(&World)| {
         let world = world(pmem());
@@ -301,12 +315,13 @@ fn the_table_tells_what_was_kept_and_what_was_lost() {
     map.write(Site("home.write"), 8, &[1; 16]).unwrap();
     world.log().write(Site("log.retire"), 0, &[2; 8]).unwrap();
     let trace = world.trace();
-    let rows = trace.timeline(5, None).rows;
-    assert_eq!(rows[1].state, RowState::Durable);
-    assert_eq!(rows[3].state, RowState::Pending(2));
+    let rows = trace.timeline(0..5, None).rows;
+    assert_eq!((rows[1].state, rows[1].durable_by), (RowState::Durable, Some(2)));
+    assert_eq!((rows[3].state, rows[3].durable_by), (RowState::Pending(2), None));
+    assert_eq!(trace.timeline(3..5, None).rows, rows[3..]);
     assert_eq!((rows[3].op, rows[3].op_label.as_str(), rows[3].place.as_str()), (Some(7), "write a", "a"));
     let choice: Choice = "p5:set:1".parse().unwrap();
-    let rows = trace.timeline(5, Some(&choice)).rows;
+    let rows = trace.timeline(0..5, Some(&choice)).rows;
     assert_eq!(rows[3].state, RowState::Torn { survived: 1, lost: 1 });
     assert_eq!(rows[4].state, RowState::Lost(1));
     let table = trace.table(&choice, 100);
