@@ -108,12 +108,6 @@ pub fn all() -> Vec<Workload> {
             [commit([write(0, 100, 8)]), commit([write(0, 104, 16)])],
         ),
         named(
-            "transfer",
-            "a group that changes a few bytes of two files at once, and is written back",
-            (4, 8),
-            [commit([write(0, 96, 40), write(1, 0, 24)]), Checkpoint],
-        ),
-        named(
             "two-files",
             "a group over two files, aligned and not, one of which grows",
             (4, 8),
@@ -426,6 +420,12 @@ pub fn all() -> Vec<Workload> {
                 Checkpoint,
                 commit([fallocate(1, Fallocate::Zero, 0, 30_000), set_len(1, 5000)]),
             ],
+        ),
+        named(
+            "transfer",
+            "a group that changes a few bytes of two files at once, and is written back",
+            (4, 8),
+            [commit([write(0, 96, 40), write(1, 0, 24)]), Checkpoint],
         ),
     ]
 }
