@@ -916,7 +916,7 @@ pub struct TuneArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub size: Option<u64>,
     /// A name for the volume, of at most 64 bytes; "" for none
-    #[arg(short = 'L', long)]
+    #[arg(short = 'L', long, value_parser = parse_label)]
     pub label: Option<String>,
 }
 
@@ -948,7 +948,7 @@ pub struct MkfsArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub size: Option<u64>,
     /// A name for the volume, of at most 64 bytes
-    #[arg(short = 'L', long)]
+    #[arg(short = 'L', long, value_parser = parse_label)]
     pub label: Option<String>,
     /// Overwrite what is there
     #[arg(short = 'f', long)]
@@ -959,6 +959,14 @@ pub struct MkfsArgs {
     /// What the file is taken for
     #[arg(long, value_enum, default_value_t = Medium::Auto)]
     pub medium: Medium,
+}
+
+/// Before anything is changed.
+fn parse_label(text: &str) -> Result<String, String> {
+    match text.len() {
+        0..=64 => Ok(text.into()),
+        bytes => Err(format!("it has {bytes} bytes, and a label has at most 64")),
+    }
 }
 
 fn engine_parser() -> impl TypedValueParser<Value = EngineKind> {

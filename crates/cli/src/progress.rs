@@ -1,12 +1,13 @@
 //! What a terminal shows of verbs that take long: how far they are, in counts. Nothing without a terminal.
 
 use crate::output::{Ui, count, size};
+use std::cell::OnceCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 use wholly::{Store, StoreStat};
 
-/// How often it is looked how far something is.
+/// How often the counts are renewed.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 impl Ui {
@@ -41,25 +42,35 @@ pub fn beside<T>(show: impl Fn() + Send, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// How far commits of stores are: what was written back since now.
+/// How far commits of stores are: what was written back since the first look.
 pub fn written_back<'s>(stores: Vec<&'s Store>) -> impl Fn() -> String + Send + use<'s> {
-    let before: Vec<StoreStat> = stores.iter().map(|store| store.stat()).collect();
+    let so_far = since_first(stores, |stat| [stat.home_names_changed, stat.home_bytes_written]);
     move || {
-        let (mut names, mut bytes) = (0, 0);
-        for (store, before) in stores.iter().zip(&before) {
-            let now = store.stat();
-            names += now.home_names_changed.saturating_sub(before.home_names_changed);
-            bytes += now.home_bytes_written.saturating_sub(before.home_bytes_written);
-        }
+        let [names, bytes] = so_far();
         format!("{}, {} written back", count(names, "name"), size(bytes))
     }
 }
 
-/// How far groups of stores are, in bytes of the log since now.
+/// How far groups of stores are, in bytes of the log.
 pub fn logged<'s>(stores: Vec<&'s Store>) -> impl Fn() -> String + Send + use<'s> {
-    let logged = move || stores.iter().map(|store| store.stat().log_bytes_written).sum::<u64>();
-    let before = logged();
-    move || format!("{} in the log", size(logged().saturating_sub(before)))
+    let so_far = since_first(stores, |stat| [stat.log_bytes_written]);
+    move || format!("{} in the log", size(so_far()[0]))
+}
+
+/// Sums of figures of stores, less what they were at the first look: without a terminal there is none.
+fn since_first<const N: usize>(
+    stores: Vec<&Store>,
+    of: fn(&StoreStat) -> [u64; N],
+) -> impl Fn() -> [u64; N] + Send + use<'_, N> {
+    let first = OnceCell::new();
+    move || {
+        let mut now = [0; N];
+        for figures in stores.iter().map(|store| of(&store.stat())) {
+            now.iter_mut().zip(figures).for_each(|(sum, figure)| *sum += figure);
+        }
+        let first = first.get_or_init(|| now);
+        std::array::from_fn(|i| now[i].saturating_sub(first[i]))
+    }
 }
 
 /// What was copied so far.

@@ -686,7 +686,7 @@ pub fn in_force<P>(slots: &[Slot<P>; 2]) -> Option<&Superblock<P>> {
     slots.iter().flatten().max_by_key(|superblock| superblock.generation)
 }
 
-/// Refuses a log of which another version wrote the superblocks.
+/// Refuses a log whose superblocks another version wrote.
 ///
 /// # Errors
 /// [`Error::Unsupported`], if none of the slots counts.

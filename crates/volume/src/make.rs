@@ -43,7 +43,7 @@ impl Volume {
     }
 
     /// The same. It is opened once to see that it can be, without letting go of the file. `watch` is told how many
-    /// blocks of how many were written.
+    /// bytes of how many are written.
     ///
     /// # Errors
     /// Those of `format`, and of [`open`](Self::open).
@@ -116,6 +116,7 @@ impl<'p> Target<'p> {
     /// Makes an empty volume. What was in the file or device stays if it is refused, or has no room for a volume.
     fn format(&self, bytes: u64, options: &VolumeOptions, watch: &dyn Fn(u64, u64)) -> Result<Arc<dyn Region>> {
         let Target { path, file, is_device, .. } = self;
+        mount::encode_label(&options.label)?;
         if !options.force {
             // Before the region is opened, which may write to it.
             let found = found(file.as_fd(), *is_device).map_err(|errno| failed("read", path, errno))?;

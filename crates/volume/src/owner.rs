@@ -117,13 +117,13 @@ fn find(file: &OwnedFd) -> Result<Option<(u32, String)>> {
     Ok(None)
 }
 
-/// The process that has locked a file, in words, if it can be told.
+/// Names the process that has locked a file, if `/proc` shows it.
 pub fn found(file: &OwnedFd) -> Option<String> {
     let (pid, name) = find(file).ok()??;
     Some(format!("process {pid} ({name})"))
 }
 
-/// Who has a volume open, in words.
+/// Names the process that has a volume open.
 pub fn of(file: &OwnedFd) -> String {
     format!("{} has the volume open", found(file).as_deref().unwrap_or("another process"))
 }

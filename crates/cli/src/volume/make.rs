@@ -8,9 +8,6 @@ use crate::output::{Ui, size};
 use std::sync::atomic::{AtomicU64, Ordering};
 use wholly_volume::{Volume, VolumeOptions};
 
-/// Bytes of a block.
-const BLOCK: u64 = 4096;
-
 /// Makes a volume.
 pub fn mkfs(args: &MkfsArgs, ui: &Ui) -> Result<Exit, Failure> {
     let options = VolumeOptions {
@@ -26,11 +23,11 @@ pub fn mkfs(args: &MkfsArgs, ui: &Ui) -> Result<Exit, Failure> {
         return Err(Failure::new(format!("mkfs {}", args.volume.display()), why).exit(Exit::USAGE));
     }
     let (done, all) = (AtomicU64::new(0), AtomicU64::new(0));
-    let watch = |so_far, blocks| {
+    let watch = |so_far, bytes| {
         done.store(so_far, Ordering::Relaxed);
-        all.store(blocks, Ordering::Relaxed);
+        all.store(bytes, Ordering::Relaxed);
     };
-    let bytes = |blocks: &AtomicU64| size(blocks.load(Ordering::Relaxed) * BLOCK);
+    let bytes = |bytes: &AtomicU64| size(bytes.load(Ordering::Relaxed));
     let make = || Volume::make(&args.volume, args.size.unwrap_or(0), &options, &watch);
     ui.telling("making the volume", || format!("{} of {} written", bytes(&done), bytes(&all)), make).map_err(failed)?;
     ui.emit("mkfs", &Stat::of("mkfs", &args.volume)?, |made| {

@@ -71,7 +71,7 @@ fn a_parked_group_of_a_later_version() {
     here(&["apply"]).exits(0);
     assert_eq!(fs::read(dir.join("a")).expect("read"), b"three\n");
     expect_kept(&made);
-    // Whoever names it may remove it.
+    // `discard` with its id removes it.
     here(&["discard", ".", &id]).exits(0);
 }
 

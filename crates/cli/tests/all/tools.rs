@@ -267,7 +267,7 @@ fn packagers_get_completions_and_pages() {
     assert!(!dir.join("wholly-man.1").exists(), "hidden verbs have no page");
 }
 
-/// It ends with pages that are there, of which one tells how a volume is made.
+/// SEE ALSO names pages that exist, the page of `wholly mkfs` among them.
 fn refers_to_pages(dir: &Path, page: &Path, text: &str) {
     let (_, others) = text.split_once(".SH \"SEE ALSO\"\n").unwrap_or_else(|| panic!("{}: no others", page.display()));
     let others: Vec<String> = others.lines().map(|line| line.trim_end_matches(',').replace('\\', "")).collect();

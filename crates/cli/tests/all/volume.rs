@@ -620,7 +620,7 @@ fn a_volume_says_what_it_is() {
         assert_eq!(run("file", &["-b"]).0, "data\n");
     }
     assert!(std::fs::read(&image).unwrap() == before);
-    // One whose process has died: what is free nobody knows yet.
+    // Free space is unknown while a process has it, and after its death until a mount has recovered it.
     let volume = Volume::open(Path::new(&image), &VolumeOptions::default()).unwrap();
     let stat = wholly(&["stat", &image]).out;
     assert!(stat.contains(&format!("in use by    process {}", std::process::id())), "{stat}");
@@ -647,8 +647,15 @@ fn tune_says_which_sizes_there_are() {
     assert_eq!(std::fs::metadata(&image).unwrap().len(), bytes);
     wholly(&["fsck", "-n", &image]).exits(0);
     wholly(&["tune", &image]).exits(16);
-    wholly(&["tune", &image, "--label", &"l".repeat(65)]).exits(8);
-    wholly(&["mkfs", &rig.path("w.img"), "--size", "16M", "--label", &"l".repeat(65)]).exits(8);
+    let before = std::fs::read(&image).unwrap();
+    let long = "l".repeat(65);
+    wholly(&["tune", &image, "--size", "16M", "--label", &long]).exits(16);
+    wholly(&["mkfs", "--force", &image, "--size", "16M", "--label", &long]).exits(16);
+    // Nor by the library, before what was there is gone.
+    let options = VolumeOptions { label: long, force: true, ..VolumeOptions::default() };
+    let refused = Volume::format(Path::new(&image), 16 << 20, &options).unwrap_err();
+    assert!(refused.to_string().contains("at most 64 bytes"), "{refused}");
+    assert!(std::fs::read(&image).unwrap() == before);
     for verb in ["fsck", "stat", "dump"] {
         let no_volume = wholly(&[verb, rig.point().to_str().unwrap()]);
         let why = if verb == "fsck" { "no file and no block device" } else { "no store" };

@@ -107,7 +107,7 @@ pub struct Making<'m> {
     pub zeroes_log: bool,
     /// Whether the engine has pending blocks.
     pub has_heads: bool,
-    /// Told how many blocks of the log are zeroed, of how many.
+    /// Told how many bytes of the log are zeroed, of how many.
     pub watch: &'m dyn Fn(u64, u64),
 }
 
@@ -182,7 +182,7 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
     if let Some(run) = log.filter(|_| making.zeroes_log).map(|log| log.run()) {
         for i in 0..run.count {
             region.write(WIPE, Lba(run.start.0 + i).byte(), &[0; BLOCK])?;
-            (making.watch)(i + 1, run.count);
+            (making.watch)((i + 1) * BLOCK as u64, run.count * BLOCK as u64);
         }
     }
     region.fence(FENCE)?;

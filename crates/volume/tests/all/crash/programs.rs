@@ -148,7 +148,7 @@ fn tell(story: &Story, running: &mut Running<'_>) -> Result<(), String> {
             }
             continue;
         }
-        let done = running.step(&label, |volume| {
+        let body = |volume: &Volume| {
             let vfs = VolumeVfs::new(volume);
             let tree = Tree::new(&vfs, Ino::ROOT);
             match *step {
@@ -161,7 +161,12 @@ fn tell(story: &Story, running: &mut Running<'_>) -> Result<(), String> {
                 Move::Abort(group) => Ok(vfs.abort(groups[group].expect("it runs"))?),
                 Move::See(_) => unreachable!("nothing is done"),
             }
-        })?;
+        };
+        let done = match step {
+            // Durable when it returns, whatever the engine says of calls.
+            Move::Commit(_) => running.sync_step(&label, body)?,
+            _ => running.step(&label, body)?,
+        };
         done.map_err(|errno| format!("{label}: {errno}"))?;
         match (step, before != *running.state()) {
             (Move::Out(_), false) => return Err(format!("{label} changes nothing")),
