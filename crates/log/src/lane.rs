@@ -6,7 +6,27 @@
 //! a segment has one record there.
 //!
 //! A lane is owned by one group, or one call, at a time; owning the [`Lane`] value is the proof.
+//!
+//! # Groups that write over their own bytes
+//!
+//! A group that [goes on for long](Lane::open_to_overwrite) may change what it has appended, as long as it is not
+//! committed. Terms: its *open* records are the one that is being filled and, on persistent memory, its *kept* parts:
+//! those whose entries are in memory, and whose first line is not stored.
+//!
+//! 1. A kept part becomes a record when the group commits or aborts, or gives the part up. So before that nothing in
+//!    its place proves itself, whatever is stored there in whatever order (invariant 1 of the log).
+//! 2. An entry's checksum is that of the payload as it is stored when its record is. Where a part of a payload was
+//!    written over, the entry is *stale*: its checksum is computed anew from what is stored, right before the record.
+//! 3. A part that is [given up](Lane::give_up_oldest) becomes a part of a group that nobody commits, because records
+//!    behind it in its segment are found by way of it, and the header of the next segment tells where it ends
+//!    (invariant 8 of the log). It is durable before the next commit record of the lane.
+//! 4. Parts are given up from the oldest on. What is left of the group replays as if it had begun later, but that cuts
+//!    and zeros in parts that are gone are gone with them: the client tells them again in [the first
+//!    part](Lane::store_commit).
+//!
+//! Libnvmmio writes over the log entry of a block in place, too (section 3.1).
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use wholly_media::disk::AlignedBuf;
@@ -21,6 +41,10 @@ use wholly_error::Result;
 
 /// Entries of one record at most; more make a part.
 const MAX_ENTRIES: usize = 4096;
+
+/// The number of the first part of a group that [gives parts up](Lane::give_up_oldest), where parts are not kept: lower
+/// ones are for what it tells before all others.
+const FIRST_PARTS: u16 = 1 << 12;
 
 /// The lane has no room and no segment is free: make room and call again; nothing was changed.
 #[derive(Debug)]
@@ -64,7 +88,25 @@ pub struct Lane<C: Client> {
     start: u64,
     at: u64,
     entries: Vec<Entry<C::Kind>>,
-    parts: Vec<Part>,
+    stale: Stale,
+    /// The oldest first.
+    parts: VecDeque<Part<C::Kind>>,
+    /// The number of the next part. Numbers ascend, and have gaps where parts were given up.
+    next_part: u16,
+    /// Whether the open group writes over its own bytes.
+    writes_over: bool,
+    /// Where kept parts begin, and how many parts were closed before each.
+    kept: BTreeMap<u64, u64>,
+    /// Parts of the open group that were given up.
+    given_up: u64,
+    /// Bytes of its parts.
+    closed: u64,
+    /// Whether a part was given up that is not fenced.
+    is_unfenced: bool,
+    /// How many parts come before all others; between their begin and their end, how many others there are.
+    first_parts: usize,
+    /// The number of the next part that is none of these.
+    others: u16,
     /// On a disk, while there is a segment: what it is to hold, from its first byte to `at`.
     held: Option<AlignedBuf>,
     /// The thread whose stores are not fenced yet: `NOBODY` if all are, `SEVERAL` where there are more.
@@ -72,12 +114,131 @@ pub struct Lane<C: Client> {
     counters: Arc<Counters>,
 }
 
-/// A piece of the open group in a segment that the lane has left. Positions are bytes from the start of the log.
-#[derive(Clone, Copy, Debug)]
-pub struct Part {
+/// See [`Lane::oldest`].
+pub struct Oldest<'a, K> {
+    /// Where it is: the position of its first byte, and the one behind its last.
+    pub bytes: (u64, u64),
+    /// What it tells.
+    pub entries: &'a [Entry<K>],
+}
+
+/// A piece of the open group. Positions are bytes from the start of the log.
+struct Part<K> {
     segment: u32,
     start: u64,
     end: u64,
+    /// The seed of its segment.
+    seed: u64,
+    /// Its entries, where the group writes over its own bytes.
+    entries: Vec<Entry<K>>,
+    stale: Stale,
+    /// Whether its first line is not stored.
+    is_kept: bool,
+}
+
+impl<K: ClientKind> Part<K> {
+    /// Stores what makes a record of a kept part.
+    #[cold]
+    fn store<C: Client<Kind = K>>(&mut self, log: &Log<C>, group: u64, number: u16) -> Result<()> {
+        let Part { segment, start, end, seed, .. } = *self;
+        self.stale.renew(log, seed, start, &mut self.entries, None)?;
+        let mut tail = vec![0; (tail_lines(self.entries.len()) * LINE) as usize];
+        fill_tail(&self.entries, &mut tail);
+        let head = Head {
+            sequence: group,
+            after: 0,
+            lines: ((end - start) / LINE) as u16,
+            entries: self.entries.len() as u16,
+            part: number,
+            kind: RecordKind::Part,
+            flags: FLAG_BATCH_START,
+        };
+        let lines_left = (log.segment_start(segment) + log.segment_bytes() - start) / LINE;
+        assert!(head.is_sound(lines_left), "a record that nobody can read: {head:?}");
+        if !tail.is_empty() {
+            log.region().write(site::LANE_ENTRIES, end - tail.len() as u64, &tail)?;
+        }
+        let mut line = [0; LINE as usize / 8];
+        first_line(&mut line, record_seed(seed, start), head, self.entries.first(), &tail);
+        self.is_kept = false;
+        Ok(log.region().write(site::LANE_PART, start, line.as_bytes())?)
+    }
+}
+
+/// Which entries of a record are stale. Most records have none.
+#[derive(Default)]
+struct Stale(Option<Box<[u64; MAX_ENTRIES / 64]>>);
+
+impl Stale {
+    fn add(&mut self, entry: usize) {
+        self.0.get_or_insert_with(|| Box::new([0; MAX_ENTRIES / 64]))[entry / 64] |= 1 << (entry % 64);
+    }
+
+    fn remove(&mut self, entry: usize) {
+        if let Some(bits) = &mut self.0 {
+            bits[entry / 64] &= !(1 << (entry % 64));
+        }
+    }
+
+    /// Computes the checksums of stale entries of the record at `start`: of what is stored, or held. None is stale
+    /// afterwards.
+    #[inline]
+    fn renew<C: Client>(
+        &mut self,
+        log: &Log<C>,
+        seed: u64,
+        start: u64,
+        entries: &mut [Entry<C::Kind>],
+        held: Option<&[u8]>,
+    ) -> Result<()> {
+        match self.0.take() {
+            None => Ok(()),
+            Some(bits) => renew(&bits, log, seed, start, entries, held),
+        }
+    }
+}
+
+#[cold]
+fn renew<C: Client>(
+    bits: &[u64; MAX_ENTRIES / 64],
+    log: &Log<C>,
+    seed: u64,
+    start: u64,
+    entries: &mut [Entry<C::Kind>],
+    held: Option<&[u8]>,
+) -> Result<()> {
+    let mut payload = Vec::new();
+    for (_, entry) in entries.iter_mut().enumerate().filter(|(i, _)| bits[i / 64] >> (i % 64) & 1 != 0) {
+        let position = start + u64::from(entry.line) * LINE;
+        let length = entry.length as usize;
+        let payload = match held {
+            Some(held) => &held[(position - log.start_around(position)) as usize..][..length],
+            None => {
+                payload.resize(length, 0);
+                log.region().read(position, &mut payload)?;
+                &payload[..]
+            }
+        };
+        entry.payload_checksum = payload_checksum(seed, position, payload);
+    }
+    Ok(())
+}
+
+/// The entry of a record from `start` on whose payload holds a byte of the log, if one does.
+fn entry_of<K: ClientKind>(entries: &[Entry<K>], start: u64, position: u64) -> Option<usize> {
+    let begin = |entry: &Entry<K>| start + u64::from(entry.line) * LINE;
+    let (mut low, mut high) = (0, entries.len());
+    // Those without a payload tell no line.
+    while low < high {
+        let middle = (low + high) / 2;
+        let told = (low..=middle).rev().find(|&i| entries[i].length > 0);
+        match told {
+            Some(told) if begin(&entries[told]) > position => high = told,
+            _ => low = middle + 1,
+        }
+    }
+    let found = (0..low).rev().find(|&i| entries[i].length > 0)?;
+    (position < begin(&entries[found]) + u64::from(entries[found].length)).then_some(found)
 }
 
 const NOBODY: u64 = u64::MAX;
@@ -97,7 +258,16 @@ impl<C: Client> Lane<C> {
             start: 0,
             at: 0,
             entries: Vec::new(),
-            parts: Vec::new(),
+            stale: Stale::default(),
+            parts: VecDeque::new(),
+            next_part: 0,
+            writes_over: false,
+            kept: BTreeMap::new(),
+            given_up: 0,
+            closed: 0,
+            is_unfenced: false,
+            first_parts: 0,
+            others: 0,
             held: None,
             storer: NOBODY,
             counters: log.new_lane_counters(),
@@ -116,6 +286,16 @@ impl<C: Client> Lane<C> {
         debug_assert!(self.is_clean(), "a lane carries one group at a time");
         self.group = group;
         self.at = self.start + LINE;
+        self.writes_over = false;
+        self.next_part = 0;
+    }
+
+    /// Lets the group that has just begun [write over](Self::write_over) its own bytes, and
+    /// [give parts up](Self::give_up_oldest). It takes memory for each of its entries.
+    pub fn open_to_overwrite(&mut self) {
+        debug_assert!(self.is_clean(), "it has just begun");
+        self.writes_over = true;
+        self.next_part = FIRST_PARTS;
     }
 
     /// Bytes of payload that still fit into the open record as one more entry; `None` where not even an empty one fits.
@@ -131,7 +311,23 @@ impl<C: Client> Lane<C> {
     #[inline]
     pub fn reserve(&mut self, log: &Log<C>, bytes: u64) -> Result<(), AppendError> {
         debug_assert!(bytes <= log.record_capacity());
-        if self.room().is_some_and(|room| room >= bytes) { Ok(()) } else { self.next_segment(log) }
+        if self.room().is_some_and(|room| room >= bytes) {
+            return Ok(());
+        }
+        if self.keeps(log) && self.entries.len() >= MAX_ENTRIES {
+            // Of small entries a segment holds more than a record.
+            self.close_part(log)?;
+            if self.room().is_some_and(|room| room >= bytes) {
+                return Ok(());
+            }
+        }
+        self.next_segment(log)
+    }
+
+    /// Whether parts of the open group are kept.
+    #[inline]
+    fn keeps(&self, log: &Log<C>) -> bool {
+        self.writes_over && log.is_pmem()
     }
 
     /// Appends one entry whose payload fits into [`room`](Self::room). Nothing survives before
@@ -157,6 +353,119 @@ impl<C: Client> Lane<C> {
         Ok(position)
     }
 
+    /// Stores bytes over those that the open group has appended at `position`. Returns whether it did: not where an
+    /// entry ends before the bytes do, nor on a disk where the segment was written. They survive as the group does.
+    #[inline]
+    pub fn write_over(&mut self, log: &Log<C>, position: u64, data: &[u8]) -> Result<bool> {
+        if (self.start..self.at).contains(&position) {
+            let Some(i) = entry_of(&self.entries, self.start, position) else { return Ok(false) };
+            self.note_store();
+            let (entry, held) = (&mut self.entries[i], self.held.as_deref_mut());
+            return store_over(log, (self.seed, self.start), (entry, i), &mut self.stale, held, position, data);
+        }
+        self.write_over_part(log, position, data)
+    }
+
+    #[inline(never)]
+    fn write_over_part(&mut self, log: &Log<C>, position: u64, data: &[u8]) -> Result<bool> {
+        let Some((_, closed)) = self.kept.range(..=position).next_back() else { return Ok(false) };
+        let part = &mut self.parts[(closed - self.given_up) as usize];
+        if position >= part.end {
+            return Ok(false);
+        }
+        let Some(i) = entry_of(&part.entries, part.start, position) else { return Ok(false) };
+        let place = (part.seed, part.start);
+        let written = store_over(log, place, (&mut part.entries[i], i), &mut part.stale, None, position, data);
+        self.note_store();
+        written
+    }
+
+    /// Whether bytes can be [written over](Self::write_over) that the open group has appended at `position`.
+    #[inline]
+    pub fn can_write_over(&self, position: u64) -> bool {
+        let is_kept = || {
+            let part = self.kept.range(..=position).next_back();
+            part.is_some_and(|(_, closed)| position < self.parts[(closed - self.given_up) as usize].end)
+        };
+        (self.start..self.at).contains(&position) || is_kept()
+    }
+
+    /// Bytes of the log from the first of the open group on, in all of its parts.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.closed + (self.at - self.start)
+    }
+
+    /// Number of parts of the open group.
+    #[inline]
+    pub fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// The oldest part of those that can be given up.
+    pub fn oldest(&self) -> Option<Oldest<'_, C::Kind>> {
+        let oldest = self.parts.front().filter(|_| self.writes_over)?;
+        Some(Oldest { bytes: (oldest.start, oldest.end), entries: &oldest.entries })
+    }
+
+    /// Whether parts of the open group were given up.
+    #[inline]
+    pub fn has_given_up(&self) -> bool {
+        self.given_up > 0
+    }
+
+    /// Gives the [oldest](Self::oldest) part up: nobody needs its bytes any more. Segments that only had such parts
+    /// are free once [`Log::release_unused`] is called.
+    pub fn give_up_oldest(&mut self, log: &Log<C>) -> Result<()> {
+        let Some(mut part) = self.parts.pop_front() else { return Ok(()) };
+        self.given_up += 1;
+        self.first_parts = self.first_parts.saturating_sub(1);
+        self.closed -= part.end - part.start;
+        self.kept.remove(&part.start);
+        let stored = match part.is_kept {
+            true => part.store(log, log.take_sequence(), 0),
+            // It was written as one of the group's: the commit waits until it is none.
+            false => {
+                let mut nothing = AlignedBuf::zeroed(log.block() as usize);
+                nothing.fill(0);
+                log.region().write(site::SPILL_GIVE_UP, part.start, &nothing).map_err(Into::into)
+            }
+        };
+        self.note_store();
+        self.is_unfenced = true;
+        log.segment(part.segment).end_part(0);
+        stored
+    }
+
+    /// Closes the open record, so that what is appended next can become [the first part](Self::end_first_part).
+    pub fn begin_first_part(&mut self, log: &Log<C>) -> Result<()> {
+        debug_assert!(self.writes_over, "others tell things in their order");
+        // Those of a commit that failed.
+        for _ in 0..self.first_parts {
+            self.give_up_oldest(log)?;
+        }
+        if self.entries.iter().any(|entry| entry.kind != C::Kind::PARTS) {
+            self.close_part(log)?;
+        }
+        self.first_parts = self.parts.len();
+        (self.others, self.next_part) = (self.next_part, 0);
+        Ok(())
+    }
+
+    /// What was appended since [`begin_first_part`](Self::begin_first_part) comes before all else of the group.
+    pub fn end_first_part(&mut self, log: &Log<C>) -> Result<()> {
+        if self.entries.iter().any(|entry| entry.kind != C::Kind::PARTS) {
+            self.close_part(log)?;
+        }
+        debug_assert!(self.next_part <= FIRST_PARTS, "numbers of others follow");
+        self.next_part = self.others;
+        self.parts.rotate_left(self.first_parts);
+        self.first_parts = self.parts.len() - self.first_parts;
+        // Nothing is written over between this and the commit.
+        self.kept.clear();
+        Ok(())
+    }
+
     /// Reads back what the open group has appended.
     #[inline]
     pub fn read(&self, log: &Log<C>, position: u64, buf: &mut [u8]) -> Result<()> {
@@ -175,7 +484,8 @@ impl<C: Client> Lane<C> {
     #[inline(always)]
     pub fn store_commit(&mut self, log: &Log<C>, sequence: u64, after: u64) -> Result<()> {
         let me = self.own_stores(log)?;
-        if !self.parts.is_empty() {
+        if !self.parts.is_empty() || self.is_unfenced {
+            self.write_parts(log)?;
             self.fence(log, site::LANE_PARTS_FENCE)?;
         }
         self.write_record(log, sequence, after, RecordKind::Commit)?;
@@ -213,7 +523,7 @@ impl<C: Client> Lane<C> {
     /// The lane is free for the next group. The one before was committed, and has been published.
     #[inline]
     pub fn finish(&mut self, log: &Log<C>, sequence: u64) {
-        if !self.parts.is_empty() {
+        if !self.parts.is_empty() || self.given_up > 0 {
             self.retire(log, sequence);
         }
         self.start = self.at;
@@ -224,12 +534,27 @@ impl<C: Client> Lane<C> {
     /// they end (invariant 8).
     pub fn abort(&mut self, log: &Log<C>) -> Result<()> {
         self.entries.clear();
+        self.stale = Stale::default();
         // On a disk no commit record follows in this lane, so that nobody asks where the segment ends.
-        let fence = !self.parts.is_empty() && log.is_pmem();
-        let fenced =
-            if fence { self.own_stores(log).and_then(|_| self.fence(log, site::LANE_PARTS_FENCE)) } else { Ok(()) };
+        let fence = (!self.parts.is_empty() || self.is_unfenced) && log.is_pmem();
+        let fenced = if fence { self.make_parts_durable(log) } else { Ok(()) };
         self.retire(log, 0);
         fenced
+    }
+
+    fn make_parts_durable(&mut self, log: &Log<C>) -> Result<()> {
+        self.own_stores(log)?;
+        self.write_parts(log)?;
+        self.fence(log, site::LANE_PARTS_FENCE)
+    }
+
+    /// Stores what makes records of kept parts.
+    fn write_parts(&mut self, log: &Log<C>) -> Result<()> {
+        self.kept.clear();
+        for (number, part) in self.parts.iter_mut().enumerate().filter(|(_, part)| part.is_kept) {
+            part.store(log, self.group, number as u16)?;
+        }
+        Ok(())
     }
 
     /// Ends the parts of the open group: with its sequence, or 0 if it was aborted.
@@ -237,6 +562,8 @@ impl<C: Client> Lane<C> {
         for part in self.parts.drain(..) {
             log.segment(part.segment).end_part(sequence);
         }
+        self.kept.clear();
+        (self.closed, self.given_up, self.is_unfenced, self.first_parts) = (0, 0, false, 0);
     }
 
     /// Leaves the segment between groups, so that it can be freed.
@@ -252,7 +579,7 @@ impl<C: Client> Lane<C> {
     /// Goes on in a fresh segment; what the open record holds becomes a part.
     #[cold]
     fn next_segment(&mut self, log: &Log<C>) -> Result<(), AppendError> {
-        if self.parts.len() >= usize::from(u16::MAX) - 1 {
+        if self.parts.len() >= usize::from(u16::MAX - FIRST_PARTS) || self.next_part == u16::MAX {
             return Err(AppendError::TooManyParts);
         }
         let next = log.acquire_segment().ok_or(AppendError::NeedRoom)?;
@@ -294,11 +621,25 @@ impl<C: Client> Lane<C> {
     fn close_part(&mut self, log: &Log<C>) -> Result<()> {
         let segment = self.segment.expect("an entry has a segment");
         let start = self.start;
-        self.write_record(log, self.group, 0, RecordKind::Part)?;
-        self.note_store();
+        let is_kept = self.keeps(log);
+        if is_kept {
+            self.at += tail_lines(self.entries.len()) * LINE;
+            self.counters.add_alone(self.at - start, 0);
+            self.kept.insert(start, self.given_up + self.parts.len() as u64);
+        } else {
+            let told = if self.writes_over { self.entries.clone() } else { Vec::new() };
+            self.write_record(log, self.group, 0, RecordKind::Part)?;
+            self.note_store();
+            // Those that are kept are counted when they are stored.
+            self.next_part += 1;
+            self.entries = told;
+        }
         log.segment(segment).add_part();
-        self.parts.push(Part { segment, start, end: self.at });
+        self.closed += self.at - start;
+        let (entries, stale) = (std::mem::take(&mut self.entries), std::mem::take(&mut self.stale));
+        self.parts.push_back(Part { segment, start, end: self.at, seed: self.seed, entries, stale, is_kept });
         self.start = self.at;
+        self.at = self.start + LINE;
         // What follows may be the commit record, which tells whose parts belong to it.
         self.entries.push(parts_of(self.group));
         Ok(())
@@ -307,17 +648,18 @@ impl<C: Client> Lane<C> {
     /// Writes the head and the entries of the open record, and moves past its end. The caller says whose store it was.
     #[inline(always)]
     fn write_record(&mut self, log: &Log<C>, sequence: u64, after: u64, kind: RecordKind) -> Result<()> {
+        self.stale.renew(log, self.seed, self.start, &mut self.entries, self.held.as_deref())?;
         let (mut short, mut long);
         let tail: &[u8] = match tail_lines(self.entries.len()) as usize {
             0 => &[],
             lines @ 1..=2 => {
                 short = [0u8; 2 * LINE as usize];
-                self.fill_tail(&mut short);
+                fill_tail(&self.entries, &mut short);
                 &short[..lines * LINE as usize]
             }
             lines => {
                 long = vec![0; lines * LINE as usize];
-                self.fill_tail(&mut long);
+                fill_tail(&self.entries, &mut long);
                 &long
             }
         };
@@ -327,7 +669,7 @@ impl<C: Client> Lane<C> {
             after,
             lines: ((end - self.start) / LINE) as u16,
             entries: self.entries.len() as u16,
-            part: self.parts.len() as u16,
+            part: if kind == RecordKind::Commit { self.parts.len() as u16 } else { self.next_part },
             kind,
             flags: FLAG_BATCH_START,
         };
@@ -355,14 +697,6 @@ impl<C: Client> Lane<C> {
         self.entries.clear();
         self.at = end;
         Ok(())
-    }
-
-    /// Puts the entries after the first together.
-    #[inline]
-    fn fill_tail(&self, tail: &mut [u8]) {
-        for (entry, place) in self.entries[1..].iter().zip(tail.chunks_exact_mut(ENTRY)) {
-            place.copy_from_slice(entry.to_words().as_bytes());
-        }
     }
 
     /// What the reader of a record would refuse is never stored (invariant 9 of the log).
@@ -415,14 +749,52 @@ impl<C: Client> Lane<C> {
     fn store_again(&mut self, log: &Log<C>) -> Result<()> {
         // A disk's fence covers what any thread has written.
         let Some(segment) = self.segment.filter(|_| log.is_pmem()) else { return Ok(()) };
-        let open = Part { segment, start: self.start, end: self.at };
-        for part in self.parts.iter().chain(std::iter::once(&open)) {
-            let header = log.segment_start(part.segment);
+        let parts = self.parts.iter().map(|part| (part.segment, part.start, part.end));
+        for (segment, start, end) in parts.chain([(segment, self.start, self.at)]) {
+            let header = log.segment_start(segment);
             rewrite(log.region(), site::SEGMENT_HEADER, header, header + LINE)?;
-            rewrite(log.region(), site::LANE_PAYLOAD, part.start, part.end)?;
+            rewrite(log.region(), site::LANE_PAYLOAD, start, end)?;
         }
         Ok(())
     }
+}
+
+/// Puts the entries after the first together.
+#[inline]
+fn fill_tail<K: ClientKind>(entries: &[Entry<K>], tail: &mut [u8]) {
+    for (entry, place) in entries[1..].iter().zip(tail.chunks_exact_mut(ENTRY)) {
+        place.copy_from_slice(entry.to_words().as_bytes());
+    }
+}
+
+/// Stores bytes over a part of an entry's payload, or all of it. The record begins at `start`, in a segment with this
+/// seed.
+#[inline]
+fn store_over<C: Client>(
+    log: &Log<C>,
+    (seed, start): (u64, u64),
+    (entry, number): (&mut Entry<C::Kind>, usize),
+    stale: &mut Stale,
+    held: Option<&mut [u8]>,
+    position: u64,
+    data: &[u8],
+) -> Result<bool> {
+    let begin = start + u64::from(entry.line) * LINE;
+    if position + data.len() as u64 > begin + u64::from(entry.length) {
+        return Ok(false);
+    }
+    let is_whole = position == begin && data.len() == entry.length as usize;
+    match held {
+        Some(held) => held[(position - log.start_around(position)) as usize..][..data.len()].copy_from_slice(data),
+        None if is_whole => {
+            entry.payload_checksum = store_and_hash(log, seed, position, data)?;
+            stale.remove(number);
+            return Ok(true);
+        }
+        None => log.region().write(site::LANE_PAYLOAD, position, data)?,
+    }
+    stale.add(number);
+    Ok(true)
 }
 
 /// The entry by which a commit record tells whose parts belong to it, but for its checksum, which depends on the place.

@@ -29,6 +29,8 @@ wholly_media::sites! {
     BATCH_WRITE = "batch.write";
     /// A segment with a part of a group that has outgrown memory, on a disk.
     SPILL_WRITE = "spill.write";
+    /// A part that its group gives up is a record no more.
+    SPILL_GIVE_UP = "spill.give-up";
     /// Spilled parts are durable before their commit record is written.
     SPILL_SYNC = "spill.sync";
     /// Recovery makes the log's length durable on persistent memory.

@@ -89,8 +89,10 @@ impl StoreInner {
         self.check_usable()?;
         if let Some(epoch) = self.epoch(file) {
             let mut epoch = epoch.write().unwrap();
-            let running =
-                epoch.get_or_insert_with(|| Box::new(Running::new(self.clone(), Sharing::Own).into_implicit()));
+            let running = epoch.get_or_insert_with(|| {
+                Box::new(Running::new(self.clone(), Sharing::Own).into_implicit().into_lasting())
+            });
+            running.reclaim();
             let i = running.join(file)?;
             let size = running.seat().files[i].size;
             return call(running, size);

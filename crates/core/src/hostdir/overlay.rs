@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::log::layout::{ENTRY, LINE};
+
 /// Writes that a group keeps as a list.
 const FEW: usize = 32;
 
@@ -55,6 +57,12 @@ impl PrivateWrite {
         self.offset + u64::from(self.length)
     }
 
+    /// What the log takes for it, with its entry.
+    #[inline]
+    fn logged(&self) -> u64 {
+        u64::from(self.length).next_multiple_of(LINE) + ENTRY as u64
+    }
+
     /// The part of it that lies in `from..to`, if there is any.
     fn cut(&self, from: u64, to: u64) -> Option<PrivateWrite> {
         let (start, end) = (self.offset.max(from), self.end().min(to));
@@ -76,6 +84,8 @@ pub(crate) struct Overlay {
     count: usize,
     /// In use once there were more than a few; the list is empty then.
     map: BTreeMap<(u32, u64), PrivateWrite>,
+    /// See [`bytes`](Self::bytes).
+    bytes: u64,
 }
 
 impl Overlay {
@@ -89,9 +99,15 @@ impl Overlay {
         self.count + self.map.len()
     }
 
+    /// What the log takes for these writes, if each has an entry of its own.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     #[inline]
     pub fn clear(&mut self) {
-        self.count = 0;
+        (self.count, self.bytes) = (0, 0);
         if !self.map.is_empty() {
             self.map.clear();
         }
@@ -104,6 +120,7 @@ impl Overlay {
         {
             *place = write;
             self.count += 1;
+            self.bytes += write.logged();
         } else {
             self.push_to_map(write);
         }
@@ -115,15 +132,35 @@ impl Overlay {
         self.insert(write);
     }
 
+    /// From now on the writes do not overlap, and are in order.
+    pub fn sort(&mut self) {
+        if self.count > 0 {
+            self.move_to_map();
+        }
+    }
+
     fn move_to_map(&mut self) {
         for i in 0..std::mem::take(&mut self.count) {
+            self.bytes -= self.list[i].logged();
             self.insert(self.list[i]);
         }
     }
 
     fn insert(&mut self, write: PrivateWrite) {
         self.remove(write.file, write.offset, write.end());
+        self.bytes += write.logged();
         self.map.insert((write.file, write.offset), write);
+    }
+
+    /// The last write that has bytes of this range; where they are in order, the one of them that begins last.
+    #[inline]
+    pub fn last_in(&self, file: u32, from: u64, to: u64) -> Option<PrivateWrite> {
+        if self.map.is_empty() {
+            let touches = |write: &&PrivateWrite| write.file == file && write.offset < to && from < write.end();
+            return self.list[..self.count].iter().rev().find(touches).copied();
+        }
+        let (_, last) = self.map.range(..(file, to)).next_back()?;
+        (last.file == file && from < last.end()).then_some(*last)
     }
 
     /// Takes a range of a file out of the map.
@@ -133,7 +170,9 @@ impl Overlay {
         let keys: Vec<_> = before.into_iter().chain(inside).collect();
         for key in keys {
             let write = self.map.remove(&key).expect("it was just there");
+            self.bytes -= write.logged();
             for rest in [write.cut(0, from), write.cut(to, u64::MAX)].into_iter().flatten() {
+                self.bytes += rest.logged();
                 self.map.insert((file, rest.offset), rest);
             }
         }
@@ -144,7 +183,9 @@ impl Overlay {
         let mut kept = 0;
         for i in 0..self.count {
             let write = self.list[i];
+            self.bytes -= write.logged();
             if let Some(write) = if write.file == file { write.cut(0, length) } else { Some(write) } {
+                self.bytes += write.logged();
                 self.list[kept] = write;
                 kept += 1;
             }

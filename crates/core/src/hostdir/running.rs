@@ -16,6 +16,7 @@ mod look;
 mod names;
 mod objects;
 mod overtaken;
+mod own;
 mod park;
 mod remove_tree;
 mod replaced;
@@ -162,6 +163,10 @@ pub(crate) struct Running {
     in_lane: bool,
     /// Whether it holds calls outside of explicit groups.
     implicit: bool,
+    /// Whether it holds several of them, until a sync: then it writes over its own bytes.
+    lasts: bool,
+    /// Bytes of its lane when dead ones were last looked for.
+    reclaimed: u64,
     /// Whether it is one such call on names: others of its kind wait for it.
     single: bool,
     /// When it began, where that matters.
@@ -229,6 +234,8 @@ impl Running {
             sharing,
             in_lane: false,
             implicit: false,
+            lasts: false,
+            reclaimed: 0,
             single: false,
             began: None,
             busy_timeout: Duration::ZERO,
@@ -476,6 +483,9 @@ impl Running {
 
     #[inline(always)]
     pub(super) fn write(&mut self, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<()> {
+        if self.lasts && self.write_own(inner, offset, data)? {
+            return Ok(());
+        }
         if self.plain && self.write_straight(inner, offset, data)? {
             return Ok(());
         }
@@ -724,6 +734,10 @@ impl Running {
             if self.seat().gathered_bytes + wanted as u64 <= self.store.gather_limit() {
                 return Ok(wanted);
             }
+            let is_compact = self.compact_gathered()?;
+            if is_compact && self.seat().gathered_bytes + wanted as u64 <= self.store.gather_limit() {
+                return Ok(wanted);
+            }
             self.spill()?;
         }
         let capacity = self.store.log.record_capacity();
@@ -767,7 +781,7 @@ impl Running {
     #[cold]
     fn spill(&mut self) -> Result<()> {
         let store = self.store.clone();
-        let id = self.id;
+        let (id, lasts) = (self.id, self.lasts);
         let seat = self.seat_mut();
         if seat.place.is_none() && !seat.lane_is_borrowed {
             seat.lane = store.seats.borrow_lane(&store.log);
@@ -776,6 +790,9 @@ impl Running {
         // A lane's records are in the order of their sequences.
         let sequence = store.log.take_sequence();
         seat.lane.open(id);
+        if lasts {
+            seat.lane.open_to_overwrite();
+        }
         let mut positions = Vec::with_capacity(seat.gathered.len());
         for entry in &seat.gathered {
             match store.append(&mut seat.lane, entry.kind, entry.file, entry.offset, &entry.data) {

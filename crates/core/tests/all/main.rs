@@ -16,6 +16,7 @@ mod copies;
 mod cut_log;
 mod directory;
 mod durable;
+mod epochs;
 mod exchanged;
 mod full;
 mod fuzz_corpus;

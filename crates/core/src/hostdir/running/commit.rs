@@ -100,6 +100,9 @@ impl Running {
         if self.store.log.is_pmem() && !self.in_lane {
             self.spill()?;
         }
+        if self.in_lane && self.seat().lane.has_given_up() {
+            self.tell_first()?;
+        }
         for _ in 0..BESIDE_PASSES {
             if self.try_commit(&mut between)? {
                 return Ok(());

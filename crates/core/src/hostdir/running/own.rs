@@ -1,0 +1,370 @@
+//! How a group that lasts writes over its own bytes, and gives log back that it needs no more. Such groups hold the
+//! calls outside of explicit groups between two syncs (policies `per-sync` and `shared`).
+//!
+//! # Terms
+//!
+//! - *own bytes*: what the group has written and still sees, each in one place of the log, or in memory.
+//! - *dead bytes*: what the group has in the log and does not see any more: they lie beneath later writes, cuts or
+//!   holes.
+//!
+//! # Invariants
+//!
+//! 1. What a crash right behind the commit would replay for an own byte is that byte in its place. So bytes may be
+//!    written over in their place, and may move behind everything else that the group has told.
+//! 2. Bytes move from the oldest part to the newest, and the part is given up once all have moved. So what is left of a
+//!    dead write lies beneath all that has killed it; but the cuts and zeros in given parts are told again, before all
+//!    else, when the group commits: as far as committed bytes go ([`Running::tell_first`]).
+//! 3. A call that finds no room for all that it adds has written over nothing.
+//! 4. A block with many small pieces of own bytes becomes one piece: at most [`MOST_PIECES`] pieces lie in a block, but
+//!    for those of calls that cover them whole.
+//!
+//! # Bounds
+//!
+//! A group has at most half as many dead bytes in the log as own ones, entries and padding included, and a segment
+//! more, and what its last calls have added.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use wholly_changes::records::Space;
+use wholly_vfs::Fallocate;
+
+use super::{Inner, Joined, Running};
+use crate::error::Result;
+use crate::hostdir::clock::Mtime;
+use crate::hostdir::overlay::{Place, PrivateWrite};
+use crate::log::Gathered;
+use crate::log::layout::{EntryKind, LINE};
+use index::BLOCK;
+
+/// See invariant 4.
+const MOST_PIECES: usize = 8;
+
+/// Bytes of parts that a call gives up, beside twice as many as the call before it has added.
+const AT_ONCE: u64 = 64 << 10;
+
+/// A gap between own bytes, or own bytes that cannot be written over: what a call appends.
+struct Gap {
+    from: u64,
+    to: u64,
+}
+
+impl Running {
+    /// Makes it a group that lasts.
+    pub(in crate::hostdir) fn into_lasting(mut self) -> Self {
+        self.lasts = true;
+        if self.in_lane {
+            self.seat_mut().lane.open_to_overwrite();
+        }
+        self
+    }
+
+    /// What a write does where the group has bytes of the range. Returns whether it was done; else nothing was.
+    #[inline]
+    pub(super) fn write_own(&mut self, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<bool> {
+        let Some(i) = self.find(inner) else { return Ok(false) };
+        let end = offset.saturating_add(data.len() as u64);
+        let file = &self.seat().files[i];
+        if self.broken.is_some() || data.is_empty() || file.staged.is_some() || inner.may_have_privileges() {
+            return Ok(false);
+        }
+        match self.seat().writes.last_in(i as u32, offset, end) {
+            None => return self.write_beside(i, inner, offset, data),
+            Some(piece) if piece.offset <= offset && end <= piece.end() => {
+                if self.store_over(piece.place.after(offset - piece.offset), data)? {
+                    self.seat_mut().files[i].mtime = Mtime::Changed(self.store.host.now_ns());
+                    return Ok(true);
+                }
+            }
+            Some(_) => {}
+        }
+        self.write_among(i, inner, offset, data)
+    }
+
+    /// A write to a range of which the group has no bytes. It appends, unless a block has too many pieces.
+    fn write_beside(&mut self, i: usize, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<bool> {
+        match data.len() as u64 <= BLOCK && self.is_crowded(i, offset) {
+            true => self.write_among(i, inner, offset, data),
+            false => Ok(false),
+        }
+    }
+
+    /// Whether no more pieces fit into the block of a byte.
+    fn is_crowded(&self, i: usize, offset: u64) -> bool {
+        let start = offset / BLOCK * BLOCK;
+        self.seat().writes.len() >= MOST_PIECES
+            && self.seat().writes.in_range(i as u32, start, start + BLOCK).count() >= MOST_PIECES
+    }
+
+    /// Stores bytes over own ones, if they can be. They survive as the group does.
+    fn store_over(&mut self, place: Place, data: &[u8]) -> Result<bool> {
+        let seat = self.seat.as_mut().expect("the group has not ended");
+        match place {
+            Place::Log(position) => match seat.lane.write_over(&self.store.log, position, data) {
+                Ok(written) => Ok(written),
+                Err(error) => Err(self.fail(error)),
+            },
+            Place::Gathered(entry, at) => {
+                // While it is being committed somebody else has it, too.
+                let Some(bytes) = Arc::get_mut(&mut seat.gathered[entry].data) else { return Ok(false) };
+                bytes[at as usize..][..data.len()].copy_from_slice(data);
+                Ok(true)
+            }
+            Place::Shadow(_) | Place::Zeros => Ok(false),
+        }
+    }
+
+    /// A write to a range of which the group has some bytes, or which lies in a crowded block.
+    #[inline(never)]
+    fn write_among(&mut self, i: usize, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<bool> {
+        let (end, length) = (offset + data.len() as u64, data.len() as u64);
+        self.seat_mut().writes.sort();
+        let may_be_shadowed = length >= self.store.options.stage_bytes && self.store.host.shares_blocks();
+        if i64::try_from(end).is_err() || may_be_shadowed {
+            return Ok(false);
+        }
+        self.store.check_length(inner, end)?;
+        self.end_run()?;
+        let pieces: Vec<PrivateWrite> = self.seat().writes.in_range(i as u32, offset, end).collect();
+        let is_in_place = |piece: &PrivateWrite| match piece.place {
+            Place::Log(position) => self.seat().lane.can_write_over(position),
+            Place::Gathered(..) => true,
+            Place::Shadow(_) | Place::Zeros => false,
+        };
+        let (mut gaps, mut over): (Vec<Gap>, Vec<PrivateWrite>) = (Vec::new(), Vec::new());
+        let mut at = offset;
+        for piece in pieces.into_iter().filter(is_in_place) {
+            if at < piece.offset {
+                gaps.push(Gap { from: at, to: piece.offset });
+            }
+            at = piece.end();
+            over.push(piece);
+        }
+        if at < end {
+            gaps.push(Gap { from: at, to: end });
+        }
+        let image = !gaps.is_empty() && offset / BLOCK == (end - 1) / BLOCK && self.is_crowded(i, offset);
+        let added = if image { BLOCK } else { gaps.iter().map(|gap| gap.to - gap.from).sum() };
+        self.promise_blocks(i, offset, length)?;
+        self.make_room_for(added as usize + gaps.len() * LINE as usize)?;
+        if image {
+            self.write_image(i, inner, offset, data)?;
+        } else {
+            for Gap { from, to } in gaps {
+                let part = &data[(from - offset) as usize..(to - offset) as usize];
+                self.write_to_log(i, inner, from, part).map_err(|error| self.break_off(error))?;
+            }
+            for piece in over {
+                let part = &data[(piece.offset - offset) as usize..][..piece.length as usize];
+                // Of a block with a few bytes of room the log may have closed the part meanwhile; of memory, spilled.
+                let place = self.seat().writes.last_in(i as u32, piece.offset, piece.end()).map(|now| {
+                    debug_assert!(now.offset <= piece.offset && piece.end() <= now.end(), "nobody else writes");
+                    now.place.after(piece.offset - now.offset)
+                });
+                let stored = place.map_or(Ok(false), |place| self.store_over(place, part));
+                if !stored.map_err(|error| self.break_off(error))? {
+                    self.write_to_log(i, inner, piece.offset, part).map_err(|error| self.break_off(error))?;
+                }
+            }
+        }
+        let now = self.store.host.now_ns();
+        let file = &mut self.seat_mut().files[i];
+        file.touched = true;
+        file.written += added.min(length);
+        file.mtime = Mtime::Changed(now);
+        file.size = file.size.max(end);
+        Ok(true)
+    }
+
+    /// Writes the whole block of a write, as the group sees it then: one piece.
+    fn write_image(&mut self, i: usize, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<()> {
+        let start = offset / BLOCK * BLOCK;
+        let length = self.seat().files[i].size.max(offset + data.len() as u64).min(start + BLOCK) - start;
+        let mut block = vec![0; length as usize];
+        self.read(inner, start, &mut block)?;
+        block[(offset - start) as usize..][..data.len()].copy_from_slice(data);
+        self.write_to_log(i, inner, start, &block).map_err(|error| self.break_off(error))
+    }
+
+    /// Gives log back where the group has many dead bytes.
+    #[inline]
+    pub(in crate::hostdir) fn reclaim(&mut self) {
+        if self.in_lane && self.seat().lane.parts() > 0 {
+            self.reclaim_parts();
+        }
+    }
+
+    /// Whether nothing is in the log of what only its order tells: names, attributes, shadows.
+    fn tells_content_only(&self) -> bool {
+        self.names.is_none() && self.brought.is_none() && self.shadows.is_none()
+    }
+
+    #[inline(never)]
+    fn reclaim_parts(&mut self) {
+        let before = self.seat().lane.bytes();
+        let mut left = 2 * before.saturating_sub(self.reclaimed) + AT_ONCE;
+        let mut freed = false;
+        while left > 0 && self.tells_content_only() {
+            let (own, bytes) = (self.seat().writes.bytes(), self.seat().lane.bytes());
+            if bytes <= own + own / 2 + self.store.log.segment_bytes() {
+                break;
+            }
+            let Some((start, end)) = self.seat().lane.oldest().map(|oldest| oldest.bytes) else { break };
+            // Where there is no room now nothing is lost: the group goes on as it is.
+            if self.give_up_oldest().is_err() {
+                break;
+            }
+            freed = true;
+            left = left.saturating_sub(end - start);
+        }
+        self.reclaimed = self.seat().lane.bytes();
+        if freed {
+            self.store.log.release_unused();
+        }
+    }
+
+    /// Moves the own bytes of the oldest part, and gives it up.
+    fn give_up_oldest(&mut self) -> Result<()> {
+        let store = self.store.clone();
+        self.seat_mut().writes.sort();
+        let Some(oldest) = self.seat().lane.oldest() else { return Ok(()) };
+        let mut own = Vec::new();
+        let mut with_zeros = BTreeSet::new();
+        for entry in oldest.entries {
+            let Some(i) = self.number_of(entry.file) else { continue };
+            let begin = oldest.bytes.0 + u64::from(entry.line) * LINE;
+            let (from, to) = match entry.kind {
+                EntryKind::Write => (entry.offset, entry.offset + u64::from(entry.length)),
+                // The zeros at the ends of its range are told by nothing else.
+                EntryKind::Space if with_zeros.insert(i) => (0, u64::MAX),
+                _ => continue,
+            };
+            let is_its = |place| match place {
+                Place::Log(position) => {
+                    entry.kind == EntryKind::Write && (begin..begin + to - from).contains(&position)
+                }
+                Place::Zeros => entry.kind == EntryKind::Space,
+                Place::Gathered(..) | Place::Shadow(_) => false,
+            };
+            own.extend(self.seat().writes.in_range(i as u32, from, to).filter(|piece| is_its(piece.place)));
+        }
+        let mut bytes = Vec::new();
+        for piece in own {
+            bytes.clear();
+            bytes.resize(piece.length as usize, 0);
+            if let Place::Log(position) = piece.place {
+                self.seat().lane.read(&store.log, position, &mut bytes)?;
+            }
+            let (i, inner) = (piece.file as usize, self.seat().files[piece.file as usize].inner.clone());
+            self.make_room_for(bytes.len())?;
+            self.write_to_log(i, &inner, piece.offset, &bytes)?;
+        }
+        self.seat_mut().lane.give_up_oldest(&store.log).map_err(|error| self.fail(error))?;
+        self.forget_told();
+        Ok(())
+    }
+
+    /// The group's number for the file with this id.
+    fn number_of(&self, id: u64) -> Option<usize> {
+        match &self.by_number {
+            None => self.seat().files.iter().position(|file| file.inner.id == id),
+            Some(by_number) => by_number.get(&self.store.names.with(|state| state.file(id))?.number).copied(),
+        }
+    }
+
+    /// Parts are gone that may have told more than content: it is told again at the commit.
+    fn forget_told(&mut self) {
+        self.plain = false;
+        for file in &mut self.seat_mut().files {
+            file.identified_for = 0;
+            if let Mtime::Told(ns) = file.mtime {
+                file.mtime = Mtime::Changed(ns);
+            }
+        }
+    }
+
+    /// Right before the commit of a group that has given parts up: tells what it does to committed bytes, before all
+    /// else that it has told, and how long its files are, behind that.
+    #[cold]
+    pub(super) fn tell_first(&mut self) -> Result<()> {
+        let store = self.store.clone();
+        self.seat_mut().lane.begin_first_part(&store.log)?;
+        let first: Vec<_> = self.seat().files.iter().flat_map(first_entries).collect();
+        for (kind, file, offset, data) in &first {
+            self.append_entry(*kind, *file, *offset, data)?;
+        }
+        self.seat_mut().lane.end_first_part(&store.log)?;
+        self.tell_sizes()
+    }
+
+    fn tell_sizes(&mut self) -> Result<()> {
+        for i in 0..self.seat().files.len() {
+            let file = &self.seat().files[i];
+            if file.touched {
+                let (id, size) = (file.inner.id, file.size);
+                self.append_entry(EntryKind::Truncate, id, size, &[])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves dead bytes out of what was gathered. Returns whether at most half of what memory is for is left.
+    pub(super) fn compact_gathered(&mut self) -> Result<bool> {
+        if !self.lasts || !self.tells_content_only() {
+            return Ok(false);
+        }
+        self.seat_mut().writes.sort();
+        let pieces: Vec<PrivateWrite> = self.seat().writes.iter().copied().collect();
+        let mut gathered: Vec<Gathered> = Vec::new();
+        let mut bytes = 0;
+        let mut gather = |kind, file, offset, data: Vec<u8>| {
+            bytes += data.len() as u64 + LINE;
+            gathered.push(Gathered { kind, file, offset, data: data.into() });
+            gathered.len() - 1
+        };
+        for (kind, file, offset, data) in self.seat().files.iter().flat_map(first_entries) {
+            gather(kind, file, offset, data);
+        }
+        let mut places = Vec::with_capacity(pieces.len());
+        for piece in &pieces {
+            let data = match piece.place {
+                Place::Gathered(entry, at) => {
+                    self.seat().gathered[entry].data[at as usize..][..piece.length as usize].to_vec()
+                }
+                Place::Zeros => vec![0; piece.length as usize],
+                Place::Log(_) | Place::Shadow(_) => {
+                    debug_assert!(false, "what is not in a lane is in memory");
+                    return Ok(false);
+                }
+            };
+            let file = self.seat().files[piece.file as usize].inner.id;
+            places.push(gather(EntryKind::Write, file, piece.offset, data));
+        }
+        let seat = self.seat_mut();
+        seat.writes.clear();
+        for (piece, entry) in pieces.into_iter().zip(places) {
+            seat.writes.push(PrivateWrite { place: Place::Gathered(entry, 0), ..piece });
+        }
+        (seat.gathered, seat.gathered_bytes) = (gathered, bytes);
+        self.forget_told();
+        self.tell_sizes()?;
+        Ok(self.seat().gathered_bytes <= self.store.gather_limit() / 2)
+    }
+}
+
+/// What a group does to the committed bytes of a file, as entries.
+fn first_entries(file: &Joined) -> Vec<(EntryKind, u64, u64, Vec<u8>)> {
+    let id = file.inner.id;
+    let cut = (file.limit != u64::MAX).then(|| (EntryKind::Truncate, id, file.limit, Vec::new()));
+    let wishes = file.wishes.iter().flat_map(|wishes| wishes.in_range(0..u64::MAX));
+    let space = wishes.map(|(blocks, wish)| {
+        let how = match (wish.zeroes(), wish.reserves()) {
+            (true, true) => Fallocate::Zero,
+            (true, false) => Fallocate::Punch,
+            (false, _) => Fallocate::Keep,
+        };
+        let (start, length) = (blocks.start * BLOCK, (blocks.end - blocks.start) * BLOCK);
+        (EntryKind::Space, id, start, Space { length, how }.to_bytes().to_vec())
+    });
+    cut.into_iter().chain(space).collect()
+}
