@@ -97,6 +97,49 @@ fn epochs() -> [Step; 13] {
     ]
 }
 
+/// An epoch that writes over its own bytes: in part, exactly, across what it has, in parts of the log that it has left.
+/// Another one follows at once.
+fn over() -> Vec<Step> {
+    use Step::Call;
+    vec![
+        Call(write(0, 0, 900)),
+        Call(write(0, 100, 64)),
+        Call(write(0, 0, 900)),
+        Call(write(0, 800, 300)),
+        Call(write(1, 0, 3000)),
+        Call(write(0, 850, 20)),
+        Call(write(1, 2900, 3000)),
+        Call(write(1, 1000, 2500)),
+        sync(1),
+        Call(write(1, 1000, 70)),
+        sync(0),
+        Call(write(0, 850, 20)),
+        Call(write(1, 1010, 8)),
+        KILL,
+        Call(write(0, 4, 8)),
+        Call(write(0, 6, 8)),
+        sync(0),
+    ]
+}
+
+/// An epoch that has so many dead bytes in the log that it gives parts up: by cuts and holes, and by one piece that
+/// takes the place of many.
+fn give_up() -> Vec<Step> {
+    use Step::Call;
+    let mut steps = vec![Call(append(0, 600)), Call(write(1, 0, 3000)), sync(1), sync(0), Call(write(1, 200, 16))];
+    for round in 0..3 {
+        steps.extend([
+            Call(write(1, 4096 + round, 2600)),
+            Call(set_len(1, 1200 - 100 * round)),
+            Call(append(1, 2600)),
+            Call(punch(1, 300, 2000 + round)),
+        ]);
+    }
+    steps.extend((0..9).map(|n| Call(write(0, 4500 + 40 * n, 8))));
+    steps.extend([Call(set_len(1, 5000)), Call(write(1, 4900, 50)), sync(1), sync(0), KILL, Call(append(1, 9)), CLOSE]);
+    steps
+}
+
 /// The hand-written workloads.
 pub fn all() -> Vec<Workload> {
     use Step::{Across, Announce, Call, Checkpoint, Pass};
@@ -275,6 +318,13 @@ pub fn all() -> Vec<Workload> {
             named("epochs", "calls between syncs, joined by an explicit group, closed, spilled", (3, 4), epochs()),
         ),
         under(SHARED, named("shared", "the same calls in one group for all files", (3, 4), epochs())),
+        under(Policy::PerSync, named("over", "calls between syncs that write over each other", (4, 8), over())),
+        under(SHARED, named("shared-over", "the same calls in one group for all files", (4, 8), over())),
+        under(
+            Policy::PerSync,
+            named("give-up", "epochs with many bytes that do not count any more", (4, 8), give_up()),
+        ),
+        under(SHARED, named("shared-give-up", "the same calls in one group for all files", (4, 8), give_up())),
         named(
             "many-entries",
             "records whose entries take several lines",

@@ -82,6 +82,8 @@ impl<'r> Home<'r> {
             // As of before it: what it commits itself may not be home.
             let before = self.returned;
             let home = match operation.label.split(' ').next() {
+                // Of a file: nothing goes home by that.
+                _ if operation.label.starts_with("close of ") => None,
                 Some("lot") => {
                     self.lots.push_back(before);
                     None

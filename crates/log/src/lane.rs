@@ -95,6 +95,8 @@ pub struct Lane<C: Client> {
     next_part: u16,
     /// Whether the open group writes over its own bytes.
     writes_over: bool,
+    /// See [`keep_free`](Self::keep_free).
+    kept_free: u64,
     /// Where kept parts begin, and how many parts were closed before each.
     kept: BTreeMap<u64, u64>,
     /// Parts of the open group that were given up.
@@ -262,6 +264,7 @@ impl<C: Client> Lane<C> {
             parts: VecDeque::new(),
             next_part: 0,
             writes_over: false,
+            kept_free: 0,
             kept: BTreeMap::new(),
             given_up: 0,
             closed: 0,
@@ -286,8 +289,7 @@ impl<C: Client> Lane<C> {
         debug_assert!(self.is_clean(), "a lane carries one group at a time");
         self.group = group;
         self.at = self.start + LINE;
-        self.writes_over = false;
-        self.next_part = 0;
+        (self.writes_over, self.kept_free, self.next_part) = (false, 0, 0);
     }
 
     /// Lets the group that has just begun [write over](Self::write_over) its own bytes, and
@@ -304,7 +306,19 @@ impl<C: Client> Lane<C> {
         if self.entries.len() >= MAX_ENTRIES {
             return None;
         }
-        self.end.checked_sub(self.at + tail_lines(self.entries.len() + 1) * LINE)
+        self.end.checked_sub(self.at + tail_lines(self.entries.len() + 1) * LINE + self.kept_free)
+    }
+
+    /// Keeps so many bytes free in each segment that the open group fills, for what comes with its commit.
+    #[inline]
+    pub fn keep_free(&mut self, bytes: u64) {
+        self.kept_free = bytes.next_multiple_of(LINE);
+    }
+
+    /// See [`keep_free`](Self::keep_free).
+    #[inline]
+    pub fn kept_free(&self) -> u64 {
+        self.kept_free
     }
 
     /// Makes room for one more entry with `bytes` bytes of payload, which is not more than fits into a segment.

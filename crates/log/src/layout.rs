@@ -293,7 +293,7 @@ pub struct Head {
     pub lines: u16,
     /// Number of entries.
     pub entries: u16,
-    /// Part: its number, from 0. Commit: the number of parts before it.
+    /// Part: its number, higher than those of the parts before it. Commit: the number of parts.
     pub part: u16,
     /// Part or commit.
     pub kind: RecordKind,

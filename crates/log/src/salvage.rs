@@ -324,7 +324,7 @@ fn assemble<K: ClientKind>(
             let mut own = parts.remove(&commit.group()).unwrap_or_default();
             own.sort_by_key(|part| part.head.part);
             let is_whole = own.len() == usize::from(commit.head.part)
-                && own.iter().enumerate().all(|(i, part)| usize::from(part.head.part) == i);
+                && own.windows(2).all(|parts| parts[0].head.part < parts[1].head.part);
             let mut group = Group { parts: own, commit: commit.clone(), fault: None };
             if !is_whole {
                 let what = format!("it was committed in {} parts and {} are left", commit.head.part, group.parts.len());

@@ -740,7 +740,7 @@ impl Running {
             }
             self.spill()?;
         }
-        let capacity = self.store.log.record_capacity();
+        let capacity = self.store.log.record_capacity() - self.seat().lane.kept_free();
         let room = self.seat().lane.room().unwrap_or(0).min(capacity);
         let wanted = wanted as u64;
         if room >= wanted {
@@ -792,7 +792,9 @@ impl Running {
         seat.lane.open(id);
         if lasts {
             seat.lane.open_to_overwrite();
+            self.keep_room_for_commit();
         }
+        let seat = self.seat_mut();
         let mut positions = Vec::with_capacity(seat.gathered.len());
         for entry in &seat.gathered {
             match store.append(&mut seat.lane, entry.kind, entry.file, entry.offset, &entry.data) {

@@ -101,6 +101,21 @@ fn nothing_is_torn_lost_or_invented() {
     assert!(all.nested * 10 >= all.distinct, "only {} states inside of recoveries", all.nested);
 }
 
+/// Epochs that write over their own bytes, and give parts of the log up, in every world.
+#[test]
+fn epochs_that_write_over_their_own_bytes() {
+    let workloads: Vec<Workload> = ["over", "shared-over", "give-up", "shared-give-up"]
+        .map(|name| catalogue::find(name).expect("a workload"))
+        .into();
+    let seen = Seen::default();
+    let mut all = Outcome::default();
+    for (name, _) in wholly_crash::SETTINGS {
+        let limits = if is_long() { Limits::quick() } else { Limits::glance() };
+        all.merge(explored(&seen, &workloads, &Setting::named(name), &limits));
+    }
+    println!("epochs: {all}");
+}
+
 /// A file system that has no holes: zeros are written in their place.
 #[test]
 fn zeros_are_written_where_there_are_no_holes() {

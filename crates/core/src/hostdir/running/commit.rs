@@ -37,7 +37,16 @@ impl Running {
 
     /// Commits the group. It is written back later.
     pub(in crate::hostdir) fn commit_to_log(&mut self) -> Result<()> {
-        self.commit_identified(|_| ())
+        if !self.lasts {
+            return self.commit_identified(|_| ());
+        }
+        self.seat_mut().lane.keep_free(0);
+        // Where there is no room the group goes on.
+        self.commit_identified(|_| ()).inspect_err(|_| {
+            if !self.has_ended() {
+                self.keep_room_for_commit();
+            }
+        })
     }
 
     /// The straight path: commits a plain group, if the log has already told which files it changes and when. This does

@@ -34,11 +34,14 @@ use crate::error::Result;
 use crate::hostdir::clock::Mtime;
 use crate::hostdir::overlay::{Place, PrivateWrite};
 use crate::log::Gathered;
-use crate::log::layout::{EntryKind, LINE};
+use crate::log::layout::{ENTRY, EntryKind, LINE};
 use index::BLOCK;
 
 /// See invariant 4.
 const MOST_PIECES: usize = 8;
+
+/// Bytes of a segment that the commit of a group of one file takes, but for what it tells of holes.
+const FOR_COMMIT: u64 = 2 << 10;
 
 /// Bytes of parts that a call gives up, beside twice as many as the call before it has added.
 const AT_ONCE: u64 = 64 << 10;
@@ -55,8 +58,19 @@ impl Running {
         self.lasts = true;
         if self.in_lane {
             self.seat_mut().lane.open_to_overwrite();
+            self.keep_room_for_commit();
         }
         self
+    }
+
+    /// Sees to it that what a commit tells besides finds room in the segment that the group fills: a sync is to work
+    /// where the log is full.
+    pub(super) fn keep_room_for_commit(&mut self) {
+        let wishes = self.seat().files.iter().filter_map(|file| file.wishes.as_deref());
+        let wishes: usize = wishes.map(|wishes| wishes.in_range(0..u64::MAX).count()).sum();
+        let bytes = FOR_COMMIT + wishes as u64 * (LINE + ENTRY as u64);
+        let most = self.store.log.record_capacity() / 4;
+        self.seat_mut().lane.keep_free(bytes.min(most));
     }
 
     /// What a write does where the group has bytes of the range. Returns whether it was done; else nothing was.

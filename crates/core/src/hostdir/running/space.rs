@@ -67,6 +67,9 @@ impl Running {
                 .map_err(|error| self.break_off(error))?;
             self.take_space(i, how, range);
         }
+        if self.lasts {
+            self.keep_room_for_commit();
+        }
         let now = self.store.host.now_ns();
         let file = &mut self.seat_mut().files[i];
         file.touched = true;
