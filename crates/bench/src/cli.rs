@@ -33,8 +33,8 @@ Suites: groups, open, store, run, mount, volume, fcfs, minl2r
                      and volume have their own
   --figures DIR      fcfs, minl2r: write the paper's figures into DIR, as CSV and SVG, and its claims beside what was measured
   --log-size BYTES   fcfs: the largest log that is recovered, with K, M or G (default 64M; the paper: 5G)
-  --instructions     groups on persistent memory: how many instructions a group executes, in place of its time
-                     (x86-64 only); the systems raw and store_deferred
+  --instructions     groups and store, on persistent memory: how many instructions a group or a call executes, in place
+                     of its time (x86-64 only); the bases and store_deferred
   --addresses FILE   with --instructions: write to FILE how often the instruction at each address was executed
   --program FILE     the command `wholly` that is measured by the suites run, mount and volume (default: the one beside this program)
   --tiny             a few groups only, to see that everything works
@@ -123,8 +123,8 @@ impl Options {
         if suites::by_name(&options.suite).is_none() {
             return Err(format!("no suite {:?}; there are: {}", options.suite, suites::NAMES.join(", ")).into());
         }
-        if options.wanted.instructions && options.suite != "groups" {
-            return Err("--instructions is an option of the suite groups".into());
+        if options.wanted.instructions && !matches!(&*options.suite, "groups" | "store") {
+            return Err("--instructions is an option of the suites groups and store".into());
         }
         if options.figures.is_some() && !matches!(&*options.suite, "fcfs" | "minl2r") {
             return Err("--figures is an option of the suites fcfs and minl2r".into());
@@ -153,8 +153,7 @@ impl Options {
             Some(dir) => media.push(Medium::DiskDir(dir.clone())),
             None => media.extend([LoopFs::Ext4, LoopFs::Xfs].map(|fs| Medium::Loop(fs, self.scratch.clone()))),
         }
-        let on_disks = matches!(self.suite.as_str(), "store" | "run");
-        media.retain(|medium| chosen(&self.media, &medium.name()) && (!on_disks || !medium.is_pmem()));
+        media.retain(|medium| chosen(&self.media, &medium.name()) && (self.suite != "run" || !medium.is_pmem()));
         media.retain(|medium| !of_paper || medium.is_pmem());
         if matches!(self.suite.as_str(), "mount" | "volume") && self.media.is_empty() {
             // What the kernel asks of a mount is the same on every disk.
@@ -192,6 +191,9 @@ impl Options {
             systems.retain(|s| s.name() == plan.base || self.systems.iter().any(|name| name == s.name()));
         }
         let mut progress = Progress { quiet: self.json, shown: false };
+        if self.wanted.instructions && self.suite == "store" {
+            return instructions::run_calls(&plan, &mut |line| progress.show(line));
+        }
         if self.wanted.instructions {
             return instructions::run(&plan, &mut systems, &mut |line| progress.show(line));
         }

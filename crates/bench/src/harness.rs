@@ -299,6 +299,7 @@ fn rows(plan: &Plan, case: &Case, medium: &Medium, entrants: &[Entrant<'_>]) -> 
                 close_ns: None,
                 memory_bytes: None,
                 disk_bytes: None,
+                log: None,
             }
         })
         .collect()

@@ -1,4 +1,4 @@
-//! How many instructions a group executes: `--instructions` of the suite `groups`.
+//! How many instructions a group executes: `--instructions` of the suites `groups` and `store`.
 //!
 //! The program runs itself again as a child, and steps through the child's groups one instruction at a time (`ptrace`):
 //! hardware counters are rarely there in a virtual machine. Around each counted piece of work the child stops at two
@@ -18,10 +18,9 @@
 use crate::harness::{self, Plan};
 use crate::place::Medium;
 use crate::report::{Bound, InstructionRow, Report, Skipped};
-use crate::stats::median;
 use crate::system::{Prepared, System};
 use crate::workload::{Case, Payload, Sequence};
-use crate::{Error, Result};
+use crate::{Error, Result, tasks};
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, raise};
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -133,7 +132,7 @@ fn write_addresses(path: &Path, child: Pid, executed: &BTreeMap<u64, u64>) -> Re
 }
 
 /// The child's side: it marks its work, and reads how many instructions that took.
-struct Counter {
+pub(crate) struct Counter {
     /// Instructions between two marks with nothing in between.
     empty: u64,
 }
@@ -151,7 +150,7 @@ impl Counter {
     }
 
     /// Counts the instructions of `work`.
-    fn count(&mut self, work: impl FnOnce() -> Result<()>) -> Result<u64> {
+    pub(crate) fn count(&mut self, work: impl FnOnce() -> Result<()>) -> Result<u64> {
         raise(Signal::SIGSTOP)?;
         let done = work();
         raise(Signal::SIGSTOP)?;
@@ -185,6 +184,16 @@ pub fn run(plan: &Plan, systems: &mut [Box<dyn System>], progress: &mut dyn FnMu
         let value = row.map(|row| row.instructions_per_group).ok_or_else(|| "it did not run".to_owned());
         report.bounds.push(Bound::at_most(format!("{case}: instructions of store_deferred"), *bound as f64, value));
     }
+    Ok(report)
+}
+
+/// Counts the calls of the suite `store` in the child.
+///
+/// # Errors
+/// The first failure of a system.
+pub fn run_calls(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Report> {
+    let mut report = harness::empty_report(plan);
+    tasks::count(plan, &mut Counter::new()?, &mut report, progress)?;
     Ok(report)
 }
 
@@ -224,16 +233,7 @@ fn count(
         }
     }
     system.finish().map_err(failed)?;
-    report.instructions.push(InstructionRow {
-        suite: case.suite.to_owned(),
-        case: case.name.to_owned(),
-        system: name.to_owned(),
-        medium: medium.name(),
-        groups: counts.len() as u64,
-        instructions_per_group: median(&counts).unwrap_or(f64::NAN),
-        fewest: counts.iter().copied().fold(f64::INFINITY, f64::min),
-        most: counts.iter().copied().fold(0.0, f64::max),
-    });
+    report.instructions.push(InstructionRow::of(case, name, medium.name(), &counts));
     Ok(None)
 }
 

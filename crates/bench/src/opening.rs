@@ -233,6 +233,7 @@ fn rows(plan: &Plan, case: &Case, medium: &Medium, figures: &[(&str, Figures)], 
             close_ns: median(&figures.close_ns),
             memory_bytes: figures.memory_bytes,
             disk_bytes: figures.disk_bytes,
+            log: None,
         })
         .collect()
 }

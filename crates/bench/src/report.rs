@@ -1,6 +1,8 @@
 //! Machine and rows, as JSON and as a table.
 
 use crate::place::Medium;
+use crate::stats::median;
+use crate::workload::Case;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -22,10 +24,10 @@ pub struct Report {
     /// Suite `fcfs`: what groups store.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counts: Vec<CountRow>,
-    /// Suite `groups` with `--instructions`: how many instructions groups execute.
+    /// Suites `groups` and `store` with `--instructions`: how many instructions groups execute.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub instructions: Vec<InstructionRow>,
-    /// Suite `fcfs`, and `groups` with `--instructions`: bounds, met or missed.
+    /// Suites `fcfs` and `store`, and `groups` with `--instructions`: bounds, met or missed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bounds: Vec<Bound>,
 }
@@ -106,6 +108,18 @@ pub struct Row {
     pub memory_bytes: Option<u64>,
     /// Suite `open`: what the store's own folder takes on its medium.
     pub disk_bytes: Option<u64>,
+    /// Suite `store`: what an epoch takes of the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<LogUse>,
+}
+
+/// What a group takes of the log while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogUse {
+    /// The most bytes of segments that were not free.
+    pub peak_bytes: u64,
+    /// Bytes of the file that the group has written, each counted once.
+    pub distinct_bytes: u64,
 }
 
 impl Row {
@@ -184,6 +198,22 @@ pub struct InstructionRow {
     pub fewest: f64,
     /// The group with the most.
     pub most: f64,
+}
+
+impl InstructionRow {
+    /// The row of these counts.
+    pub(crate) fn of(case: &Case, system: &str, medium: String, counts: &[f64]) -> InstructionRow {
+        InstructionRow {
+            suite: case.suite.to_owned(),
+            case: case.name.to_owned(),
+            system: system.to_owned(),
+            medium,
+            groups: counts.len() as u64,
+            instructions_per_group: median(counts).unwrap_or(f64::NAN),
+            fewest: counts.iter().copied().fold(f64::INFINITY, f64::min),
+            most: counts.iter().copied().fold(0.0, f64::max),
+        }
+    }
 }
 
 /// A bound on a figure.
@@ -398,19 +428,26 @@ impl Report {
                     "memory KiB"
                 );
             }
+            // A call of a microsecond is one of a thousand nanoseconds.
+            let digits = if row.ns_per_group < 1e5 { 3 } else { 1 };
             let _ = writeln!(
                 out,
-                "{:<16}{:>14.1}{:>9}{:>14}{:>12.1}{:>12}{:>9}{:>12}{}",
+                "{:<16}{:>14.digits$}{:>9}{:>14}{:>12.digits$}{:>12}{:>9}{:>12}{}",
                 row.system,
                 row.ns_per_group / 1e3,
                 cell(row.ratio, 3),
-                cell(self.more_than_base(row).map(|ns| ns / 1e3), 1),
+                cell(self.more_than_base(row).map(|ns| ns / 1e3), digits),
                 row.cpu_ns_per_group / 1e3,
                 cell(row.bytes_written_per_group.map(|bytes| bytes / 1024.0), 1),
                 cell(row.syncs_per_group, 2),
                 cell(row.memory_bytes.map(|bytes| bytes as f64 / 1024.0), 0),
                 if row.deferred { "  deferred" } else { "" }
             );
+            if let Some(log) = &row.log {
+                let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+                let (peak, distinct) = (mib(log.peak_bytes), mib(log.distinct_bytes));
+                let _ = writeln!(out, "{:<16}log in use: {peak:.1} MiB, distinct bytes: {distinct:.2} MiB", "");
+            }
         }
     }
 

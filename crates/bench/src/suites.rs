@@ -37,7 +37,15 @@ pub const OPEN: [Case; 4] = [
 /// - `write_64k` to `write_1g`: new files of that size.
 /// - `over_256k` to `over_16m`: all of files of that size.
 /// - `read_4k`, `read_64k`: of a file of 256 MiB, at random and in order.
-pub const STORE: [Case; 14] = [
+///
+/// On persistent memory, calls on one file under the policy `per-sync`:
+///
+/// - `epoch_same_4k`, `epoch_same_128`: over the same bytes; `epoch_random_4k`, `epoch_random_128`: at random, 4 KiB at
+///   multiples of them, 128 bytes at any byte; `epoch_half`: each over half of the last one; `epoch_1g`: at random in a
+///   file of 1 GiB. No call is synced.
+/// - `epoch_fsync_4k`: a write at random and a sync.
+/// - `read_clean_128`, `read_clean_4k`: reads at random of a file whose bytes are home.
+pub const STORE: [Case; 23] = [
     task("create_10k", 10_000, 1 << 10, Size::Aligned(1 << 10)),
     task("replace", 1, 4 << 10, Size::Aligned(4 << 10)),
     task("overwrite", 1, 4 << 10, Size::Aligned(4 << 10)),
@@ -52,6 +60,15 @@ pub const STORE: [Case; 14] = [
     task("over_16m", 4, 16 << 20, Size::Aligned(1 << 20)),
     task("read_4k", 1, 256 << 20, Size::Aligned(4 << 10)),
     task("read_64k", 1, 256 << 20, Size::Aligned(64 << 10)),
+    of_epoch("epoch_same_4k", 64 << 20, Size::Aligned(4 << 10)),
+    of_epoch("epoch_same_128", 64 << 20, Size::Uniform(128, 128)),
+    of_epoch("epoch_random_4k", 64 << 20, Size::Aligned(4 << 10)),
+    of_epoch("epoch_random_128", 64 << 20, Size::Uniform(128, 128)),
+    of_epoch("epoch_half", 64 << 20, Size::Aligned(4 << 10)),
+    of_epoch("epoch_1g", 1 << 30, Size::Aligned(4 << 10)),
+    of_epoch("epoch_fsync_4k", 64 << 20, Size::Aligned(4 << 10)),
+    of_epoch("read_clean_128", 64 << 20, Size::Uniform(128, 128)),
+    of_epoch("read_clean_4k", 64 << 20, Size::Aligned(4 << 10)),
 ];
 
 /// Whole commands, by `wholly run` and without it: see [`commands`](crate::commands).
@@ -160,6 +177,10 @@ const fn opening(name: &'static str, files: u32, file_bytes: u64, size: Size, on
 
 const fn task(name: &'static str, files: u32, file_bytes: u64, size: Size) -> Case {
     Case { suite: "store", name, files, file_bytes, updates: 1, size, on_disk: true }
+}
+
+const fn of_epoch(name: &'static str, file_bytes: u64, size: Size) -> Case {
+    Case { on_disk: false, ..task(name, 1, file_bytes, size) }
 }
 
 const fn command(name: &'static str, files: u32, file_bytes: u64) -> Case {

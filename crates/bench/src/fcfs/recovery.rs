@@ -155,6 +155,7 @@ pub(super) fn run(
                 close_ns: None,
                 memory_bytes: None,
                 disk_bytes: Some(left.log_bytes),
+                log: None,
             });
         }
     }

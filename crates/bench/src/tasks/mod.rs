@@ -12,6 +12,8 @@
 //! | `write_64k` to `write_1g` | `new_file`: each file is written, and it and its directory are synced | `staged_deferred`, `staged`, `logged_deferred`, `logged`: a group for each file, whose bytes go to the file system or to the log |
 //! | `over_256k` to `over_16m` | the same, of new files | the same, of files that are there |
 //! | `read_4k`, `read_64k` | `pread` of the same file by a descriptor of its own | `store` |
+//! | `epoch_same_4k` to `epoch_fsync_4k` | `raw`: non-temporal stores to a mapped file; where each call is synced, each with a fence | `store_deferred` under `per-sync`; `hybrid_log` and `none`, volumes by a `PolicyVfs` and without one |
+//! | `read_clean_128`, `read_clean_4k` | `mapping`: copies from another mapping of the store's file | `store_deferred` |
 //!
 //! # What is inside the clock, and what is durable when it stops
 //!
@@ -20,6 +22,8 @@
 //! - `store`: until it is home, and survives without the log. In `create_10k`, `rewrite_1g`, `write_` and `over_` that
 //!   is the same turn, stopped a second time after a checkpoint; in `replace` and `overwrite` a store of its own whose
 //!   turn writes three times what its log holds, with the checkpoint in the background and what it leaves drained.
+//! - `epoch_`, `read_clean_`: the calls of one thread. Before the next turn, outside of the clock, the epoch is
+//!   committed and written back. So nothing of a turn is durable when its clock stops, but in `epoch_fsync_4k`.
 //! - Peers: until their last sync has returned.
 //! - Opening, preparing and removing are outside. Every turn of `create_10k` begins in an empty directory, with a new
 //!   store.
@@ -27,14 +31,17 @@
 //!   the most of all turns. The page cache is not in it. The buffer that a task writes from is there before.
 
 mod create;
+mod epochs;
 mod read;
 mod replace;
 mod rewrite;
 mod write;
 
+pub(crate) use epochs::count;
+
 use crate::harness::{Plan, cpu_ns};
 use crate::place::{Medium, Place};
-use crate::report::{Report, Row, Skipped};
+use crate::report::{LogUse, Report, Row, Skipped};
 use crate::stats::{median, ratio};
 use crate::workload::Case;
 use crate::{Error, Result};
@@ -61,12 +68,17 @@ pub(crate) struct Figures {
     pub system: &'static str,
     deferred: bool,
     pub samples: Vec<Sample>,
+    log: Option<LogUse>,
 }
 
 impl Figures {
     pub fn of(systems: &[&'static str]) -> Vec<Figures> {
-        let figures =
-            |&system: &&'static str| Figures { system, deferred: system.ends_with("_deferred"), samples: Vec::new() };
+        let figures = |&system: &&'static str| Figures {
+            system,
+            deferred: system.ends_with("_deferred"),
+            samples: Vec::new(),
+            log: None,
+        };
         systems.iter().map(figures).collect()
     }
 }
@@ -161,17 +173,19 @@ pub fn run(plan: &Plan, chosen: &[String], report: &mut Report, progress: &mut d
             name if name.starts_with("write_") || name.starts_with("over_") => {
                 ("new_file", &write::SYSTEMS, write::run)
             }
+            _ if epochs::is_one(case) => (epochs::base(case), epochs::others(case), epochs::run),
             "replace" | "overwrite" => ("rename", &["store_deferred", "store"], replace::run),
             _ => ("pread", &["store"], read::run),
         };
         let wanted = |name: &&&'static str| chosen.is_empty() || chosen.iter().any(|c| c == **name);
         let systems: Vec<&'static str> = [&base].into_iter().chain(others.iter().filter(wanted)).copied().collect();
-        for medium in &plan.media {
+        for medium in plan.media.iter().filter(|medium| medium.is_pmem() != case.on_disk) {
             let label = format!("{}/{} on {}", case.suite, case.name, medium.name());
             progress(&label);
-            // Old and new files of each system, and logs that grow.
-            let place = match medium.make(case, 3) {
-                Ok(place) => place,
+            // Old and new files of each system, and logs that grow; a volume has room for three times its file.
+            let copies = if case.on_disk { 3 } else { 2 + 3 * systems.len().saturating_sub(2) };
+            let place = match medium.make(case, copies) {
+                Ok(place) => place.emulating(plan.emulation),
                 Err(e) => {
                     let (case, medium) = (case.name.to_owned(), medium.name());
                     report.skipped.push(Skipped { case, medium, system: None, reason: e.to_string() });
@@ -181,6 +195,7 @@ pub fn run(plan: &Plan, chosen: &[String], report: &mut Report, progress: &mut d
             let mut figures = Figures::of(&systems);
             run(&Setting { plan, case, place: &place }, &mut figures).map_err(|e| format!("{label}: {e}"))?;
             report.rows.extend(rows(case, medium, base, &figures));
+            report.bounds.extend(epochs::bounds(case, medium, report));
         }
     }
     Ok(())
@@ -216,6 +231,7 @@ pub(crate) fn rows(case: &Case, medium: &Medium, base: &str, figures: &[Figures]
             close_ns: None,
             memory_bytes: figures.samples.iter().filter_map(|sample| sample.memory_bytes).max(),
             disk_bytes: None,
+            log: figures.log,
         })
         .collect()
 }

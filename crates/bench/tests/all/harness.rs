@@ -6,6 +6,7 @@ use std::time::Duration;
 use wholly_bench::cli::Options;
 use wholly_bench::harness::{self, Plan};
 use wholly_bench::place::{Medium, Place};
+use wholly_bench::report::Bound;
 use wholly_bench::system::{Counters, Prepared, Ready, System};
 use wholly_bench::workload::{Payload, Size, Update};
 use wholly_bench::{Case, Report, Result, suites, systems};
@@ -190,7 +191,7 @@ fn every_suite_runs_with_a_tiny_size() {
         }
         for case in suites::by_name(suite).unwrap() {
             let media = match (suite, case.on_disk) {
-                ("store", _) => 2,
+                ("store", true) => 2,
                 (_, on_disk) => {
                     if on_disk {
                         3
@@ -206,6 +207,9 @@ fn every_suite_runs_with_a_tiny_size() {
                 ("store", name) if name.starts_with("write_") || name.starts_with("over_") => {
                     &["new_file", "staged", "staged_deferred", "logged", "logged_deferred"]
                 }
+                ("store", name) if name.starts_with("read_clean_") => &["mapping", "store_deferred"],
+                ("store", "epoch_1g") => &["raw", "store_deferred"],
+                ("store", name) if name.starts_with("epoch_") => &["raw", "store_deferred", "hybrid_log", "none"],
                 ("store", _) => &["pread", "store"],
                 (_, "idle") => &["store"],
                 _ => &["raw", "store"],
@@ -224,6 +228,15 @@ fn every_suite_runs_with_a_tiny_size() {
             let idle = row.case == "idle";
             assert!(row.open_ns.is_some() && row.close_ns.is_some() == idle && row.memory_bytes.is_some() != idle);
             assert_eq!(row.ns_per_group.is_nan(), idle);
+        }
+        for row in report.rows.iter().filter(|row| row.suite == "store" && row.system == "store_deferred") {
+            let is_epoch = row.case.starts_with("epoch_") && row.case != "epoch_fsync_4k";
+            assert_eq!(row.log.is_some(), is_epoch, "{row:?}");
+            if let Some(log) = row.log {
+                assert!(log.peak_bytes > 0 && log.distinct_bytes > 0 && log.distinct_bytes <= 1 << 20, "{row:?}");
+                let bounded = |bound: &&Bound| bound.what.contains(&row.case) && bound.what.contains("MiB of log");
+                assert_eq!(report.bounds.iter().filter(bounded).count(), 1, "{row:?}");
+            }
         }
         for row in report.rows.iter().filter(|row| row.suite == "groups" && row.system == "raw") {
             let pmem = row.medium == "pmem";
