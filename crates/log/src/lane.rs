@@ -17,9 +17,10 @@
 //!    its place proves itself, whatever is stored there in whatever order (invariant 1 of the log).
 //! 2. An entry's checksum is that of the payload as it is stored when its record is. Where a part of a payload was
 //!    written over, the entry is *stale*: its checksum is computed anew from what is stored, right before the record.
-//! 3. A part that is [given up](Lane::give_up_oldest) becomes a part of a group that nobody commits, because records
-//!    behind it in its segment are found by way of it, and the header of the next segment tells where it ends
-//!    (invariant 8 of the log). It is durable before the next commit record of the lane.
+//! 3. A part that is [given up](Lane::give_up_oldest) becomes a part of a group that nobody commits, where there are
+//!    other records in its segment: those behind it are found by way of it, and if there are groups before it, the
+//!    header of the next segment tells where it ends (invariant 8 of the log). It is durable before the next commit
+//!    record of the lane, and holds its segment until then.
 //! 4. Parts are given up from the oldest on. What is left of the group replays as if it had begun later, but that cuts
 //!    and zeros in parts that are gone are gone with them: the client tells them again in [the first
 //!    part](Lane::store_commit).
@@ -41,6 +42,9 @@ use wholly_error::Result;
 
 /// Entries of one record at most; more make a part.
 const MAX_ENTRIES: usize = 4096;
+
+/// Parts of one group: their numbers have 16 bits.
+const MOST_PARTS: u16 = u16::MAX - 1;
 
 /// The number of the first part of a group that [gives parts up](Lane::give_up_oldest), where parts are not kept: lower
 /// ones are for what it tells before all others.
@@ -103,12 +107,12 @@ pub struct Lane<C: Client> {
     given_up: u64,
     /// Bytes of its parts.
     closed: u64,
-    /// Whether a part was given up that is not fenced.
-    is_unfenced: bool,
-    /// How many parts come before all others; between their begin and their end, how many others there are.
+    /// Parts that were given up, and are not durable as such: segment, first byte, and the one behind the last.
+    unfenced: Vec<(u32, u64, u64)>,
+    /// How many parts come before all others.
     first_parts: usize,
-    /// The number of the next part that is none of these.
-    others: u16,
+    /// While these are told: how many others there are, and the number of the next of these.
+    others: Option<(usize, u16)>,
     /// On a disk, while there is a segment: what it is to hold, from its first byte to `at`.
     held: Option<AlignedBuf>,
     /// The thread whose stores are not fenced yet: `NOBODY` if all are, `SEVERAL` where there are more.
@@ -229,6 +233,13 @@ fn renew<C: Client>(
 /// The entry of a record from `start` on whose payload holds a byte of the log, if one does.
 fn entry_of<K: ClientKind>(entries: &[Entry<K>], start: u64, position: u64) -> Option<usize> {
     let begin = |entry: &Entry<K>| start + u64::from(entry.line) * LINE;
+    // Often it is the last one.
+    if let Some(last) = entries.last()
+        && last.length > 0
+        && begin(last) <= position
+    {
+        return (position < begin(last) + u64::from(last.length)).then_some(entries.len() - 1);
+    }
     let (mut low, mut high) = (0, entries.len());
     // Those without a payload tell no line.
     while low < high {
@@ -268,9 +279,9 @@ impl<C: Client> Lane<C> {
             kept: BTreeMap::new(),
             given_up: 0,
             closed: 0,
-            is_unfenced: false,
+            unfenced: Vec::new(),
             first_parts: 0,
-            others: 0,
+            others: None,
             held: None,
             storer: NOBODY,
             counters: log.new_lane_counters(),
@@ -431,53 +442,113 @@ impl<C: Client> Lane<C> {
     /// Gives the [oldest](Self::oldest) part up: nobody needs its bytes any more. Segments that only had such parts
     /// are free once [`Log::release_unused`] is called.
     pub fn give_up_oldest(&mut self, log: &Log<C>) -> Result<()> {
-        let Some(mut part) = self.parts.pop_front() else { return Ok(()) };
+        let Some(part) = self.parts.pop_front() else { return Ok(()) };
         self.given_up += 1;
         self.first_parts = self.first_parts.saturating_sub(1);
-        self.closed -= part.end - part.start;
-        self.kept.remove(&part.start);
-        let stored = match part.is_kept {
-            true => part.store(log, log.take_sequence(), 0),
-            // It was written as one of the group's: the commit waits until it is none.
-            false => {
-                let mut nothing = AlignedBuf::zeroed(log.block() as usize);
-                nothing.fill(0);
-                log.region().write(site::SPILL_GIVE_UP, part.start, &nothing).map_err(Into::into)
-            }
-        };
-        self.note_store();
-        self.is_unfenced = true;
-        log.segment(part.segment).end_part(0);
-        stored
+        self.give_up(log, part)
     }
 
-    /// Closes the open record, so that what is appended next can become [the first part](Self::end_first_part).
+    fn give_up(&mut self, log: &Log<C>, mut part: Part<C::Kind>) -> Result<()> {
+        let (segment, start, end) = (part.segment, part.start, part.end);
+        self.closed -= end - start;
+        self.kept.remove(&start);
+        if !log.is_pmem() {
+            // It was written as one of the group's. On a disk a fence covers this, whoever makes it.
+            let mut nothing = AlignedBuf::zeroed(log.block() as usize);
+            nothing.fill(0);
+            log.region().write(site::SPILL_GIVE_UP, start, &nothing)?;
+            log.segment(segment).end_part(0);
+            return Ok(());
+        }
+        let own = 1 + self.unfenced.iter().filter(|given_up| given_up.0 == segment).count() as u32;
+        if Some(segment) != self.segment && log.segment(segment).has_only_parts(own) {
+            // Nothing else is in the segment, and no group was: nobody asks what is.
+            self.unfenced.retain(|given_up| given_up.0 != segment);
+            (0..own).for_each(|_| log.segment(segment).end_part(0));
+            return Ok(());
+        }
+        self.unfenced.push((segment, start, end));
+        self.note_store();
+        part.store(log, log.take_sequence(), 0)
+    }
+
+    /// What was given up is durable as such.
+    fn end_given_up(&mut self, log: &Log<C>) {
+        self.unfenced.drain(..).for_each(|(segment, ..)| log.segment(segment).end_part(0));
+    }
+
+    /// Closes the open record, so that what is appended next can become [the first part](Self::end_first_part). After
+    /// an error, call [`cancel_first_part`](Self::cancel_first_part).
     pub fn begin_first_part(&mut self, log: &Log<C>) -> Result<()> {
         debug_assert!(self.writes_over, "others tell things in their order");
         // Those of a commit that failed.
         for _ in 0..self.first_parts {
             self.give_up_oldest(log)?;
         }
-        if self.entries.iter().any(|entry| entry.kind != C::Kind::PARTS) {
-            self.close_part(log)?;
-        }
-        self.first_parts = self.parts.len();
-        (self.others, self.next_part) = (self.next_part, 0);
+        self.close_whole(log)?;
+        self.others = Some((self.parts.len(), self.next_part));
+        self.next_part = 0;
         Ok(())
     }
 
     /// What was appended since [`begin_first_part`](Self::begin_first_part) comes before all else of the group.
     pub fn end_first_part(&mut self, log: &Log<C>) -> Result<()> {
-        if self.entries.iter().any(|entry| entry.kind != C::Kind::PARTS) {
-            self.close_part(log)?;
-        }
+        self.close_whole(log)?;
+        let Some((others, next_part)) = self.others.take() else { return Ok(()) };
         debug_assert!(self.next_part <= FIRST_PARTS, "numbers of others follow");
-        self.next_part = self.others;
-        self.parts.rotate_left(self.first_parts);
-        self.first_parts = self.parts.len() - self.first_parts;
+        self.next_part = next_part;
+        self.first_parts = self.parts.len() - others;
+        self.parts.rotate_left(others);
         // Nothing is written over between this and the commit.
         self.kept.clear();
         Ok(())
+    }
+
+    /// Nothing that was appended since [`begin_first_part`](Self::begin_first_part) counts.
+    pub fn cancel_first_part(&mut self, log: &Log<C>) -> Result<()> {
+        let Some((others, next_part)) = self.others.take() else { return Ok(()) };
+        self.next_part = next_part;
+        self.entries.clear();
+        self.stale = Stale::default();
+        self.at = self.start + LINE;
+        if !self.parts.is_empty() {
+            self.entries.push(self.told_parts());
+        }
+        while self.parts.len() > others
+            && let Some(part) = self.parts.pop_back()
+        {
+            self.give_up(log, part)?;
+        }
+        Ok(())
+    }
+
+    /// Closes the open record, if it tells anything. On a disk a segment has one record.
+    fn close_whole(&mut self, log: &Log<C>) -> Result<()> {
+        if self.entries.iter().any(|entry| entry.kind != C::Kind::PARTS) {
+            self.close_part(log)?;
+            if !log.is_pmem() {
+                self.leave_segment(log);
+            }
+        }
+        Ok(())
+    }
+
+    fn leave_segment(&mut self, log: &Log<C>) {
+        if let Some(segment) = self.segment.take() {
+            log.segment(segment).seal(self.start);
+        }
+        self.held = None;
+        self.end = 0;
+    }
+
+    /// What its parts are known by: see [`Request::group`](super::batch::Request::group).
+    pub fn group(&self) -> u64 {
+        self.group
+    }
+
+    /// How many parts more the open group can have, where they are not kept.
+    pub fn numbers_left(&self) -> u16 {
+        MOST_PARTS - self.next_part.max(self.parts.len() as u16)
     }
 
     /// Reads back what the open group has appended.
@@ -498,9 +569,10 @@ impl<C: Client> Lane<C> {
     #[inline(always)]
     pub fn store_commit(&mut self, log: &Log<C>, sequence: u64, after: u64) -> Result<()> {
         let me = self.own_stores(log)?;
-        if !self.parts.is_empty() || self.is_unfenced {
+        if !self.parts.is_empty() || !self.unfenced.is_empty() {
             self.write_parts(log)?;
             self.fence(log, site::LANE_PARTS_FENCE)?;
+            self.end_given_up(log);
         }
         self.write_record(log, sequence, after, RecordKind::Commit)?;
         self.storer = me;
@@ -526,11 +598,7 @@ impl<C: Client> Lane<C> {
             self.close_part(log)?;
         }
         self.entries.clear();
-        if let Some(segment) = self.segment.take() {
-            log.segment(segment).seal(self.start);
-        }
-        self.held = None;
-        self.end = 0;
+        self.leave_segment(log);
         Ok(self.parts.len() as u16)
     }
 
@@ -550,7 +618,7 @@ impl<C: Client> Lane<C> {
         self.entries.clear();
         self.stale = Stale::default();
         // On a disk no commit record follows in this lane, so that nobody asks where the segment ends.
-        let fence = (!self.parts.is_empty() || self.is_unfenced) && log.is_pmem();
+        let fence = (!self.parts.is_empty() || !self.unfenced.is_empty()) && log.is_pmem();
         let fenced = if fence { self.make_parts_durable(log) } else { Ok(()) };
         self.retire(log, 0);
         fenced
@@ -576,8 +644,9 @@ impl<C: Client> Lane<C> {
         for part in self.parts.drain(..) {
             log.segment(part.segment).end_part(sequence);
         }
+        self.end_given_up(log);
         self.kept.clear();
-        (self.closed, self.given_up, self.is_unfenced, self.first_parts) = (0, 0, false, 0);
+        (self.closed, self.given_up, self.first_parts, self.others) = (0, 0, 0, None);
     }
 
     /// Leaves the segment between groups, so that it can be freed.
@@ -593,11 +662,11 @@ impl<C: Client> Lane<C> {
     /// Goes on in a fresh segment; what the open record holds becomes a part.
     #[cold]
     fn next_segment(&mut self, log: &Log<C>) -> Result<(), AppendError> {
-        if self.parts.len() >= usize::from(u16::MAX - FIRST_PARTS) || self.next_part == u16::MAX {
+        if self.parts.len() >= usize::from(MOST_PARTS) || self.next_part >= MOST_PARTS {
             return Err(AppendError::TooManyParts);
         }
         let next = log.acquire_segment().ok_or(AppendError::NeedRoom)?;
-        if !self.entries.is_empty() {
+        if self.entries.iter().any(|entry| entry.kind != C::Kind::PARTS) {
             self.close_part(log)?;
         }
         let previous = self.segment.map(|segment| log.seal_segment(segment, self.segment_sequence, self.start));
@@ -655,8 +724,12 @@ impl<C: Client> Lane<C> {
         self.start = self.at;
         self.at = self.start + LINE;
         // What follows may be the commit record, which tells whose parts belong to it.
-        self.entries.push(parts_of(self.group));
+        self.entries.push(self.told_parts());
         Ok(())
+    }
+
+    fn told_parts(&self) -> Entry<C::Kind> {
+        Entry { payload_checksum: payload_checksum(self.seed, self.at, &[]), ..parts_of(self.group) }
     }
 
     /// Writes the head and the entries of the open record, and moves past its end. The caller says whose store it was.
@@ -764,7 +837,8 @@ impl<C: Client> Lane<C> {
         // A disk's fence covers what any thread has written.
         let Some(segment) = self.segment.filter(|_| log.is_pmem()) else { return Ok(()) };
         let parts = self.parts.iter().map(|part| (part.segment, part.start, part.end));
-        for (segment, start, end) in parts.chain([(segment, self.start, self.at)]) {
+        let given_up = self.unfenced.iter().copied();
+        for (segment, start, end) in parts.chain(given_up).chain([(segment, self.start, self.at)]) {
             let header = log.segment_start(segment);
             rewrite(log.region(), site::SEGMENT_HEADER, header, header + LINE)?;
             rewrite(log.region(), site::LANE_PAYLOAD, start, end)?;

@@ -107,6 +107,11 @@ impl Segment {
         assert!(before > 0, "a part ends once");
     }
 
+    /// Whether all that was ever put into it are so many parts whose groups have not ended.
+    pub(super) fn has_only_parts(&self, parts: u32) -> bool {
+        self.last_sequence() == 0 && self.live_parts.load(Ordering::Acquire) == parts
+    }
+
     /// Whether neither a lane nor a running group holds it.
     fn is_left(&self) -> bool {
         self.state() == SegmentState::Sealed && self.live_parts.load(Ordering::Acquire) == 0

@@ -210,6 +210,9 @@ pub(crate) struct Running {
 
 const MANY: usize = 8;
 
+/// Parts of the log that a group on a disk keeps for its commit.
+const PARTS_LEFT: u16 = 1 << 12;
+
 /// The first value of [`Running::looks_at`]; it doubles with what is kept.
 const FIRST_LOOK: usize = 32;
 
@@ -714,7 +717,14 @@ impl Running {
             return Ok(());
         }
         let gathered = self.seat().gathered_bytes;
-        self.store.make_room_for((gathered + bytes as u64) / self.store.log.record_capacity() + 1)
+        let lane = &self.seat().lane;
+        if self.lasts && !self.store.log.is_pmem() && lane.numbers_left() < PARTS_LEFT {
+            return Err(Error::NoSpace("a group of so many pieces in the log: a sync commits it".into()));
+        }
+        let capacity = self.store.log.record_capacity() - lane.kept_free();
+        // Pieces end with blocks, where that is possible: what is left of a segment then may stay empty.
+        let filled = capacity - BLOCK.min(capacity / 2);
+        self.store.make_room_for((gathered + bytes as u64) / filled + 1)
     }
 
     #[inline]
@@ -781,7 +791,9 @@ impl Running {
     #[cold]
     fn spill(&mut self) -> Result<()> {
         let store = self.store.clone();
-        let (id, lasts) = (self.id, self.lasts);
+        let lasts = self.lasts;
+        // Parts of an attempt that failed are of another group.
+        let group = store.log.take_sequence();
         let seat = self.seat_mut();
         if seat.place.is_none() && !seat.lane_is_borrowed {
             seat.lane = store.seats.borrow_lane(&store.log);
@@ -789,7 +801,7 @@ impl Running {
         }
         // A lane's records are in the order of their sequences.
         let sequence = store.log.take_sequence();
-        seat.lane.open(id);
+        seat.lane.open(group);
         if lasts {
             seat.lane.open_to_overwrite();
             self.keep_room_for_commit();

@@ -1,9 +1,15 @@
 //! Epochs take bounded space: what a program writes between two syncs costs what it writes to, not how often. By
 //! counters: the segments of the log that are in use, after each call.
 
-use wholly::{Fallocate, File, Options, Policy, Store};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use rustix::io::Errno;
+use wholly::{Error, Fallocate, File, Options, Policy, Store, site};
 use wholly_host::{HostMedium, HostOptions};
-use wholly_sim::Random;
+use wholly_media::{Guarantees, Region, Site};
+use wholly_sim::{Mutation, MutationKind, Random, SimConfig, World};
 
 use crate::common::Dir;
 
@@ -195,4 +201,235 @@ fn a_block_that_is_cut_off_again_and_again() {
         let step = [Call::Write(BLOCK, BLOCK), Call::SetLen(BLOCK)];
         (n < 20_000).then(|| step[n % 2].clone())
     });
+}
+
+/// A log whose next fence or synchronous write, when armed, tells that it has begun, and waits until it is told to go
+/// on; and that cannot grow when it is full.
+struct Held {
+    region: Arc<dyn Region>,
+    is_armed: AtomicBool,
+    is_full: AtomicBool,
+    begun: Sender<()>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+impl Held {
+    fn new(region: Arc<dyn Region>) -> (Arc<Held>, Receiver<()>, Sender<()>) {
+        let ((begun, has_begun), (go_on, told)) = (channel(), channel());
+        let (is_armed, is_full, go_on_told) = (AtomicBool::new(false), AtomicBool::new(false), Mutex::new(told));
+        (Arc::new(Held { region, is_armed, is_full, begun, go_on: go_on_told }), has_begun, go_on)
+    }
+
+    fn wait(&self) {
+        if self.is_armed.swap(false, Ordering::SeqCst) {
+            self.begun.send(()).unwrap();
+            self.go_on.lock().unwrap().recv().unwrap();
+        }
+    }
+}
+
+impl Region for Held {
+    fn guarantees(&self) -> &Guarantees {
+        self.region.guarantees()
+    }
+    fn len(&self) -> u64 {
+        self.region.len()
+    }
+    fn read(&self, offset: u64, buf: &mut [u8]) -> wholly_media::Result<()> {
+        self.region.read(offset, buf)
+    }
+    fn write(&self, site: Site, offset: u64, data: &[u8]) -> wholly_media::Result<()> {
+        self.region.write(site, offset, data)
+    }
+    fn fence(&self, site: Site) -> wholly_media::Result<()> {
+        self.wait();
+        self.region.fence(site)
+    }
+    fn write_through(&self, site: Site, offset: u64, data: &[u8]) -> wholly_media::Result<()> {
+        self.wait();
+        self.region.write_through(site, offset, data)
+    }
+    fn set_len(&self, site: Site, len: u64) -> wholly_media::Result<()> {
+        if self.is_full.load(Ordering::SeqCst) && len > self.len() {
+            return Err(wholly_media::Error::new("fallocate", "the log", Errno::NOSPC));
+        }
+        self.region.set_len(site, len)
+    }
+}
+
+/// The commit of one file's epoch waits for its medium: calls on other files return, also a sync that has nothing to
+/// commit.
+#[test]
+fn a_commit_that_waits_is_in_no_other_files_way() {
+    for config in [SimConfig::pmem(), SimConfig::disk()] {
+        let world = World::new(SimConfig { log_len: 0, ..config });
+        world.add_file("a", &[1; 9000]);
+        world.add_file("b", &[2; 9000]);
+        let options = options(Policy::PerSync);
+        Store::format_on(&*world.log(), &options, [7; 16]).unwrap();
+        let (held, has_begun, go_on) = Held::new(world.log());
+        let store = Store::open_on(held.clone(), world.host(), options, None).unwrap();
+        let (a, b) = (store.open_file("a").unwrap(), store.open_file("b").unwrap());
+        a.write_at(0, b"new").unwrap();
+        b.write_at(0, b"new").unwrap();
+        std::thread::scope(|scope| {
+            held.is_armed.store(true, Ordering::SeqCst);
+            let syncing = scope.spawn(|| a.sync());
+            has_begun.recv().unwrap();
+            b.write_at(1, b"newer").unwrap();
+            b.set_len(5000).unwrap();
+            let mut bytes = [0; 6];
+            assert_eq!(b.read_at(0, &mut bytes).unwrap(), 6);
+            assert_eq!(&bytes, b"nnewer");
+            assert!(!syncing.is_finished(), "it waits");
+            go_on.send(()).unwrap();
+            syncing.join().unwrap().unwrap();
+        });
+        b.sync().unwrap();
+    }
+}
+
+/// A log on persistent memory that cannot grow: the write fails that finds no room, what was written before stays, and
+/// the sync works. Other epochs are not committed for it.
+#[test]
+fn a_full_log_fails_the_write_and_not_the_sync() {
+    let full = Mutation::new(site::LOG_GROW, MutationKind::Fail(Errno::NOSPC));
+    let world = World::new(SimConfig { log_len: 0, mutations: vec![full], ..SimConfig::pmem() });
+    let options = Options {
+        segment_bytes: 16 << 10,
+        log_min_bytes: 128 << 10,
+        log_max_bytes: 128 << 10,
+        ..options(Policy::PerSync)
+    };
+    world.add_file("a", &vec![1; 1 << 20]);
+    world.add_file("b", &[2; 5000]);
+    Store::format_on(&*world.log(), &options, [7; 16]).unwrap();
+    let store = Store::open_on(world.log(), world.host(), options.clone(), None).unwrap();
+    let (a, b) = (store.open_file("a").unwrap(), store.open_file("b").unwrap());
+    b.write_at(0, b"uncommitted").unwrap();
+    let mut written = 0;
+    let error = loop {
+        match a.write_at(written * 3000, &[written as u8; 3000]) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::NoSpace(_)), "{error}");
+    // What it has it may write over, and cut.
+    a.write_at(10, &[77; 4000]).unwrap();
+    a.set_len(written * 3000 + 1).unwrap();
+    a.sync().unwrap();
+    let expected = |at: u64| match at {
+        10..4010 => 77,
+        at if at < written * 3000 => (at / 3000) as u8,
+        _ => 1,
+    };
+    let check = |store: &Store| {
+        let a = store.open_file("a").unwrap();
+        let mut bytes = vec![0; 1 << 20];
+        let length = a.read_at(0, &mut bytes).unwrap() as u64;
+        assert_eq!(length, written * 3000 + 1);
+        assert!((0..length).all(|at| bytes[at as usize] == expected(at)));
+    };
+    check(&store);
+    let image = world.kill();
+    std::mem::forget((a, b, store));
+    let world = World::from_image(&image, SimConfig { log_len: 0, ..SimConfig::pmem() });
+    let store = Store::open_on(world.log(), world.host(), options, None).unwrap();
+    check(&store);
+    let mut bytes = [0; 11];
+    store.open_file("b").unwrap().read_at(0, &mut bytes).unwrap();
+    assert_eq!(bytes, [2; 11], "nobody has synced it");
+}
+
+/// From some call on there is no space for the log, until a call fails for that, or a sync. Then there is space: the call may be
+/// made again, and so may the sync. What has been synced is there after the death of the process.
+#[test]
+fn whoever_finds_no_room_may_try_again() {
+    let policies = [Policy::PerSync, Policy::Shared { interval: std::time::Duration::from_secs(3600) }];
+    for (policy, config) in
+        policies.iter().flat_map(|policy| [(policy, SimConfig::pmem()), (policy, SimConfig::disk())])
+    {
+        let (mut failed_calls, mut failed_syncs) = (0, 0);
+        for full_from in (0..160).step_by(3) {
+            let (calls, syncs) = fill(*policy, &config, full_from);
+            (failed_calls, failed_syncs) = (failed_calls + calls, failed_syncs + syncs);
+        }
+        println!("{policy:?}, {:?}: {failed_calls} calls failed, {failed_syncs} syncs", config.log);
+        assert!(failed_calls > 9, "{policy:?}");
+    }
+}
+
+const NAMES: [&str; 4] = ["f0", "f1", "f2", "f3"];
+
+/// How many calls failed for want of space, and how many syncs.
+fn fill(policy: Policy, config: &SimConfig, full_from: usize) -> (u32, u32) {
+    let world = World::new(SimConfig { log_len: 0, ..config.clone() });
+    let options = Options {
+        segment_bytes: 4096,
+        log_min_bytes: 16 << 10,
+        log_max_bytes: 16 << 10,
+        gather_bytes: 1500,
+        ..options(policy)
+    };
+    NAMES.iter().for_each(|name| world.add_file(name, &[1; 30_000]));
+    Store::format_on(&*world.log(), &options, [7; 16]).unwrap();
+    let (log, ..) = Held::new(world.log());
+    let store = Store::open_on(log.clone(), world.host(), options.clone(), None).unwrap();
+    let files = NAMES.map(|name| store.open_file(name).unwrap());
+    let mut models = NAMES.map(|_| vec![1u8; 30_000]);
+    let (mut random, mut done) = (Random(full_from as u64), 0);
+    let mut call = |call: &mut dyn FnMut() -> wholly::Result<()>| {
+        if done == full_from {
+            log.is_full.store(true, Ordering::SeqCst);
+        }
+        done += 1;
+        let Err(error) = call() else { return 0 };
+        assert!(matches!(error, Error::NoSpace(_)), "{error}");
+        log.is_full.store(false, Ordering::SeqCst);
+        call().unwrap();
+        1
+    };
+    let (mut failed_calls, mut failed_syncs) = (0, 0);
+    for step in 0..160u32 {
+        let n = random.below(NAMES.len() as u64) as usize;
+        let (file, model) = (&files[n], &mut models[n]);
+        let (offset, length) = (random.below(30_000), 1 + random.below(6000) as usize);
+        let end = offset as usize + length;
+        failed_calls += match step % 4 {
+            0 => {
+                model.resize(offset as usize, 0);
+                call(&mut || file.set_len(offset))
+            }
+            1 => {
+                let to = end.min(model.len());
+                model[to.min(offset as usize)..to].fill(0);
+                call(&mut || file.fallocate(Fallocate::Punch, offset, length as u64))
+            }
+            _ => {
+                let data = vec![step as u8; length];
+                model.resize(model.len().max(end), 0);
+                model[offset as usize..end].copy_from_slice(&data);
+                call(&mut || file.write_at(offset, &data))
+            }
+        };
+        // Syncs find the log full.
+        if step % 40 == 39 {
+            log.is_full.store(true, Ordering::SeqCst);
+            failed_syncs += call(&mut || file.sync());
+            log.is_full.store(false, Ordering::SeqCst);
+        }
+    }
+    log.is_full.store(true, Ordering::SeqCst);
+    failed_syncs += files.iter().map(|file| call(&mut || file.sync())).sum::<u32>();
+    let image = world.kill();
+    std::mem::forget((files, store));
+    let world = World::from_image(&image, SimConfig { log_len: 0, ..config.clone() });
+    let store = Store::open_on(world.log(), world.host(), options, None).unwrap();
+    for (name, model) in NAMES.iter().zip(&models) {
+        let mut bytes = vec![0; 40_000];
+        let length = store.open_file(name).unwrap().read_at(0, &mut bytes).unwrap();
+        assert!(bytes[..length] == model[..], "{name}, {policy:?}, no space from call {full_from} on");
+    }
+    (failed_calls, failed_syncs)
 }

@@ -225,6 +225,12 @@ impl Private {
         }
     }
 
+    /// Whether it has changed nothing, and only speaks of objects.
+    pub fn only_speaks(&self) -> bool {
+        let is_unchanged = self.changes.iter().next().is_none() && self.sets.is_empty() && self.mtimes.is_empty();
+        is_unchanged && self.born.is_empty() && self.staged.is_empty() && self.ctimes().next().is_none()
+    }
+
     /// Whether it has changed anything of an object.
     pub fn has_changed(&self, id: u64) -> bool {
         self.traces.get(&id).is_some() || self.sets.contains_key(&id) || self.mtimes.contains_key(&id)

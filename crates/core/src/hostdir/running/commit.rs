@@ -242,8 +242,13 @@ impl Running {
         // A copy of the references: where there is no room the group is still whole.
         let entries = seat.gathered.clone();
         let kept: Vec<Arc<[u8]>> = entries.iter().map(|entry| entry.data.clone()).collect();
-        let request =
-            Request { group: self.id, entries, parts, after: after(&seat.files, self.names.as_deref()), announced };
+        let request = Request {
+            group: seat.lane.group(),
+            entries,
+            parts,
+            after: after(&seat.files, self.names.as_deref()),
+            announced,
+        };
         let outcome = store.batch.commit(&store.log, request, || store.make_room());
         // Of `make_room` nothing is lost but the group; a failed write leaves nobody knowing.
         let outcome = outcome.map_err(|error| match error {

@@ -29,10 +29,12 @@ use std::sync::Arc;
 use wholly_changes::records::Space;
 use wholly_vfs::Fallocate;
 
+use super::space::OWN;
 use super::{Inner, Joined, Running};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hostdir::clock::Mtime;
 use crate::hostdir::overlay::{Place, PrivateWrite};
+use crate::hostdir::space::Wishes;
 use crate::log::Gathered;
 use crate::log::layout::{ENTRY, EntryKind, LINE};
 use index::BLOCK;
@@ -66,10 +68,13 @@ impl Running {
     /// Sees to it that what a commit tells besides finds room in the segment that the group fills: a sync is to work
     /// where the log is full.
     pub(super) fn keep_room_for_commit(&mut self) {
+        let most = self.store.log.record_capacity() / 4;
+        if self.seat().lane.kept_free() >= most {
+            return;
+        }
         let wishes = self.seat().files.iter().filter_map(|file| file.wishes.as_deref());
         let wishes: usize = wishes.map(|wishes| wishes.in_range(0..u64::MAX).count()).sum();
         let bytes = FOR_COMMIT + wishes as u64 * (LINE + ENTRY as u64);
-        let most = self.store.log.record_capacity() / 4;
         self.seat_mut().lane.keep_free(bytes.min(most));
     }
 
@@ -77,27 +82,35 @@ impl Running {
     #[inline]
     pub(super) fn write_own(&mut self, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<bool> {
         let Some(i) = self.find(inner) else { return Ok(false) };
+        let Some(seat) = &mut self.seat else { return Ok(false) };
         let end = offset.saturating_add(data.len() as u64);
-        let file = &self.seat().files[i];
+        let file = &mut seat.files[i];
         if self.broken.is_some() || data.is_empty() || file.staged.is_some() || inner.may_have_privileges() {
             return Ok(false);
         }
-        match self.seat().writes.last_in(i as u32, offset, end) {
-            None => return self.write_beside(i, inner, offset, data),
-            Some(piece) if piece.offset <= offset && end <= piece.end() => {
-                if self.store_over(piece.place.after(offset - piece.offset), data)? {
-                    self.seat_mut().files[i].mtime = Mtime::Changed(self.store.host.now_ns());
+        let Some(piece) = seat.writes.last_in(i as u32, offset, end) else {
+            return self.write_beside(i, inner, offset, data);
+        };
+        if piece.offset <= offset
+            && end <= piece.end()
+            && let Place::Log(position) = piece.place
+        {
+            match seat.lane.write_over(&self.store.log, position + (offset - piece.offset), data) {
+                Ok(true) => {
+                    file.mtime = Mtime::Changed(self.store.host.now_ns());
                     return Ok(true);
                 }
+                Ok(false) => {}
+                Err(error) => return Err(self.fail(error)),
             }
-            Some(_) => {}
         }
         self.write_among(i, inner, offset, data)
     }
 
     /// A write to a range of which the group has no bytes. It appends, unless a block has too many pieces.
     fn write_beside(&mut self, i: usize, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<bool> {
-        match data.len() as u64 <= BLOCK && self.is_crowded(i, offset) {
+        let length = data.len() as u64;
+        match length <= BLOCK && (self.is_crowded(i, offset) || self.is_crowded(i, offset + length - 1)) {
             true => self.write_among(i, inner, offset, data),
             false => Ok(false),
         }
@@ -157,8 +170,15 @@ impl Running {
         if at < end {
             gaps.push(Gap { from: at, to: end });
         }
-        let image = !gaps.is_empty() && offset / BLOCK == (end - 1) / BLOCK && self.is_crowded(i, offset);
-        let added = if image { BLOCK } else { gaps.iter().map(|gap| gap.to - gap.from).sum() };
+        let is_crowded = length <= BLOCK && (self.is_crowded(i, offset) || self.is_crowded(i, end - 1));
+        let image = is_crowded && !gaps.is_empty();
+        let missing: u64 = gaps.iter().map(|gap| gap.to - gap.from).sum();
+        // On a disk what is appended may end the segment that holds the rest.
+        let added = match (image, gaps.is_empty() || self.store.log.is_pmem()) {
+            (true, _) => 2 * BLOCK,
+            (false, true) => missing,
+            (false, false) => length,
+        };
         self.promise_blocks(i, offset, length)?;
         self.make_room_for(added as usize + gaps.len() * LINE as usize)?;
         if image {
@@ -184,16 +204,16 @@ impl Running {
         let now = self.store.host.now_ns();
         let file = &mut self.seat_mut().files[i];
         file.touched = true;
-        file.written += added.min(length);
+        file.written += missing;
         file.mtime = Mtime::Changed(now);
         file.size = file.size.max(end);
         Ok(true)
     }
 
-    /// Writes the whole block of a write, as the group sees it then: one piece.
+    /// Writes the blocks of a write as a whole, as the group sees them then: one piece.
     fn write_image(&mut self, i: usize, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<()> {
-        let start = offset / BLOCK * BLOCK;
-        let length = self.seat().files[i].size.max(offset + data.len() as u64).min(start + BLOCK) - start;
+        let (start, end) = (offset / BLOCK * BLOCK, offset + data.len() as u64);
+        let length = self.seat().files[i].size.max(end).min(end.next_multiple_of(BLOCK)) - start;
         let mut block = vec![0; length as usize];
         self.read(inner, start, &mut block)?;
         block[(offset - start) as usize..][..data.len()].copy_from_slice(data);
@@ -203,18 +223,33 @@ impl Running {
     /// Gives log back where the group has many dead bytes.
     #[inline]
     pub(in crate::hostdir) fn reclaim(&mut self) {
-        if self.in_lane && self.seat().lane.parts() > 0 {
-            self.reclaim_parts();
+        if self.in_lane {
+            if self.seat().lane.parts() > 0 {
+                self.reclaim_parts();
+            }
+        } else if self.seat().gathered_bytes > self.store.gather_limit() {
+            // Of cuts and holes, which are gathered without a look at the limit.
+            self.leave_memory();
+        }
+    }
+
+    #[cold]
+    fn leave_memory(&mut self) {
+        // Where there is no room now nothing is lost: the group goes on as it is.
+        if matches!(self.compact_gathered(), Ok(false)) && self.broken.is_none() {
+            let _ = self.spill();
         }
     }
 
     /// Whether nothing is in the log of what only its order tells: names, attributes, shadows.
     fn tells_content_only(&self) -> bool {
-        self.names.is_none() && self.brought.is_none() && self.shadows.is_none()
+        let names = self.names.as_ref().is_none_or(|private| private.only_speaks());
+        names && self.brought.is_none() && self.shadows.is_none()
     }
 
     #[inline(never)]
     fn reclaim_parts(&mut self) {
+        self.seat_mut().writes.sort();
         let before = self.seat().lane.bytes();
         let mut left = 2 * before.saturating_sub(self.reclaimed) + AT_ONCE;
         let mut freed = false;
@@ -240,12 +275,16 @@ impl Running {
     /// Moves the own bytes of the oldest part, and gives it up.
     fn give_up_oldest(&mut self) -> Result<()> {
         let store = self.store.clone();
-        self.seat_mut().writes.sort();
         let Some(oldest) = self.seat().lane.oldest() else { return Ok(()) };
         let mut own = Vec::new();
         let mut with_zeros = BTreeSet::new();
         for entry in oldest.entries {
-            let Some(i) = self.number_of(entry.file) else { continue };
+            if !matches!(entry.kind, EntryKind::Write | EntryKind::Space) {
+                continue;
+            }
+            let Some(i) = self.number_of(entry.file) else {
+                return Err(Error::invalid("an entry of a file that the group does not have"));
+            };
             let begin = oldest.bytes.0 + u64::from(entry.line) * LINE;
             let (from, to) = match entry.kind {
                 EntryKind::Write => (entry.offset, entry.offset + u64::from(entry.length)),
@@ -269,12 +308,25 @@ impl Running {
             if let Place::Log(position) = piece.place {
                 self.seat().lane.read(&store.log, position, &mut bytes)?;
             }
-            let (i, inner) = (piece.file as usize, self.seat().files[piece.file as usize].inner.clone());
             self.make_room_for(bytes.len())?;
-            self.write_to_log(i, &inner, piece.offset, &bytes)?;
+            self.append_own(piece.file, piece.offset, &bytes)?;
         }
         self.seat_mut().lane.give_up_oldest(&store.log).map_err(|error| self.fail(error))?;
         self.forget_told();
+        Ok(())
+    }
+
+    /// Appends bytes that the group has elsewhere. If that fails half-way, each byte is in one of the two places.
+    fn append_own(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<()> {
+        let id = self.seat().files[file as usize].inner.id;
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            let take = self.fit(at, bytes.len() - done)?;
+            let place = self.append_entry(EntryKind::Write, id, at, &bytes[done..done + take])?;
+            self.seat_mut().writes.push(PrivateWrite { file, length: take as u32, offset: at, place });
+            done += take;
+        }
         Ok(())
     }
 
@@ -289,6 +341,8 @@ impl Running {
     /// Parts are gone that may have told more than content: it is told again at the commit.
     fn forget_told(&mut self) {
         self.plain = false;
+        // It has spoken of directories, and does so again.
+        self.names = None;
         for file in &mut self.seat_mut().files {
             file.identified_for = 0;
             if let Mtime::Told(ns) = file.mtime {
@@ -301,22 +355,47 @@ impl Running {
     /// else that it has told, and how long its files are, behind that.
     #[cold]
     pub(super) fn tell_first(&mut self) -> Result<()> {
+        if let Err(error) = self.try_to_tell_first() {
+            let store = self.store.clone();
+            self.seat_mut().lane.cancel_first_part(&store.log).map_err(|error| self.fail(error))?;
+            return Err(error);
+        }
+        self.tell_sizes()
+    }
+
+    fn try_to_tell_first(&mut self) -> Result<()> {
         let store = self.store.clone();
-        self.seat_mut().lane.begin_first_part(&store.log)?;
+        self.seat_mut().lane.begin_first_part(&store.log).map_err(|error| self.fail(error))?;
         let first: Vec<_> = self.seat().files.iter().flat_map(first_entries).collect();
         for (kind, file, offset, data) in &first {
             self.append_entry(*kind, *file, *offset, data)?;
         }
-        self.seat_mut().lane.end_first_part(&store.log)?;
-        self.tell_sizes()
+        self.seat_mut().lane.end_first_part(&store.log).map_err(|error| self.fail(error))
     }
 
+    /// Tells how long files are whose sizes are not told by what is written to them, and what is to have space behind
+    /// their ends.
     fn tell_sizes(&mut self) -> Result<()> {
         for i in 0..self.seat().files.len() {
             let file = &self.seat().files[i];
-            if file.touched {
-                let (id, size) = (file.inner.id, file.size);
-                self.append_entry(EntryKind::Truncate, id, size, &[])?;
+            if file.limit == u64::MAX && file.wishes.is_none() && !file.has_holes {
+                continue;
+            }
+            let (id, size) = (file.inner.id, file.size);
+            let behind = size.div_ceil(BLOCK)..u64::MAX;
+            let mut reserved = Wishes::default();
+            let mut reserve = |wishes: &Wishes| {
+                for (blocks, _) in wishes.in_range(behind.clone()).filter(|(_, wish)| wish.reserves()) {
+                    reserved.reserve(blocks, OWN);
+                }
+            };
+            if file.limit == u64::MAX {
+                file.inner.space.with(&mut reserve);
+            }
+            file.wishes.iter().for_each(|wishes| reserve(wishes));
+            self.append_entry(EntryKind::Truncate, id, size, &[])?;
+            for (kind, file, offset, data) in space_entries(id, &reserved) {
+                self.append_entry(kind, file, offset, &data)?;
             }
         }
         Ok(())
@@ -328,7 +407,18 @@ impl Running {
             return Ok(false);
         }
         self.seat_mut().writes.sort();
-        let pieces: Vec<PrivateWrite> = self.seat().writes.iter().copied().collect();
+        // Zeros of a hole had no entry that was short enough for a segment.
+        let longest = self.store.gather_limit();
+        let short = |piece: &PrivateWrite| {
+            let (piece, length) = (*piece, u64::from(piece.length));
+            (0..length).step_by(longest as usize).map(move |at| PrivateWrite {
+                offset: piece.offset + at,
+                length: (length - at).min(longest) as u32,
+                place: piece.place.after(at),
+                ..piece
+            })
+        };
+        let pieces: Vec<PrivateWrite> = self.seat().writes.iter().flat_map(short).collect();
         let mut gathered: Vec<Gathered> = Vec::new();
         let mut bytes = 0;
         let mut gather = |kind, file, offset, data: Vec<u8>| {
@@ -370,8 +460,12 @@ impl Running {
 fn first_entries(file: &Joined) -> Vec<(EntryKind, u64, u64, Vec<u8>)> {
     let id = file.inner.id;
     let cut = (file.limit != u64::MAX).then(|| (EntryKind::Truncate, id, file.limit, Vec::new()));
-    let wishes = file.wishes.iter().flat_map(|wishes| wishes.in_range(0..u64::MAX));
-    let space = wishes.map(|(blocks, wish)| {
+    let space = file.wishes.iter().flat_map(|wishes| space_entries(id, wishes));
+    cut.into_iter().chain(space).collect()
+}
+
+fn space_entries(id: u64, wishes: &Wishes) -> impl Iterator<Item = (EntryKind, u64, u64, Vec<u8>)> {
+    wishes.in_range(0..u64::MAX).map(move |(blocks, wish)| {
         let how = match (wish.zeroes(), wish.reserves()) {
             (true, true) => Fallocate::Zero,
             (true, false) => Fallocate::Punch,
@@ -379,6 +473,5 @@ fn first_entries(file: &Joined) -> Vec<(EntryKind, u64, u64, Vec<u8>)> {
         };
         let (start, length) = (blocks.start * BLOCK, (blocks.end - blocks.start) * BLOCK);
         (EntryKind::Space, id, start, Space { length, how }.to_bytes().to_vec())
-    });
-    cut.into_iter().chain(space).collect()
+    })
 }

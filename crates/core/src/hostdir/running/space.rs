@@ -14,7 +14,7 @@ use crate::hostdir::memory::{HOLE, MEMORY, ZEROS};
 use crate::hostdir::overlay::{Place, PrivateWrite};
 use crate::hostdir::room::Promise;
 use crate::hostdir::space::{Shape, Wishes, entries};
-use crate::log::layout::EntryKind;
+use crate::log::layout::{ENTRY, EntryKind, LINE};
 use index::{BLOCK, RunVersion};
 use sync::Ordering;
 
@@ -61,6 +61,7 @@ impl Running {
         if self.seat().files[i].staged.is_some() {
             return self.allocate_staged(i, how, offset, end);
         }
+        self.make_room_for(2 * (LINE as usize + ENTRY))?;
         for (how, range) in entries(how, offset, end, self.seat().files[i].size) {
             let space = Space { length: range.end - range.start, how };
             self.entry(EntryKind::Space, inner.id, range.start, &space.to_bytes())
