@@ -54,6 +54,7 @@ mod joint;
 mod lanes;
 mod layer;
 mod lengths;
+mod mapped_reads;
 mod memory;
 mod names;
 mod overlay;
@@ -111,6 +112,7 @@ use checkpoint::Checkpointer;
 use clock::Clock;
 use joint::JointCommits;
 use lanes::Seats;
+use mapped_reads::MappedReads;
 use memory::{Memory, SHADOWS, ZEROS};
 use names::Names;
 use parked::ParkedGroups;
@@ -281,6 +283,8 @@ pub(crate) struct StoreInner {
     pub joint: JointCommits,
     /// The implicit group of the store under the policy `shared`.
     pub shared: implicit::Epoch,
+    /// Who reads home files through mappings.
+    pub mapped_reads: MappedReads,
     /// Clones of the store that are left.
     handles: AtomicU64,
     /// How often the last handle of a file was dropped.
