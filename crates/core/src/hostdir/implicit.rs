@@ -13,11 +13,36 @@ use super::StoreInner;
 use super::file::File as Inner;
 use super::running::{Running, Sharing};
 use crate::error::Result;
-use sync::{Ordering, RwLock};
+use sync::{AtomicU8, Ordering, RwLock, RwLockReadGuard};
 use wholly_vfs::Policy;
 
 /// The group that implicit calls go to, if it has begun.
-pub(super) type Epoch = RwLock<Option<Box<Running>>>;
+pub(crate) struct Epoch {
+    group: RwLock<Option<Box<Running>>>,
+    /// 0 while there is none: to see that takes no lock. It changes under the lock: to 1 before the group's first call,
+    /// so that whoever has seen something of it finds it; to 0 after its commit, so that whoever finds none sees what
+    /// it has published.
+    has_begun: AtomicU8,
+}
+
+impl Epoch {
+    pub fn new(group: Option<Box<Running>>) -> Self {
+        Epoch { has_begun: AtomicU8::new(u8::from(group.is_some())), group: RwLock::new(group) }
+    }
+
+    /// The group as it is while this is looked at.
+    #[inline]
+    fn look(&self) -> Option<RwLockReadGuard<'_, Option<Box<Running>>>> {
+        (self.has_begun.load(Ordering::Acquire) != 0).then(|| self.group.read().unwrap())
+    }
+
+    /// Gives the group up.
+    fn drop_group(&self) {
+        let mut group = self.group.write().unwrap();
+        drop(group.take());
+        self.has_begun.store(0, Ordering::Release);
+    }
+}
 
 impl StoreInner {
     /// Where the implicit calls on `file` go; `None` where each is its own group.
@@ -32,7 +57,8 @@ impl StoreInner {
     /// Reads what everybody sees: committed bytes, and implicit groups that have not committed.
     pub(super) fn read_visible(&self, file: &Arc<Inner>, offset: u64, buf: &mut [u8]) -> Result<usize> {
         if let Some(epoch) = self.epoch(file)
-            && let Some(running) = &*epoch.read().unwrap()
+            && let Some(running) = epoch.look()
+            && let Some(running) = &*running
         {
             return running.read(file, offset, buf);
         }
@@ -43,14 +69,17 @@ impl StoreInner {
     /// changed the file.
     pub(super) fn with_epoch<T>(&self, file: &Arc<Inner>, look: impl FnOnce(Option<(&Running, usize)>) -> T) -> T {
         let Some(epoch) = self.epoch(file) else { return look(None) };
-        let epoch = epoch.read().unwrap();
-        look(epoch.as_ref().and_then(|running| Some((&**running, running.find(file)?))))
+        let epoch = epoch.look();
+        look(
+            epoch.as_ref().and_then(|epoch| epoch.as_ref()).and_then(|running| Some((&**running, running.find(file)?))),
+        )
     }
 
     /// The size that everybody sees.
     pub(super) fn visible_len(&self, file: &Arc<Inner>) -> u64 {
         if let Some(epoch) = self.epoch(file)
-            && let Some(running) = &*epoch.read().unwrap()
+            && let Some(running) = epoch.look()
+            && let Some(running) = &*running
             && let Some(i) = running.find(file)
         {
             return running.seat().files[i].size;
@@ -61,14 +90,16 @@ impl StoreInner {
     /// Bytes that were written to it and that everybody sees, in a group that has not committed.
     pub(super) fn visible_written(&self, file: &Arc<Inner>) -> u64 {
         let Some(epoch) = self.epoch(file) else { return 0 };
-        let epoch = epoch.read().unwrap();
-        epoch.as_ref().and_then(|running| Some(running.written_to(running.find(file)?))).unwrap_or(0)
+        let epoch = epoch.look();
+        let running = epoch.as_ref().and_then(|epoch| epoch.as_ref());
+        running.and_then(|running| Some(running.written_to(running.find(file)?))).unwrap_or(0)
     }
 
     /// When the content changed that everybody sees, where that is not home.
     pub(super) fn visible_mtime(&self, file: &Arc<Inner>) -> Option<i64> {
         if let Some(epoch) = self.epoch(file)
-            && let Some(running) = &*epoch.read().unwrap()
+            && let Some(running) = epoch.look()
+            && let Some(running) = &*running
             && let Some(i) = running.find(file)
             && let Some(ns) = running.seat().files[i].mtime.seen()
         {
@@ -88,10 +119,11 @@ impl StoreInner {
     ) -> Result<T> {
         self.check_usable()?;
         if let Some(epoch) = self.epoch(file) {
-            let mut epoch = epoch.write().unwrap();
-            let running = epoch.get_or_insert_with(|| {
+            let mut group = epoch.group.write().unwrap();
+            let running = group.get_or_insert_with(|| {
                 Box::new(Running::new(self.clone(), Sharing::Own).into_implicit().into_lasting())
             });
+            epoch.has_begun.store(1, Ordering::Release);
             running.reclaim();
             let i = running.join(file)?;
             let size = running.seat().files[i].size;
@@ -179,7 +211,9 @@ impl StoreInner {
     /// Commits the shared group when its time has come. Called now and then in the background.
     pub(super) fn commit_old_epoch(&self) {
         let Policy::Shared { interval } = self.options.policy else { return };
-        let old = self.shared.read().unwrap().as_ref().is_some_and(|running| running.age() >= interval);
+        let shared = self.shared.look();
+        let old = shared.as_ref().and_then(|group| group.as_ref()).is_some_and(|running| running.age() >= interval);
+        drop(shared);
         if old {
             // An error poisons the store, and every later call says so.
             let _ = commit_epoch(&self.shared);
@@ -190,18 +224,19 @@ impl StoreInner {
 impl StoreInner {
     /// The last handle is gone: implicit groups that could not be committed are given up, because they hold the store.
     pub(super) fn drop_epochs(&self) {
-        drop(self.shared.write().unwrap().take());
+        self.shared.drop_group();
         for file in self.files.all() {
-            drop(file.epoch.write().unwrap().take());
+            file.epoch.drop_group();
         }
     }
 }
 
 fn commit_epoch(epoch: &Epoch) -> Result<()> {
-    let mut epoch = epoch.write().unwrap();
-    let Some(running) = &mut *epoch else { return Ok(()) };
+    let mut group = epoch.group.write().unwrap();
+    let Some(running) = &mut *group else { return Ok(()) };
     // Where it fails, for want of space or by a bystander, the group goes on, and the next sync tries again.
     running.commit()?;
-    *epoch = None;
+    *group = None;
+    epoch.has_begun.store(0, Ordering::Release);
     Ok(())
 }

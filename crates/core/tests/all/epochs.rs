@@ -342,8 +342,8 @@ fn a_full_log_fails_the_write_and_not_the_sync() {
     assert_eq!(bytes, [2; 11], "nobody has synced it");
 }
 
-/// From some call on there is no space for the log, until a call fails for that, or a sync. Then there is space: the call may be
-/// made again, and so may the sync. What has been synced is there after the death of the process.
+/// From some call on there is no space for the log, until a call fails for that, or a sync. Then there is space: the
+/// call may be made again, and so may the sync. What has been synced is there after the death of the process.
 #[test]
 fn whoever_finds_no_room_may_try_again() {
     let policies = [Policy::PerSync, Policy::Shared { interval: std::time::Duration::from_secs(3600) }];
