@@ -2,6 +2,7 @@
 
 mod differ;
 mod host;
+mod one_file;
 mod paths;
 mod places;
 mod store;
