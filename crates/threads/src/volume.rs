@@ -2,21 +2,23 @@
 //!
 //! The volume is made, and filled, by the ordinary package before the execution begins; who comes after a crash is the
 //! crash explorer's own subject, which is the ordinary package too. Each call outside of groups is durable when it
-//! returns.
+//! returns, but in programs with a policy: there only writes and syncs are called.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use scheduled::vfs::Timestamp;
-use scheduled_volume::{Volume, VolumeCalls, VolumeFile, VolumeGroup, VolumeOptions};
+use scheduled_volume::{PolicyVfs, Volume, VolumeCalls, VolumeOptions};
 use wholly_crash::volume::{OnVolume, Program, Running, fill, setting};
 use wholly_crash::{EXISTING, FILE_MODE, FRESH, NAMES, Op, Setting, Start, State, Subject, served_tree};
 use wholly_sim::{SimConfig, World};
+use wholly_vfs::{AcrossForks, Calls, File, Group};
 use wholly_volume::EngineKind;
 
 use crate::explore::Threaded;
-use crate::history::{Look, Seen};
+use crate::history::{Look, Seen, Synced};
 use crate::program::{A, A_FOO, Act, B, C, D, aborted, append, call, chmod, cut, group, link, look, rename, write};
 use crate::stage::{OWN, Performance, Stage, bytes_of, change_names, is_in_the_way, opened_as, served, storing_thread};
 use crate::sync::thread;
@@ -29,6 +31,8 @@ pub struct VolumeProgram {
     pub name: &'static str,
     /// The engine.
     pub engine: EngineKind,
+    /// Which calls outside of groups are one group.
+    pub policy: Policy,
     /// What is there before.
     pub start: Start,
     /// What each thread does: groups, calls and looks.
@@ -37,10 +41,14 @@ pub struct VolumeProgram {
 
 /// All programs.
 pub fn all() -> Vec<VolumeProgram> {
-    let program = |name, start, threads| VolumeProgram { name, engine: EngineKind::FineGrainedWal, start, threads };
+    let (engine, policy) = (EngineKind::FineGrainedWal, Policy::PerOp);
+    let program = |name, start, threads| VolumeProgram { name, engine, policy, start, threads };
     let pending =
         |name, threads| VolumeProgram { engine: EngineKind::HybridLog, ..program(name, Start::Files, threads) };
     let undoing = |name, threads| VolumeProgram { engine: EngineKind::Undo, ..program(name, Start::Files, threads) };
+    let policed = |name, policy, threads| VolumeProgram { policy, ..program(name, Start::Files, threads) };
+    // Nobody waits for the timer.
+    let shared = Policy::Shared { interval: Duration::MAX };
     vec![
         program(
             "volume-one-block",
@@ -138,6 +146,39 @@ pub fn all() -> Vec<VolumeProgram> {
                 vec![group(&[append(B, 30), Op::Create(C), append(C, 9)]), aborted(&[write(A, 0, 3000)])],
             ],
         ),
+        // A write of two blocks is in one epoch, wherever the sync comes.
+        policed(
+            "policy-sync-of-the-file",
+            Policy::PerSync,
+            vec![
+                vec![call(write(A, 4000, 200)), call(write(A, 4090, 12)), look(4080, 32)],
+                vec![call(write(A, 4010, 150)), Act::Sync(A), look(4000, 90)],
+            ],
+        ),
+        policed(
+            "policy-two-syncs",
+            Policy::PerSync,
+            vec![
+                vec![call(append(B, 5000)), Act::Sync(B), call(append(B, 9))],
+                vec![call(append(B, 30)), Act::Sync(B)],
+            ],
+        ),
+        policed(
+            "policy-own-files",
+            Policy::PerSync,
+            vec![
+                vec![call(write(A, 4000, 200)), call(write(A, 0, 80)), Act::Sync(A), call(cut(A, 100))],
+                vec![call(append(B, 30)), Act::Sync(B), call(append(B, 5000)), look(0, 16)],
+            ],
+        ),
+        policed(
+            "policy-shared",
+            shared,
+            vec![
+                vec![call(write(A, 4000, 200)), call(append(B, 20)), Act::Sync(A)],
+                vec![call(append(B, 30)), Act::Sync(B), call(write(A, 4090, 12))],
+            ],
+        ),
     ]
 }
 
@@ -175,7 +216,7 @@ impl Threaded for VolumeProgram {
     }
 
     fn policy(&self) -> Policy {
-        Policy::PerOp
+        self.policy
     }
 
     fn initial(&self, setting: &Setting) -> State {
@@ -224,34 +265,62 @@ fn on_stage(program: &VolumeProgram, stage: &Arc<Stage>) -> Result<(u64, State),
     let failed = |what: &'static str| move |error: Error| format!("{what}: {error}");
     let options = VolumeOptions { cache_bytes: 1 << 20, clock, ..VolumeOptions::default() };
     let volume = Volume::open_region(stage.world.log(), &options).map_err(failed("open"))?;
-    let mut files = BTreeMap::new();
-    for file in program.opened() {
-        files.insert(*file, Arc::new(volume.open_file(file).map_err(failed("open a file"))?));
-    }
-    let made = stage.world.now();
-    let actors: Vec<Actor> = (1..)
-        .zip(&program.threads)
-        .map(|(n, _)| Actor { stage: stage.clone(), volume: volume.clone(), files: files.clone(), write: n * 100 })
-        .collect();
-    drop(files);
-    let threads: Vec<_> = actors
-        .into_iter()
-        .zip(program.threads.clone())
-        .map(|(mut actor, acts)| thread::spawn(move || actor.act_all(&acts)))
-        .collect();
-    for thread in threads {
-        thread.join().map_err(|_| "a thread panicked".to_string())?;
-    }
+    let made = match program.policy {
+        Policy::PerOp => play(program, stage, &volume, Calls::clone(&volume))?,
+        policy => {
+            let vfs = PolicyVfs::new(&volume, policy).map_err(|errno| format!("a policy: {errno}"))?;
+            play(program, stage, &volume, Calls::new(Arc::new(vfs)))?
+        }
+    };
     let served = served_tree(&mut Served(&volume), &mut |path, error| Err(format!("{path} in the end: {error}")))?;
     volume.close().map_err(failed("close"))?;
     Ok((made, served))
 }
 
+/// Returns since when all is made. What is pending in the end is committed.
+fn play<V: AcrossForks + 'static>(
+    program: &VolumeProgram,
+    stage: &Arc<Stage>,
+    volume: &Volume,
+    calls: Calls<V>,
+) -> Result<u64, String> {
+    let mut files = BTreeMap::new();
+    for file in program.opened() {
+        let opened = calls.open_file(file).map_err(|error| format!("open a file: {error}"))?;
+        files.insert(*file, Arc::new(opened));
+    }
+    let made = stage.world.now();
+    let actor = |write| Actor {
+        stage: stage.clone(),
+        volume: volume.clone(),
+        calls: calls.clone(),
+        files: files.clone(),
+        write,
+    };
+    let threads: Vec<_> = (1..)
+        .zip(program.threads.clone())
+        .map(|(n, acts)| {
+            let mut actor = actor(n * 100);
+            thread::spawn(move || actor.act_all(&acts))
+        })
+        .collect();
+    for thread in threads {
+        thread.join().map_err(|_| "a thread panicked".to_string())?;
+    }
+    // The last closes are syncs.
+    let (op, begin) = stage.begin("end".into());
+    let ending = stage.ends_epochs(begin, None);
+    drop((files, calls));
+    stage.notes().history.endings[ending].end = stage.end(op);
+    Ok(made)
+}
+
 /// A thread of the program, with its open files.
-struct Actor {
+struct Actor<V: AcrossForks> {
     stage: Arc<Stage>,
     volume: Volume,
-    files: BTreeMap<&'static str, Arc<VolumeFile>>,
+    calls: Calls<V>,
+    files: BTreeMap<&'static str, Arc<File<V>>>,
     /// The number of its next write: no other thread has the same.
     write: u64,
 }
@@ -261,7 +330,7 @@ fn may_be(error: &Error) -> bool {
     is_in_the_way(error) || matches!(error, Error::Refused(_, Errno::STALE))
 }
 
-impl Actor {
+impl<V: AcrossForks> Actor<V> {
     fn act_all(&mut self, acts: &[Act]) {
         for act in acts {
             if let Err(error) = self.act(act) {
@@ -272,7 +341,7 @@ impl Actor {
 
     fn act(&mut self, act: &Act) -> crate::Result<()> {
         match act {
-            Act::Group { ops, commit } => match self.in_group(self.volume.begin(), ops, *commit) {
+            Act::Group { ops, commit } => match self.in_group(self.calls.begin(), ops, *commit) {
                 Err(error) if may_be(&error) => Ok(()),
                 done => done,
             },
@@ -288,12 +357,21 @@ impl Actor {
                 Ok(())
             }
             Act::Checkpoint => self.volume.checkpoint(),
-            Act::Sync(_) => Err(Error::Unsupported("each call is durable".into())),
+            Act::Sync(file) => {
+                let (op, begin) = self.stage.begin("sync".into());
+                let ending = self.stage.ends_epochs(begin, Some(*file));
+                self.files[file].sync()?;
+                let end = self.stage.end(op);
+                let history = &mut self.stage.notes().history;
+                history.endings[ending].end = end;
+                history.syncs.push(Synced { begin, end, file });
+                Ok(())
+            }
             Act::OpenOrCreate(_) => Err(Error::Unsupported("a call of stores only, here".into())),
         }
     }
 
-    fn in_group(&mut self, mut group: VolumeGroup, ops: &[Op], commit: bool) -> crate::Result<()> {
+    fn in_group(&mut self, mut group: Group<V>, ops: &[Op], commit: bool) -> crate::Result<()> {
         let (mut own, mut changes, mut made) = (Vec::new(), Vec::<(Op, Vec<u8>)>::new(), BTreeMap::new());
         for op in ops {
             let bytes = bytes_of(op, &mut self.write);
@@ -344,7 +422,7 @@ impl Actor {
         let noted = self.stage.note("call", vec![(op.clone(), bytes.clone())], Vec::new());
         let file = || &self.files[opened_as(op.file())];
         let done = match op {
-            Op::Create(path) => match self.volume.create_file(path, FILE_MODE) {
+            Op::Create(path) => match self.calls.create_file(path, FILE_MODE) {
                 Ok(file) => {
                     self.files.insert(path, Arc::new(file));
                     Ok(None)
@@ -354,7 +432,7 @@ impl Actor {
             Op::Write { offset, .. } => file().write_at(*offset, &bytes).map(|()| None),
             Op::Append { .. } => file().append(&bytes).map(Some),
             Op::SetLen { length, .. } => file().set_len(*length).map(|()| None),
-            op => change_names!(self.volume, op).map(|()| None),
+            op => change_names!(self.calls, op).map(|()| None),
         };
         match done {
             Ok(offset) => self.stage.returned(noted, offset),

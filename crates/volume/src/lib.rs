@@ -44,7 +44,7 @@
 //! | `look` | [`Volume`]: what can be seen of one from outside |
 //! | `owner` | which process has a volume open |
 //! | `fork` | which one goes on with it after `fork` |
-//! | `policy` | [`PolicyVfs`]: implicit groups of several calls |
+//! | `policy` | [`PolicyVfs`]: implicit groups of several calls; `policy/epochs.rs` has the rules, for any `Vfs` |
 //!
 //! ```
 //! # fn main() -> wholly_error::Result<()> {

@@ -126,8 +126,8 @@ impl UnguardedVfs {
     }
 
     /// The inode of an open file or directory, and how it was opened.
-    pub fn of_handle(&self, handle: Handle) -> Result<(u64, OFlags)> {
-        self.opened(handle).map(|open| (open.inode.id.ino, open.flags))
+    pub fn of_handle(&self, handle: Handle) -> Result<(Arc<Inode>, OFlags)> {
+        self.opened(handle).map(|open| (open.inode.clone(), open.flags))
     }
 
     /// The same inode, which no other one is after it.
@@ -137,11 +137,6 @@ impl UnguardedVfs {
 
     pub fn mounted(&self) -> &Mounted {
         &self.volume
-    }
-
-    /// Whether a running group has changed an inode.
-    pub fn has_changed(&self, group: GroupId, ino: u64) -> bool {
-        self.core().has_changed(group, ino)
     }
 
     fn shard(&self, handle: Handle) -> &RwLock<ByNumber<Arc<Open>>> {
@@ -579,7 +574,7 @@ impl Groups for UnguardedVfs {
 }
 
 /// The error of a call on an open file.
-pub(crate) fn of_file(errno: Errno) -> Error {
+fn of_file(errno: Errno) -> Error {
     Error::of("an open file", errno)
 }
 

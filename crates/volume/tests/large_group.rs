@@ -2,16 +2,22 @@
 //! takes as much memory as its options say, on persistent memory and on a disk. By `WHOLLY_LONG=1` 3 GiB in a volume of
 //! 6 GiB with 64 MiB of memory.
 //!
-//! The only test of its program: memory is that of the process.
+//! And files that are dirty under the policy `per-sync`: each takes a few KiB of memory, however many there are. By
+//! `WHOLLY_LONG=1` 65,536 files.
+//!
+//! A program of its own, in which one test runs at a time: memory is that of the process.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use wholly_media::Region;
 use wholly_media::disk::DiskRegion;
 use wholly_media::pmem::{PmemOptions, PmemRegion};
-use wholly_volume::{EngineKind, Volume, VolumeFile, VolumeOptions};
+use wholly_vfs::{Context, Handle, Ino, Mode, OFlags, Policy, Vfs};
+use wholly_volume::{EngineKind, PolicyVfs, Volume, VolumeFile, VolumeOptions};
+
+static ALONE: Mutex<()> = Mutex::new(());
 
 const MIB: u64 = 1 << 20;
 /// Bytes of a call.
@@ -41,6 +47,7 @@ fn expect(file: &VolumeFile, size: u64, seed: u8, what: &str) {
 
 #[test]
 fn a_group_is_bounded_by_free_space_only() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for engine in [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo, EngineKind::PageCacheWal] {
         write_much(engine);
     }
@@ -112,4 +119,60 @@ fn write_much(engine: EngineKind) {
     drop(old);
     volume.close().expect("close it");
     assert_eq!(Volume::check_region(&*region).expect("check it").findings, []);
+}
+
+#[test]
+fn very_many_files_are_dirty() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // All at the same time: none takes memory that another one has given back.
+    let dirty: Vec<Dirty> =
+        EngineKind::ALL.iter().copied().filter(|engine| engine.promises_groups()).map(Dirty::new).collect();
+    dirty.into_iter().for_each(Dirty::commit);
+}
+
+/// A volume with very many dirty files.
+struct Dirty {
+    volume: Volume,
+    vfs: PolicyVfs,
+    handles: Vec<Handle>,
+}
+
+impl Dirty {
+    fn new(engine: EngineKind) -> Dirty {
+        let is_long = std::env::var_os("WHOLLY_LONG").is_some();
+        let (bytes, files) = if is_long { (4096 * MIB, 1 << 16) } else { (256 * MIB, 1 << 12) };
+        let file = memfd_create("volume", MemfdFlags::CLOEXEC).expect("a file in memory");
+        ftruncate(&file, bytes).expect("its length");
+        let region = region(engine, file);
+        let options = VolumeOptions { engine: Some(engine), cache_bytes: MIB as usize, ..Default::default() };
+        Volume::format_region(&*region, &options).expect("make a volume");
+        let volume = Volume::open_region(region.clone(), &options).expect("open it");
+        let vfs = PolicyVfs::new(&volume, Policy::PerSync).expect("it has groups");
+        let (ctx, mode) = (Context::superuser(), Mode::from_raw_mode(0o644));
+        let handles: Vec<_> = (0..files)
+            .map(|n| {
+                let name = format!("file{n}");
+                vfs.create(&ctx, Ino::ROOT, name.as_bytes(), OFlags::RDWR, mode).expect("make a file").1
+            })
+            .collect();
+        let free = || vfs.statfs(&ctx, Ino::ROOT).expect("statfs").free_blocks;
+        let (before, free_before) = (memory(), free());
+        // Each is dirty, with one piece of content.
+        handles.iter().for_each(|handle| assert_eq!(vfs.write(&ctx, *handle, 0, &[1; 1000]), Ok(1000)));
+        let (taken, blocks) = ((memory() - before) / files, (free_before - free()) / files);
+        println!("{}: a dirty file takes {taken} bytes of memory, and {blocks} blocks", engine.name());
+        assert_eq!(vfs.pending_files(), files);
+        assert!(taken <= 6 << 10, "{}: a dirty file takes {taken} bytes of memory", engine.name());
+        Dirty { volume, vfs, handles }
+    }
+
+    fn commit(self) {
+        let (Dirty { volume, vfs, handles }, ctx) = (self, Context::superuser());
+        vfs.sync(&ctx).expect("sync");
+        assert_eq!(vfs.pending_files(), 0);
+        handles.iter().for_each(|handle| vfs.release(&ctx, *handle).expect("close"));
+        drop(vfs);
+        assert_eq!(volume.metadata(format!("file{}", handles.len() - 1)).expect("it has a name").size, 1000);
+        volume.close().expect("close it");
+    }
 }

@@ -58,6 +58,16 @@ use crate::format::dir::TWIN_BITS;
 use crate::format::inode::{Time, Times};
 use claims::{Fresh, Named};
 
+/// The running explicit groups, in shards by their numbers: each call in a group looks for it.
+#[derive(Default)]
+pub struct Running([Mutex<ByNumber<Arc<Explicit>>>; 16]);
+
+impl Running {
+    fn of(&self, id: GroupId) -> &Mutex<ByNumber<Arc<Explicit>>> {
+        &self.0[(id.0 % self.0.len() as u64) as usize]
+    }
+}
+
 /// A running explicit group.
 pub struct Explicit {
     pub id: GroupId,
@@ -310,12 +320,12 @@ impl Core {
             calls: Mutex::default(),
             returned: Condvar::new(),
         };
-        self.groups.lock().unwrap().insert(id.0, Arc::new(explicit));
+        self.groups.of(id).lock().unwrap().insert(id.0, Arc::new(explicit));
         Ok(id)
     }
 
     fn explicit(&self, id: GroupId) -> Result<Arc<Explicit>> {
-        self.groups.lock().unwrap().get(&id.0).cloned().ok_or(Errno::INVAL)
+        self.groups.of(id).lock().unwrap().get(&id.0).cloned().ok_or(Errno::INVAL)
     }
 
     /// Begins a call, which may belong to an explicit group.
@@ -513,6 +523,7 @@ impl Core {
             idled: AtomicU32::new(0),
             unborn: sync::AtomicBool::new(false),
             twin: Some(Twin { group: explicit.clone(), shared: shared.clone(), changes }),
+            mark: sync::OnceLock::new(),
         });
         let mut twins = explicit.twins.lock().unwrap();
         twins.as_mut().ok_or(Errno::INVAL)?.insert(shared.id.ino, twin.clone());

@@ -62,12 +62,12 @@ use crate::format::Fault;
 use crate::format::inode::{PER_BLOCK, Time, Times};
 use backing::Backing;
 use checkpoint::Swapping;
-use explicit::Explicit;
+use explicit::Running;
 use group::{Group, Need};
 use known::Budget;
 use space::Space;
 use storage::Storage;
-use table::{ByNumber, Inode, State, Table};
+use table::{Inode, State, Table};
 
 /// Groups and open files of one mount are numbered in so many bits. The bits above are the mount's: after `fork`, no
 /// number that the parent was given means anything in a child that has mounted the volume again.
@@ -108,7 +108,7 @@ pub struct Core {
     accounts: RwLock<()>,
     swapping: Swapping,
     /// The running explicit groups.
-    groups: Mutex<ByNumber<Arc<Explicit>>>,
+    groups: Running,
     /// From here on explicit groups and open files are numbered.
     pub first_number: u64,
     /// The next explicit group.
@@ -144,7 +144,7 @@ impl Core {
             growth: Mutex::default(),
             accounts: RwLock::default(),
             swapping: Swapping::default(),
-            groups: Mutex::default(),
+            groups: Running::default(),
             first_number,
             next_group: AtomicU64::new(first_number),
             failed: AtomicBool::new(false),

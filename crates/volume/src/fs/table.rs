@@ -4,15 +4,16 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, RwLock};
+use sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, OnceLock, Ordering, RwLock};
 use wholly_error::Result;
-use wholly_vfs::{Context, Errno};
+use wholly_vfs::{Context, Errno, Ino};
 
 use super::Core;
 use super::explicit::{Claims, Twin};
 use super::known::{Leaves, Pieces};
 use super::storage::Record;
 use crate::engine::InoGen;
+use crate::policy::epochs::Marked;
 
 const SHARDS: u64 = 64;
 
@@ -71,6 +72,15 @@ pub struct Inode {
     pub unborn: AtomicBool,
     /// Of the inode as an explicit group sees it.
     pub twin: Option<Twin>,
+    /// For a policy, from the first time that it asks.
+    pub mark: OnceLock<Arc<Marked>>,
+}
+
+impl Inode {
+    /// What a policy keeps here.
+    pub fn mark(&self) -> &Arc<Marked> {
+        self.mark.get_or_init(|| Arc::new(Marked::new(Ino(self.id.ino))))
+    }
 }
 
 #[derive(Default)]
@@ -210,6 +220,7 @@ impl Core {
             idled: AtomicU32::new(0),
             unborn: AtomicBool::new(unborn),
             twin: None,
+            mark: OnceLock::new(),
         });
         shard.inodes.insert(ino, inode.clone());
         Held::new(self, inode)

@@ -21,7 +21,7 @@ fn shared(twin: &Inode) -> &Arc<Inode> {
 impl Core {
     /// Ends a group: from here on nobody calls it.
     fn end_group(&self, id: GroupId) -> Result<(Arc<Explicit>, Twins)> {
-        let explicit = self.groups.lock().unwrap().remove(&id.0).ok_or(Errno::INVAL)?;
+        let explicit = self.groups.of(id).lock().unwrap().remove(&id.0).ok_or(Errno::INVAL)?;
         let entered = Entered::new(self, explicit.clone(), None)?;
         let twins = explicit.twins.lock().unwrap().take().ok_or(Errno::INVAL)?;
         drop(entered);
@@ -62,7 +62,7 @@ impl Core {
 
     /// Aborts all groups, whose calls are over.
     pub fn abort_groups(&self) {
-        let ids: Vec<u64> = self.groups.lock().unwrap().keys().copied().collect();
+        let ids: Vec<u64> = self.groups.0.iter().flat_map(|shard| shard.lock().unwrap().clone().into_keys()).collect();
         for id in ids {
             let _ = self.abort_running(GroupId(id));
         }

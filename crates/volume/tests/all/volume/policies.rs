@@ -1,10 +1,11 @@
 //! Policies for calls outside of groups: what bounds an epoch, calls that fail in one, and threads.
 
+use std::cell::Cell;
 use std::mem::forget;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::time::Duration;
 
-use wholly_media::Site;
+use wholly_media::{Guarantees, Region, Site};
 use wholly_posix::Tree;
 use wholly_sim::CountingRegion;
 use wholly_vfs::Policy;
@@ -98,39 +99,77 @@ fn a_length_lasts_once_it_is_synced() {
     }
 }
 
-/// Files that are dirty at the same time: if they are very many, all are committed.
+/// Very many files may be dirty: nothing but a sync of a file commits what was written to it.
 #[test]
-fn few_files_are_dirty_at_once() {
-    let place = Place::of_zeros(64 << 20, EngineKind::FineGrainedWal);
-    let volume = place.open();
-    let vfs = PolicyVfs::new(&volume, Policy::PerSync).expect("it has groups");
-    let tree = Tree::new(&vfs, Ino::ROOT);
-    let files: Vec<_> = (0..1026).map(|i| tree.create(format!("f{i}"), 0o644).expect("make a file")).collect();
-    files.iter().for_each(|file| file.write_all(0, b"new").expect("write"));
-    forget((files, tree));
-    let volume = after_death(&place, volume, vfs);
-    let sizes = (0..1026).map(|i| volume.metadata(format!("f{i}")).expect("it has a name").size);
-    assert_eq!(sizes.collect::<Vec<_>>(), [vec![3; 1024], vec![0; 2]].concat());
+fn many_files_are_dirty_at_once() {
+    const FILES: usize = 1100;
+    for engine in engines() {
+        let place = Place::of_zeros(64 << 20, engine);
+        let volume = place.open();
+        let vfs = PolicyVfs::new(&volume, Policy::PerSync).expect("it has groups");
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        let files: Vec<_> = (0..FILES).map(|i| tree.create(format!("f{i}"), 0o644).expect("make a file")).collect();
+        files.iter().for_each(|file| file.write_all(0, b"new").expect("write"));
+        assert_eq!(vfs.pending_files(), FILES as u64);
+        files[7].fsync().expect("sync");
+        assert_eq!(vfs.pending_files(), FILES as u64 - 1);
+        forget((files, tree));
+        let volume = after_death(&place, volume, vfs);
+        for i in 0..FILES {
+            let size = volume.metadata(format!("f{i}")).expect("it has a name").size;
+            assert_eq!(size, if i == 7 { 3 } else { 0 }, "{}: file {i}", engine.name());
+        }
+    }
 }
 
-/// What epochs have written over is free once they are committed: a call that has no space gets it then.
+/// One more dirty file than there may be is refused, and keeps none of the others from anything.
 #[test]
-fn a_call_without_space_has_epochs_committed() {
-    for (engine, policy) in engines().flat_map(|engine| [(engine, SHARED), (engine, Policy::PerSync)]) {
-        let what = format!("{}, {policy:?}", engine.name());
+fn one_file_more_than_may_be_dirty_is_refused() {
+    for engine in engines() {
+        let place = Place::of_zeros(8 << 20, engine);
+        let volume = place.open();
+        let vfs = PolicyVfs::with_most_dirty(&volume, Policy::PerSync, 3).expect("it has groups");
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        let files = [0, 1, 2, 3].map(|i| tree.create(format!("f{i}"), 0o644).expect("make a file"));
+        files[..3].iter().for_each(|file| file.write_all(0, b"new").expect("write"));
+        assert_eq!(files[3].write_all(0, b"new"), Err(Errno::NOSPC));
+        assert_eq!(files[3].stat().expect("stat").size, 0);
+        files[0].append(b"est").expect("append");
+        let committed = || [0, 1, 2, 3].map(|i| volume.metadata(format!("f{i}")).expect("it has a name").size);
+        assert_eq!(committed(), [0; 4], "{}", engine.name());
+        files[1].fsync().expect("sync");
+        files[3].write_all(0, b"new").expect("there is room for it");
+        assert_eq!(files[1].append(b"est").err(), Some(Errno::NOSPC));
+        assert_eq!(committed(), [0, 3, 0, 0], "{}", engine.name());
+        sync(&tree);
+        assert_eq!((committed(), vfs.pending_files()), ([6, 3, 3, 3], 0), "{}", engine.name());
+    }
+}
+
+/// A volume with three files of 80 KiB, of which a little more than one can be written over.
+fn nearly_full(tree: &Tree<'_>) {
+    for name in ["a", "b", "c"] {
+        tree.file(name, 0o644, &[1; 80 << 10]).expect("make a file");
+    }
+    let filler = tree.file("filler", 0o644, b"").expect("make a file");
+    let available = || tree.vfs.statfs(&tree.ctx, Ino::ROOT).expect("statfs").available_blocks;
+    let most = available() - 60;
+    filler.allocate(Fallocate::Extend, 0, most * 4096).expect("take space");
+    drop(filler);
+    sync(tree);
+}
+
+/// What the epoch has written over is free once it is committed: under `shared`, a call that has no space gets it then.
+#[test]
+fn a_call_without_space_has_the_shared_epoch_committed() {
+    for engine in engines() {
+        let what = engine.name();
         let place = Place::of_zeros(2 << 20, engine);
         let volume = place.open();
-        let vfs = PolicyVfs::new(&volume, policy).expect("it has groups");
+        let vfs = PolicyVfs::new(&volume, SHARED).expect("it has groups");
         let tree = Tree::new(&vfs, Ino::ROOT);
-        for name in ["a", "b", "c"] {
-            tree.file(name, 0o644, &[1; 80 << 10]).expect("make a file");
-        }
-        let filler = tree.file("filler", 0o644, b"").expect("make a file");
-        let available = || tree.vfs.statfs(&tree.ctx, Ino::ROOT).expect("statfs").available_blocks;
-        let most = available() - 60;
-        filler.allocate(Fallocate::Extend, 0, most * 4096).expect("take space");
-        drop(filler);
-        sync(&tree);
+        nearly_full(&tree);
+        assert_eq!(vfs.early_commits(), 0);
         // Each takes more than a third of what is left.
         for (byte, name) in (2..).zip(["a", "b", "c", "a", "b", "c"]) {
             write(&tree, name, 0, &[byte; 80 << 10]).unwrap_or_else(|errno| panic!("{what}: {name}: {errno}"));
@@ -139,6 +178,7 @@ fn a_call_without_space_has_epochs_committed() {
         drop(tree.create("d", 0o644).expect("make a file"));
         let full = (0..200).map(|i| write(&tree, "d", i << 14, &[8; 16 << 10])).find(Result::is_err);
         assert_eq!(full, Some(Err(Errno::NOSPC)), "{what}");
+        assert!(vfs.early_commits() > 0, "{what}");
         sync(&tree);
         drop(tree);
         drop(vfs);
@@ -147,6 +187,219 @@ fn a_call_without_space_has_epochs_committed() {
         }
         volume.close().expect("close it");
         place.expect_sound();
+    }
+}
+
+/// Under `per-sync` a call without space fails. No epoch is committed for it; what was written before stays, and can be
+/// synced on a full volume.
+#[test]
+fn a_call_without_space_commits_no_file() {
+    for engine in engines() {
+        let what = engine.name();
+        let place = Place::of_zeros(2 << 20, engine);
+        let volume = place.open();
+        let vfs = PolicyVfs::new(&volume, Policy::PerSync).expect("it has groups");
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        nearly_full(&tree);
+        let files = ["a", "b", "c"].map(|name| tree.open(name, OFlags::RDWR).expect("open"));
+        // Over all of them, by turns, until there is no space: each has something pending then, in pieces that all
+        // engines have to move or to log.
+        let mut written = [0; 3];
+        let full = (0..).find_map(|turn| {
+            let at = turn % 3;
+            match files[at].write(written[at] as u64, &[2; 4096]) {
+                Ok(count) => {
+                    written[at] += count;
+                    None
+                }
+                Err(errno) => Some(errno),
+            }
+        });
+        assert_eq!(full, Some(Errno::NOSPC), "{what}");
+        // Smaller ones may still fit: until none does.
+        while files[0].append(&[3; 100]).is_ok() {}
+        let appended = files[0].stat().expect("stat").size as usize - written[0].max(80 << 10);
+        for (name, (file, written)) in ["a", "b", "c"].iter().zip(files.iter().zip(written)) {
+            assert!(content(&volume, name) == [1; 80 << 10], "{what}: {name} was committed");
+            assert!(written > 0, "{what}: {name}");
+            assert!(file.read(0, written).expect("read") == vec![2; written], "{what}: what was written is gone");
+        }
+        // The sync of one file commits that one.
+        files[0].fsync().unwrap_or_else(|errno| panic!("{what}: {errno}"));
+        let head = vec![2; written[0]];
+        assert!(content(&volume, "a").starts_with(&head), "{what}");
+        assert_eq!(content(&volume, "a").len(), written[0].max(80 << 10) + appended, "{what}");
+        assert!(content(&volume, "b") == [1; 80 << 10], "{what}: b was committed with a");
+        forget((files, tree));
+        let volume = after_death(&place, volume, vfs);
+        assert!(content(&volume, "a").starts_with(&head), "{what}");
+        for name in ["b", "c"] {
+            assert!(content(&volume, name) == [1; 80 << 10], "{what}: {name} lasts without a sync");
+        }
+        volume.close().expect("close it");
+        place.expect_sound();
+    }
+}
+
+/// A medium on which a thread waits that has said so, at its next fence, until it is let go.
+struct HeldRegion {
+    inner: Arc<dyn Region>,
+    /// Whether a thread waits, and whether it may go on.
+    state: Mutex<(bool, bool)>,
+    changed: Condvar,
+}
+
+thread_local!(static WAITS: Cell<bool> = const { Cell::new(false) });
+
+impl HeldRegion {
+    fn new(inner: Arc<dyn Region>) -> Arc<HeldRegion> {
+        Arc::new(HeldRegion { inner, state: Mutex::default(), changed: Condvar::new() })
+    }
+
+    fn pass(&self) {
+        if !WAITS.get() {
+            return;
+        }
+        let mut state = self.state.lock().expect("nobody panics with it");
+        state.0 = true;
+        self.changed.notify_all();
+        while !state.1 {
+            state = self.changed.wait(state).expect("nobody panics with it");
+        }
+    }
+
+    /// Waits until a thread waits.
+    fn is_reached(&self) {
+        let mut state = self.state.lock().expect("nobody panics with it");
+        while !state.0 {
+            state = self.changed.wait(state).expect("nobody panics with it");
+        }
+    }
+}
+
+/// Lets the thread go, also where the test fails.
+struct Hold<'r>(&'r HeldRegion);
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().expect("nobody panics with it").1 = true;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Region for HeldRegion {
+    fn guarantees(&self) -> &Guarantees {
+        self.inner.guarantees()
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> wholly_media::Result<()> {
+        self.inner.read(offset, buf)
+    }
+
+    fn write(&self, site: Site, offset: u64, data: &[u8]) -> wholly_media::Result<()> {
+        self.inner.write(site, offset, data)
+    }
+
+    fn fence(&self, site: Site) -> wholly_media::Result<()> {
+        self.pass();
+        self.inner.fence(site)
+    }
+
+    fn write_through(&self, site: Site, offset: u64, data: &[u8]) -> wholly_media::Result<()> {
+        self.pass();
+        self.inner.write_through(site, offset, data)
+    }
+
+    fn set_len(&self, site: Site, len: u64) -> wholly_media::Result<()> {
+        self.inner.set_len(site, len)
+    }
+
+    fn extend(&self, site: Site, len: u64) -> wholly_media::Result<()> {
+        self.inner.extend(site, len)
+    }
+}
+
+/// The medium does not answer while a file is being committed. Calls on other files return: under `per-sync` on all of
+/// them, under `shared` those that look at clean ones. Nothing here is a matter of time: a call that waits for the
+/// commit never returns.
+#[test]
+fn a_commit_holds_up_no_call_on_another_file() {
+    for (engine, policy) in engines().flat_map(|engine| [(engine, Policy::PerSync), (engine, SHARED)]) {
+        let what = format!("{}, {policy:?}", engine.name());
+        let place = Place::of_zeros(8 << 20, engine);
+        let region = HeldRegion::new(place.region.clone());
+        let volume = Volume::open_region(region.clone(), &VolumeOptions::default()).expect("open it");
+        let vfs = PolicyVfs::new(&volume, policy).expect("it has groups");
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        let [a, b, c] = ["a", "b", "c"].map(|name| {
+            tree.file(name, 0o644, &[1; 9000]).expect("make a file").fsync().expect("sync");
+            // A read that sets a time is a commit, and some engines do one after the other.
+            tree.open(name, OFlags::RDWR | OFlags::NOATIME).expect("open")
+        });
+        a.write_all(0, &[2; 5000]).expect("write");
+        if policy == Policy::PerSync {
+            b.write_all(100, &[2; 5000]).expect("write");
+        }
+        std::thread::scope(|scope| {
+            let hold = Hold(&region);
+            let (vfs, ctx, handle) = (&vfs, &tree.ctx, a.handle);
+            let syncs = scope.spawn(move || {
+                WAITS.set(true);
+                vfs.fsync(ctx, handle)
+            });
+            region.is_reached();
+            assert!(c.content().expect("read") == [1; 9000], "{what}");
+            assert_eq!(tree.stat("b").expect("stat").size, 9000, "{what}");
+            if policy == Policy::PerSync {
+                assert!(b.read(100, 5000).expect("read") == [2; 5000], "{what}");
+                b.write_all(4000, &[3; 5000]).expect("write to a file that is dirty");
+                c.write_all(4000, &[3; 5000]).expect("write to a file that is clean");
+                assert!(c.read(4000, 5000).expect("read") == [3; 5000], "{what}");
+                assert_eq!(b.append(&[4; 10]).expect("append"), (9000, 10), "{what}");
+                // The other engines commit one group after the other.
+                if [EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo].contains(&engine) {
+                    b.fsync().expect("sync");
+                    assert_eq!(content(&volume, "b").len(), 9010, "{what}");
+                    b.write_all(0, &[5; 10]).expect("write");
+                    tree.rename("b", "d").expect("rename a file that is dirty");
+                    tree.chmod("c", 0o600).expect("change a file that is dirty");
+                    assert!(content(&volume, "c")[4000..] == [3; 5000], "{what}");
+                }
+            }
+            assert!(!region.state.lock().expect("nobody panics with it").1 && !syncs.is_finished(), "{what}");
+            drop(hold);
+            syncs.join().expect("it does not panic").unwrap_or_else(|errno| panic!("{what}: {errno}"));
+        });
+        assert!(content(&volume, "a")[..5000] == [2; 5000], "{what}");
+    }
+}
+
+/// Two policies over one volume: what the one has pending is nothing to the other, which is refused to change it.
+#[test]
+fn another_policy_leaves_pending_files_alone() {
+    for engine in engines() {
+        let place = Place::of_zeros(8 << 20, engine);
+        let volume = place.open();
+        let one = PolicyVfs::new(&volume, Policy::PerSync).expect("it has groups");
+        let two = PolicyVfs::new(&volume, SHARED).expect("it has groups");
+        let (one, two) = (Tree::new(&one, Ino::ROOT), Tree::new(&two, Ino::ROOT));
+        let a = one.file("a", 0o644, &[1; 5000]).expect("make a file");
+        let same = two.open("a", OFlags::RDWR).expect("open");
+        assert_eq!((a.stat().expect("stat").size, same.stat().expect("stat").size), (5000, 0), "{}", engine.name());
+        assert_eq!(same.write(0, b"x"), Err(Errno::BUSY));
+        same.fsync().expect("sync");
+        assert_eq!(volume.metadata("a").expect("stat").size, 0, "{}", engine.name());
+        a.fsync().expect("sync");
+        same.write_all(0, b"x").expect("write");
+        assert_eq!(a.write(0, b"y"), Err(Errno::BUSY));
+        assert_eq!(a.read(0, 1).expect("read"), [1]);
+        same.fsync().expect("sync");
+        assert_eq!(a.read(0, 1).expect("read"), b"x");
+        a.write_all(0, b"y").expect("write");
     }
 }
 
