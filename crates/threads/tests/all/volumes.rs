@@ -41,6 +41,11 @@ fn a_commit_entry_that_is_not_fenced() {
 }
 
 #[test]
+fn a_sync_whose_commit_entry_is_not_fenced() {
+    found("policy-own-files", "pmem@wal.commit.fence=drop-order", None);
+}
+
+#[test]
 fn a_commit_entry_before_what_it_commits_is_durable() {
     found("volume-own-files", "pmem@wal.log.fence=drop-order", None);
 }

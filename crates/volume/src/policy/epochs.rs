@@ -427,12 +427,12 @@ impl<V: Epochs> Inner<V> {
         if self.is_shared() && !self.is_dirty(&file) {
             return call(&self.vfs, ctx);
         }
-        let _gate = self.is_shared().then(|| self.gate.read().unwrap());
+        let gate = self.is_shared().then(|| self.gate.read().unwrap());
         let epoch = file.epoch.read().unwrap();
         match self.running(&epoch) {
             Some(group) => call(&self.vfs, &Context { group: Some(group), ..ctx.clone() }),
             None => {
-                drop((epoch, _gate));
+                drop((epoch, gate));
                 call(&self.vfs, ctx)
             }
         }
