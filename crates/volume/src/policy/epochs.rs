@@ -39,10 +39,10 @@
 //!    calls that make the file dirty meanwhile.
 //! 4. A name call is a group of its own, committed after the content of the files that it names. It holds the locks of
 //!    these files, so that they stay clean. Where no file at all is dirty it holds none: if a file becomes dirty
-//!    meanwhile, one of the two calls gets `EBUSY` from below, and the name call is made again.
+//!    meanwhile, the name call comes first, or gets `EBUSY` from below and is made again.
 //! 5. Locks are taken in this order: the gate, then those of files by the numbers of their inodes. A call below is made
 //!    with them held, and takes none of them. Under `per-sync`, calls on different files have no lock in common here,
-//!    but for a moment when a file becomes dirty or clean (a shard of [`Policed::sync`]'s table).
+//!    but for a moment when a file becomes dirty or clean (a shard of the table of dirty files).
 //! 6. Under `per-sync` no epoch is committed but by the calls in the table: not for space, size or number.
 //! 7. Memory: at most [`MOST_DIRTY`] files are dirty under `per-sync`, and under `shared` the epoch has at most
 //!    [`MOST_PIECES`] pieces. The epoch of a file under `per-sync` takes what an explicit group takes: it is not
