@@ -12,7 +12,7 @@
 //!
 //! 1. The count is raised before a version of a block that had none is visible, and lowered only after its bytes are
 //!    home and its list is empty. Hence no version shows while the file is clean, and home has all committed bytes.
-//! 2. Versions are written home only between a raise and a lowering. Hence a reader who found the file clean before, and
+//! 2. Versions are written home only between a raise and a lowering. Hence a reader who found the file clean before and
 //!    finds the word as it was, has read home bytes that no version changed meanwhile. Another look at the count alone
 //!    would not tell: a version may have come, changed home bytes and gone again.
 //!
