@@ -44,7 +44,8 @@
 //! | `look` | [`Volume`]: what can be seen of one from outside |
 //! | `owner` | which process has a volume open |
 //! | `fork` | which one goes on with it after `fork` |
-//! | `policy` | [`PolicyVfs`]: implicit groups of several calls; `policy/epochs.rs` has the rules, for any `Vfs` |
+//! | `epochs` | the rules of implicit groups of several calls, over any `Vfs` |
+//! | `policy` | [`PolicyVfs`]: these rules over a volume |
 //!
 //! ```
 //! # fn main() -> wholly_error::Result<()> {
@@ -73,6 +74,7 @@
 
 #[doc(hidden)]
 pub mod engine;
+mod epochs;
 mod fork;
 #[doc(hidden)]
 pub mod format;

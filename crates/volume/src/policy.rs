@@ -1,16 +1,14 @@
-//! A volume whose calls outside of explicit groups are grouped by a policy. `policy/epochs.rs` has the rules.
-
-pub mod epochs;
+//! A volume whose calls outside of explicit groups are grouped by a policy. `epochs.rs` has the rules.
 
 use std::sync::Arc;
 
 use wholly_vfs::{Errno, GroupId, Handle, Ino, OFlags, Policy, Result};
 
 use crate::Volume;
+use crate::epochs::{Epochs, MOST_DIRTY, Marked, Policed};
 use crate::fork::{Guarded, OverVolume, guard};
 use crate::open::Mounted;
 use crate::vfs::{COPIED, UnguardedVfs};
-use epochs::{Epochs, MOST_DIRTY, Marked, Policed};
 
 /// A volume whose calls outside of explicit groups are grouped by a policy.
 ///

@@ -13,7 +13,7 @@ use super::explicit::{Claims, Twin};
 use super::known::{Leaves, Pieces};
 use super::storage::Record;
 use crate::engine::InoGen;
-use crate::policy::epochs::Marked;
+use crate::epochs::Marked;
 
 const SHARDS: u64 = 64;
 

@@ -318,6 +318,7 @@ fn groups_of_another_client_survive() {
     println!("{together}");
     together.assert_clean();
     let mut sites: Vec<Site> = site::ALL.to_vec();
-    sites.retain(|site| !OF_FILES.contains(site));
+    // No group of this client lasts, so none gives parts up: those of a store do.
+    sites.retain(|site| !OF_FILES.contains(site) && *site != site::SPILL_GIVE_UP);
     assert_eq!(uncovered(&sites, &together), [], "these were no crash points");
 }

@@ -13,10 +13,15 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The lines of a folder's sources in which one of the words stands.
+/// The lines of a source, or of a folder's sources, in which one of the words stands.
 fn lines_with(folder: &str, words: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
-    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(folder), &mut found);
+    let at = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(folder);
+    if at.is_dir() {
+        sources(&at, &mut found)
+    } else {
+        found.push(at)
+    }
     assert!(!found.is_empty(), "{folder} has no sources");
     let mut lines = Vec::new();
     for path in found {
@@ -39,7 +44,7 @@ fn engines_know_nothing_of_the_core() {
 #[test]
 fn policies_know_nothing_of_the_volume() {
     let none: [String; 0] = [];
-    assert_eq!(lines_with("policy", &["crate::", "super::"]), none);
+    assert_eq!(lines_with("epochs.rs", &["crate::", "super::"]), none);
 }
 
 #[test]
