@@ -7,10 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use loom::sync::atomic::{AtomicBool, Ordering, fence};
 use loom::thread;
 
-use crate::index::{FileIndex, Garbage, LinesVersion, NO_VERSION, Pending, RunVersion, Slot, Version, VersionArena};
+use crate::index::{FileIndex, Garbage, LinesVersion, NO_VERSION, RunVersion, Slot, Version, VersionArena};
 
 /// A model, by name.
 #[derive(Clone, Copy)]
@@ -47,7 +47,7 @@ pub fn all() -> impl Iterator<Item = Model> {
     models::<RunVersion>().into_iter().chain(models::<LinesVersion>())
 }
 
-fn models<V: Kind>() -> [Model; 15] {
+fn models<V: Kind>() -> [Model; 13] {
     let model = |name, preemptions, body: fn()| Model { kind: V::NAME, name, preemptions, body };
     [
         model("a version is read", (3, 4), a_version_is_read::<V>),
@@ -63,8 +63,6 @@ fn models<V: Kind>() -> [Model; 15] {
         model("two make a node", (3, 4), two_make_a_node::<V>),
         model("a pass fails", (3, 4), a_pass_fails::<V>),
         model("an empty list is looked at", (3, 4), an_empty_list_is_looked_at::<V>),
-        model("a clean file is read", (2, 2), a_clean_file_is_read::<V>),
-        model("a file is clean again", (2, 3), a_file_is_clean_again::<V>),
     ]
 }
 
@@ -450,111 +448,4 @@ fn an_empty_list_is_looked_at<V: Kind>() {
     });
     block.checkpoint(2, &mut Vec::new());
     other.join().expect("no panic");
-}
-
-/// A block of a file whose home bytes are read without a look at the slot while the file is clean. They are two words
-/// here, because such a reader does not keep them from changing; each holds the sequence of the group that wrote it.
-struct Watched<V: Version> {
-    block: Block<V>,
-    pending: Pending,
-    home: [AtomicU64; 2],
-}
-
-impl<V: Kind> Watched<V> {
-    fn new() -> Self {
-        Watched { block: Block::new(), pending: Pending::new(), home: std::array::from_fn(|_| AtomicU64::new(0)) }
-    }
-
-    /// What a call publishes to a block without versions.
-    fn publish(&self, number: u32, sequence: u64) {
-        let claim = self.block.slot.claim();
-        assert_eq!(claim.newest(), NO_VERSION);
-        self.pending.raise(1);
-        claim.push(&self.block.arena, number, V::whole(sequence), &mut Vec::new());
-    }
-
-    /// The same for an owner, while no checkpoint visits the file.
-    fn publish_alone(&self, number: u32, sequence: u64) {
-        self.pending.raise_alone(1);
-        self.block.slot.push_alone(&self.block.arena, number, V::whole(sequence), &mut Vec::new());
-    }
-
-    /// What a pass does. Numbers that are free now go to `freed`.
-    fn checkpoint(&self, freed: &mut Vec<u32>) {
-        let claim = self.block.slot.claim();
-        let Some(newest) = self.block.arena.list(claim.newest()).next() else { return };
-        claim.drain_readers();
-        self.pending.before_home_changes();
-        self.home.iter().for_each(|word| word.store(newest.stamp(), Ordering::Relaxed));
-        claim.change_last(|newest| self.block.arena.drop_tail(newest, |_| true, freed));
-        self.pending.lower(1);
-    }
-
-    /// The sequence of the group that is seen in both words of a clean file.
-    fn read_clean(&self) -> Option<u64> {
-        let clean = self.pending.clean()?;
-        let words: Vec<u64> = self.home.iter().map(|word| word.load(Ordering::Relaxed)).collect();
-        if !self.pending.is_still(clean) {
-            return None;
-        }
-        assert_eq!(words[0], words[1], "of two groups");
-        Some(words[0])
-    }
-
-    /// The same of a file that need not be clean.
-    fn read(&self) -> u64 {
-        if let Some(seen) = self.read_clean() {
-            return seen;
-        }
-        let guard = self.block.slot.read();
-        let version: Option<V> = self.block.arena.list(guard.newest()).next();
-        let words = self.home.each_ref().map(|word| word.load(Ordering::Relaxed));
-        version.map_or_else(
-            || {
-                assert_eq!(words[0], words[1], "of two groups, while nothing of them may change");
-                words[0]
-            },
-            |version| version.stamp(),
-        )
-    }
-}
-
-/// One writes and another takes it home, while a third reads: what it has seen it goes on seeing, in both words.
-fn a_clean_file_is_read<V: Kind>() {
-    let file = Arc::new(Watched::<V>::new());
-    let number = file.block.numbers(1)[0];
-    let writer = {
-        let file = file.clone();
-        thread::spawn(move || file.publish(number, 1))
-    };
-    let pass = {
-        let file = file.clone();
-        thread::spawn(move || file.checkpoint(&mut Vec::new()))
-    };
-    let (first, second) = (file.read(), file.read());
-    assert!(first <= second, "a version that was seen is gone: {first}, {second}");
-    writer.join().expect("no panic");
-    pass.join().expect("no panic");
-    assert_eq!(file.read(), 1);
-}
-
-/// A version comes, goes home and is gone again, twice, while another thread reads: the count of versions is the same
-/// before and after.
-fn a_file_is_clean_again<V: Kind>() {
-    let file = Arc::new(Watched::<V>::new());
-    let number = file.block.numbers(1)[0];
-    let reader = {
-        let file = file.clone();
-        thread::spawn(move || {
-            let seen = file.read_clean();
-            assert!(seen.is_none_or(|sequence| sequence <= 2));
-        })
-    };
-    let mut freed = Vec::new();
-    file.publish_alone(number, 1);
-    file.checkpoint(&mut freed);
-    file.publish_alone(freed[0], 2);
-    file.checkpoint(&mut freed);
-    assert_eq!(file.read_clean(), Some(2));
-    reader.join().expect("no panic");
 }

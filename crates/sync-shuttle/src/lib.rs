@@ -303,9 +303,6 @@ impl Backoff {
 pub fn prepare_fences() {}
 
 /// See [`prepare_fences`].
-pub fn fence(_order: Ordering) {}
-
-/// See [`prepare_fences`].
 pub fn light_fence() {}
 
 /// See [`prepare_fences`].

@@ -209,7 +209,6 @@ pub(crate) fn chmod(path: &'static str, mode: u32) -> Op {
 pub fn all() -> Vec<Program> {
     use Act::{Checkpoint, Sync};
     let shared = Policy::Shared { interval: Duration::from_secs(3600) };
-    let two_pieces = || group(&[write(A, 0, 16), write(A, 64, 16)]);
     let two_files = |offset| group(&[write(A, offset, 40), append(B, 20)]);
     vec![
         program(
@@ -282,23 +281,6 @@ pub fn all() -> Vec<Program> {
                 vec![call(write(A, 0, 64)), call(write(A, 32, 64)), call(write(A, 0, 16))],
                 vec![Checkpoint, Checkpoint],
                 vec![look(0, 104), look(0, 104), look(0, 104)],
-            ],
-        ),
-        // Home bytes are read without a look at the index while nothing is pending; two pieces go home one by one.
-        program(
-            "readers-of-a-clean-file",
-            vec![
-                vec![two_pieces(), Checkpoint, two_pieces(), Checkpoint],
-                vec![look(0, 104), look(0, 104), look(0, 104), look(0, 104)],
-                vec![look(0, 104), look(0, 104)],
-            ],
-        ),
-        program(
-            "cuts-of-a-clean-file",
-            vec![
-                vec![call(cut(A, 8)), Checkpoint, call(write(A, 64, 16)), Checkpoint, call(cut(A, 4)), Checkpoint],
-                vec![look(0, 104), look(0, 104), look(0, 104), look(0, 104)],
-                vec![Checkpoint, look(0, 104)],
             ],
         ),
         program(

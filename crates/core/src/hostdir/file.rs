@@ -10,13 +10,12 @@ use wholly_vfs::Stat;
 use super::StoreInner;
 use super::clock::AT_HOME;
 use super::implicit::Epoch;
-use super::mapped_reads::Cuts;
 use super::memory::HOLE;
 use super::published::{Published, Stock, Written};
 use super::space::{FileSpace, Wishes};
 use crate::error::{Error, Result};
-use index::{BLOCK, FileIndex, NO_VERSION, Pending, RunVersion, pieces};
-use sync::{AtomicU8, AtomicU64, Backoff, Mutex, OnceLock, Ordering, RwLock};
+use index::{BLOCK, FileIndex, NO_VERSION, RunVersion, pieces};
+use sync::{AtomicU8, AtomicU32, AtomicU64, Backoff, Mutex, OnceLock, Ordering, RwLock};
 
 /// Set in [`File::owner`] when an explicit group owns the file; the rest is the group's id. Otherwise the number of
 /// implicit calls.
@@ -25,6 +24,8 @@ const OWNED: u64 = 1 << 63;
 pub(super) const IMPLICIT: u64 = 1 << 62;
 /// [`File::owner`] while a call looks at the home file again: no group has the id 0.
 const REFRESHING: u64 = OWNED;
+/// Set in [`File::mapped_reads`] while the home file is being cut: readers use `pread`.
+const CUTTING: u32 = 1 << 31;
 
 /// A regular file below the store's directory. One value per inode, whatever names it was opened by.
 ///
@@ -35,7 +36,7 @@ pub(crate) struct File {
     /// Committed size in bytes.
     pub size: AtomicU64,
     /// Blocks that have versions, and one more if the size is not home: nothing else needs a checkpoint.
-    pub pending: Pending,
+    pub pending: AtomicU64,
     /// The sequence of the last group that identified the file in the log; 0 if none.
     pub identified: AtomicU64,
     /// The highest sequence of a group that was published for it.
@@ -80,7 +81,7 @@ pub(crate) struct File {
     pub append: Mutex<()>,
     /// How it lies at home.
     pub home_state: Mutex<HomeState>,
-    cuts: Cuts,
+    mapped_reads: AtomicU32,
     /// 1 if the file cannot be mapped: the medium is a disk.
     is_never_mapped: AtomicU8,
     /// Made with the first mapping: most files have none.
@@ -144,7 +145,7 @@ impl File {
             size: AtomicU64::new(size),
             home_limit: AtomicU64::new(size),
             space: FileSpace::default(),
-            pending: Pending::new(),
+            pending: AtomicU64::new(0),
             visited: AtomicU8::new(0),
             resized: AtomicU8::new(0),
             privileges: AtomicU8::new(MAYBE),
@@ -164,7 +165,7 @@ impl File {
                 conflict: None,
             }),
             owner: AtomicU64::new(0),
-            cuts: Cuts::new(),
+            mapped_reads: AtomicU32::new(0),
             is_never_mapped: AtomicU8::new(0),
             mappings: OnceLock::new(),
             home: RwLock::new(None),
@@ -465,13 +466,20 @@ impl File {
 
     /// Whether nothing of it waits to be taken home.
     pub fn is_clean(&self) -> bool {
-        self.pending.count() == 0
+        self.pending.load(Ordering::Acquire) == 0
     }
 
     /// Whether a pass has anything to do with it. Of a lot that failed half-way, what went home may be forgotten since,
     /// and its number another file's.
     pub fn has_something(&self) -> bool {
         !self.is_clean() || self.mtime().is_some()
+    }
+
+    /// Counts blocks that have got versions, for the owner of the file while no checkpoint visits it: only visits count
+    /// down.
+    #[inline]
+    pub fn count_pending_alone(&self, new: u64) {
+        self.pending.store(self.pending.load(Ordering::Relaxed) + new, Ordering::Release);
     }
 
     /// Looks at the home file again while nothing is pending: other programs may have changed it. `look` finds `None`
@@ -528,38 +536,7 @@ impl File {
 
     /// Reads committed bytes and what this policy lets everybody see. Returns how many bytes lie before the end of the
     /// file.
-    #[inline]
     pub fn read(&self, store: &StoreInner, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        match self.read_clean(store, offset, buf)? {
-            Some(length) => Ok(length),
-            None => self.read_indexed(store, offset, buf),
-        }
-    }
-
-    /// Reads a file of which all committed bytes are home, without a look at the index. `None` if it is not such a
-    /// file, or was changed meanwhile: `buf` then holds nothing of use.
-    ///
-    /// Two looks decide. Before the copy, no version shows and nothing is wished; after it, `pending` has not been
-    /// raised since (see [`Pending`] for why that is enough, and for the memory orders), and no wish has come or come
-    /// true. Sizes need no look of their own. A size that grew by bytes was published after them, so that the second
-    /// look sees their raise; one that grew without has zeros at the end, as `home_limit` says. A cut lowers that
-    /// first, and who reads through a mapping looks at it again where cuts wait
-    /// ([`without_mapped_reads`](Self::without_mapped_reads)).
-    #[inline]
-    fn read_clean(&self, store: &StoreInner, offset: u64, buf: &mut [u8]) -> Result<Option<usize>> {
-        let Some(clean) = self.pending.clean() else { return Ok(None) };
-        let space = self.space.state();
-        if FileSpace::is_any(space) {
-            return Ok(None);
-        }
-        let size = self.size.load(Ordering::Acquire);
-        let length = buf.len().min(size.saturating_sub(offset) as usize);
-        self.read_counted(store, offset, &mut buf[..length])?;
-        Ok((self.pending.is_still(clean) && self.space.state() == space).then_some(length))
-    }
-
-    /// The same for any file.
-    fn read_indexed(&self, store: &StoreInner, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let size = self.size.load(Ordering::Acquire);
         let length = buf.len().min(size.saturating_sub(offset) as usize);
         self.read_within(store, offset, &mut buf[..length], u64::MAX)?;
@@ -683,19 +660,17 @@ impl File {
         let limit = self.home_limit.load(Ordering::Acquire);
         let counted = limit.saturating_sub(offset).min(buf.len() as u64) as usize;
         let (counted, beyond) = buf.split_at_mut(counted);
-        if !beyond.is_empty() {
-            beyond.fill(0);
-        }
+        beyond.fill(0);
         if counted.is_empty() {
             return Ok(());
         }
         if let Some(mapping) = self.mapping(offset + counted.len() as u64)? {
-            let result = store.mapped_reads.read(self.number, &self.cuts, || {
-                // Looked at again now that a cut would wait: a cut that is over has lowered it.
-                let whole = self.home_limit.load(Ordering::Acquire) >= offset + counted.len() as u64;
-                whole.then(|| mapping.read(offset, counted))
-            });
-            if let Some(Some(result)) = result {
+            let entered = self.mapped_reads.fetch_add(1, Ordering::Acquire);
+            // Looked at again now that a cut would wait: a cut that is over has lowered it.
+            let whole = self.home_limit.load(Ordering::Acquire) >= offset + counted.len() as u64;
+            let result = if entered & CUTTING == 0 && whole { Some(mapping.read(offset, counted)) } else { None };
+            self.mapped_reads.fetch_sub(1, Ordering::Release);
+            if let Some(result) = result {
                 return Ok(result?);
             }
         }
@@ -708,8 +683,15 @@ impl File {
     }
 
     /// Runs `cut`, which makes the home file shorter, while nobody reads it through a mapping.
-    pub fn without_mapped_reads<T>(&self, store: &StoreInner, cut: impl FnOnce() -> T) -> T {
-        store.mapped_reads.without(self.number, &self.cuts, cut)
+    pub fn without_mapped_reads<T>(&self, cut: impl FnOnce() -> T) -> T {
+        self.mapped_reads.fetch_or(CUTTING, Ordering::AcqRel);
+        let mut backoff = Backoff::new();
+        while self.mapped_reads.load(Ordering::Acquire) != CUTTING {
+            backoff.wait();
+        }
+        let result = cut();
+        self.mapped_reads.fetch_and(!CUTTING, Ordering::Release);
+        result
     }
 
     /// Publishes that the file was cut to `length` bytes: what lay beyond is gone, and reads as zero if the file grows
@@ -729,7 +711,7 @@ impl File {
             let had = claim.newest() != NO_VERSION;
             claim.change(|newest| index.arena.cut_list(newest, keep, freed));
             if had && claim.newest() == NO_VERSION {
-                self.pending.lower(1);
+                self.pending.fetch_sub(1, Ordering::AcqRel);
             }
         });
         // A checkpoint that did not see the new size may have made home as long as it was, and put bytes there that are
@@ -773,7 +755,7 @@ impl File {
     /// Sees to it that the next checkpoint brings the size home, and syncs the file in any case.
     pub fn bring_home(&self, index: &Published) {
         if self.resized.swap(1, Ordering::AcqRel) == 0 {
-            self.pending.raise(1);
+            self.pending.fetch_add(1, Ordering::AcqRel);
             index.dirty.push_resize(self.number);
         }
     }

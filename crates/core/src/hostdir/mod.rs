@@ -54,7 +54,6 @@ mod joint;
 mod lanes;
 mod layer;
 mod lengths;
-mod mapped_reads;
 mod memory;
 mod names;
 mod overlay;
@@ -112,7 +111,6 @@ use checkpoint::Checkpointer;
 use clock::Clock;
 use joint::JointCommits;
 use lanes::Seats;
-use mapped_reads::MappedReads;
 use memory::{Memory, SHADOWS, ZEROS};
 use names::Names;
 use parked::ParkedGroups;
@@ -283,8 +281,6 @@ pub(crate) struct StoreInner {
     pub joint: JointCommits,
     /// The implicit group of the store under the policy `shared`.
     pub shared: implicit::Epoch,
-    /// Who reads home files through mappings.
-    pub mapped_reads: MappedReads,
     /// Clones of the store that are left.
     handles: AtomicU64,
     /// How often the last handle of a file was dropped.

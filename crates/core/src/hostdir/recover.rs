@@ -143,7 +143,6 @@ pub(super) fn open(
         kept: super::undo_store::KeptUndos::new(home_below),
         joint: JointCommits::new(neighbours),
         shared: super::implicit::Epoch::new(None),
-        mapped_reads: super::mapped_reads::MappedReads::new(),
         handles: AtomicU64::new(1),
         closes: AtomicU64::new(0),
         recovery,
