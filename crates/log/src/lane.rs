@@ -188,7 +188,7 @@ impl Stale {
 
     /// Computes the checksums of stale entries of the record at `start`: of what is stored, or held. None is stale
     /// afterwards.
-    #[inline]
+    #[cold]
     fn renew<C: Client>(
         &mut self,
         log: &Log<C>,
@@ -197,37 +197,23 @@ impl Stale {
         entries: &mut [Entry<C::Kind>],
         held: Option<&[u8]>,
     ) -> Result<()> {
-        match self.0.take() {
-            None => Ok(()),
-            Some(bits) => renew(&bits, log, seed, start, entries, held),
+        let Some(bits) = self.0.take() else { return Ok(()) };
+        let mut payload = Vec::new();
+        for (_, entry) in entries.iter_mut().enumerate().filter(|(i, _)| bits[i / 64] >> (i % 64) & 1 != 0) {
+            let position = start + u64::from(entry.line) * LINE;
+            let length = entry.length as usize;
+            let payload = match held {
+                Some(held) => &held[(position - log.start_around(position)) as usize..][..length],
+                None => {
+                    payload.resize(length, 0);
+                    log.region().read(position, &mut payload)?;
+                    &payload[..]
+                }
+            };
+            entry.payload_checksum = payload_checksum(seed, position, payload);
         }
+        Ok(())
     }
-}
-
-#[cold]
-fn renew<C: Client>(
-    bits: &[u64; MAX_ENTRIES / 64],
-    log: &Log<C>,
-    seed: u64,
-    start: u64,
-    entries: &mut [Entry<C::Kind>],
-    held: Option<&[u8]>,
-) -> Result<()> {
-    let mut payload = Vec::new();
-    for (_, entry) in entries.iter_mut().enumerate().filter(|(i, _)| bits[i / 64] >> (i % 64) & 1 != 0) {
-        let position = start + u64::from(entry.line) * LINE;
-        let length = entry.length as usize;
-        let payload = match held {
-            Some(held) => &held[(position - log.start_around(position)) as usize..][..length],
-            None => {
-                payload.resize(length, 0);
-                log.region().read(position, &mut payload)?;
-                &payload[..]
-            }
-        };
-        entry.payload_checksum = payload_checksum(seed, position, payload);
-    }
-    Ok(())
 }
 
 /// The entry of a record from `start` on whose payload holds a byte of the log, if one does.
@@ -439,8 +425,8 @@ impl<C: Client> Lane<C> {
         self.given_up > 0
     }
 
-    /// Gives the [oldest](Self::oldest) part up: nobody needs its bytes any more. Segments that only had such parts
-    /// are free once [`Log::release_unused`] is called.
+    /// Gives up the [oldest](Self::oldest) part, whose bytes the group needs no more. A segment that had only such
+    /// parts becomes free when [`Log::release_unused`] is called.
     pub fn give_up_oldest(&mut self, log: &Log<C>) -> Result<()> {
         let Some(part) = self.parts.pop_front() else { return Ok(()) };
         self.given_up += 1;
@@ -453,7 +439,8 @@ impl<C: Client> Lane<C> {
         self.closed -= end - start;
         self.kept.remove(&start);
         if !log.is_pmem() {
-            // It was written as one of the group's. On a disk a fence covers this, whoever makes it.
+            // The medium has it as a part of the group. The sync before the commit makes this write durable, whichever
+            // thread calls it.
             let mut nothing = AlignedBuf::zeroed(log.block() as usize);
             nothing.fill(0);
             log.region().write(site::SPILL_GIVE_UP, start, &nothing)?;
@@ -462,7 +449,7 @@ impl<C: Client> Lane<C> {
         }
         let own = 1 + self.unfenced.iter().filter(|given_up| given_up.0 == segment).count() as u32;
         if Some(segment) != self.segment && log.segment(segment).has_only_parts(own) {
-            // Nothing else is in the segment, and no group was: nobody asks what is.
+            // The segment has no other record, and had no committed group: recovery does not look for one.
             self.unfenced.retain(|given_up| given_up.0 != segment);
             (0..own).for_each(|_| log.segment(segment).end_part(0));
             return Ok(());
@@ -735,7 +722,9 @@ impl<C: Client> Lane<C> {
     /// Writes the head and the entries of the open record, and moves past its end. The caller says whose store it was.
     #[inline(always)]
     fn write_record(&mut self, log: &Log<C>, sequence: u64, after: u64, kind: RecordKind) -> Result<()> {
-        self.stale.renew(log, self.seed, self.start, &mut self.entries, self.held.as_deref())?;
+        if self.stale.0.is_some() {
+            self.stale.renew(log, self.seed, self.start, &mut self.entries, self.held.as_deref())?;
+        }
         let (mut short, mut long);
         let tail: &[u8] = match tail_lines(self.entries.len()) as usize {
             0 => &[],

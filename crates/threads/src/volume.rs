@@ -47,7 +47,7 @@ pub fn all() -> Vec<VolumeProgram> {
         |name, threads| VolumeProgram { engine: EngineKind::HybridLog, ..program(name, Start::Files, threads) };
     let undoing = |name, threads| VolumeProgram { engine: EngineKind::Undo, ..program(name, Start::Files, threads) };
     let policed = |name, policy, threads| VolumeProgram { policy, ..program(name, Start::Files, threads) };
-    // Nobody waits for the timer.
+    // The timer never commits.
     let shared = Policy::Shared { interval: Duration::MAX };
     vec![
         program(

@@ -167,10 +167,10 @@ struct Stop {
 }
 
 /// Files that stay clean as long as this is held.
-#[allow(dead_code, reason = "held, not looked at")]
-enum Clean<'f> {
-    Open(Vec<Open<'f>>),
-    Shut(Vec<Shut<'f>>),
+#[derive(Default)]
+struct Clean<'f> {
+    _open: Vec<Open<'f>>,
+    _shut: Vec<Shut<'f>>,
 }
 
 impl<V: Epochs + 'static> Policed<V> {
@@ -358,19 +358,19 @@ impl<V: Epochs> Inner<V> {
         let read = || files.iter().map(|file| file.epoch.read().unwrap()).collect::<Vec<_>>();
         let open = read();
         if !open.iter().any(|epoch| self.running(epoch).is_some()) {
-            return Ok(Clean::Open(open));
+            return Ok(Clean { _open: open, ..Clean::default() });
         }
         drop(open);
         if self.is_shared() {
             let mut gate = self.gate.write().unwrap();
             self.commit_shared(&mut gate)?;
-            return Ok(Clean::Open(read()));
+            return Ok(Clean { _open: read(), ..Clean::default() });
         }
         let mut shut: Vec<_> = files.iter().map(|file| file.epoch.write().unwrap()).collect();
         for (file, epoch) in files.iter().zip(&mut shut) {
             self.commit_file(file, epoch)?;
         }
-        Ok(Clean::Shut(shut))
+        Ok(Clean { _shut: shut, ..Clean::default() })
     }
 
     /// The file that a name is of.

@@ -94,9 +94,10 @@ fn updates(case: &Case, seed: u64, turn: u64, calls: usize) -> Vec<Update> {
     updates
 }
 
-/// Bytes of the file that any of the updates covers.
+/// Bytes of the file's blocks of 4 KiB that any of the updates touches.
 fn distinct_bytes(updates: &[Update]) -> u64 {
-    let mut ranges: Vec<(u64, u64)> = updates.iter().map(|u| (u.offset, u.offset + u64::from(u.len))).collect();
+    let blocks = |u: &Update| (u.offset / 4096 * 4096, (u.offset + u64::from(u.len)).next_multiple_of(4096));
+    let mut ranges: Vec<(u64, u64)> = updates.iter().map(blocks).collect();
     ranges.sort_unstable();
     let (mut bytes, mut end) = (0, 0);
     for (from, to) in ranges {
@@ -408,10 +409,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distinct_bytes_count_once() {
+    fn blocks_count_once() {
         let at = |offset, len| Update::at(0, offset, len);
         assert_eq!(distinct_bytes(&[]), 0);
-        assert_eq!(distinct_bytes(&[at(10, 5), at(0, 4), at(12, 8), at(11, 2), at(20, 1)]), 4 + 11);
+        assert_eq!(distinct_bytes(&[at(10, 5), at(4090, 4), at(8191, 8), at(11, 2)]), 3 * 4096);
     }
 
     #[test]

@@ -156,7 +156,7 @@ impl File {
             ctime_ns: AtomicU64::new(AT_HOME),
             mtime_sequence: AtomicU64::new(0),
             handles: AtomicU64::new(0),
-            epoch: Epoch::new(None),
+            epoch: Epoch::default(),
             append: Mutex::new(()),
             home_state: Mutex::new(HomeState {
                 size,

@@ -17,19 +17,16 @@ use sync::{AtomicU8, Ordering, RwLock, RwLockReadGuard};
 use wholly_vfs::Policy;
 
 /// The group that implicit calls go to, if it has begun.
+#[derive(Default)]
 pub(crate) struct Epoch {
     group: RwLock<Option<Box<Running>>>,
-    /// 0 while there is none: to see that takes no lock. It changes under the lock: to 1 before the group's first call,
-    /// so that whoever has seen something of it finds it; to 0 after its commit, so that whoever finds none sees what
-    /// it has published.
+    /// 1 while there is a group, else 0, so that a reader of a file without one takes no lock. It changes under the
+    /// lock. It becomes 1 before the group's first call, so a reader that has seen a change of the group sees 1. It
+    /// becomes 0 after the commit, so a reader that sees 0 also sees what the group has published.
     has_begun: AtomicU8,
 }
 
 impl Epoch {
-    pub fn new(group: Option<Box<Running>>) -> Self {
-        Epoch { has_begun: AtomicU8::new(u8::from(group.is_some())), group: RwLock::new(group) }
-    }
-
     /// The group as it is while this is looked at.
     #[inline]
     fn look(&self) -> Option<RwLockReadGuard<'_, Option<Box<Running>>>> {

@@ -142,7 +142,7 @@ pub(super) fn open(
         parked: ParkedGroups::new(applied, to_undo),
         kept: super::undo_store::KeptUndos::new(home_below),
         joint: JointCommits::new(neighbours),
-        shared: super::implicit::Epoch::new(None),
+        shared: super::implicit::Epoch::default(),
         handles: AtomicU64::new(1),
         closes: AtomicU64::new(0),
         recovery,

@@ -55,7 +55,7 @@ impl Random {
     }
 }
 
-/// A call that changes the file: what it makes of which units.
+/// A call that changes the file: the units that it changes, and what it puts there.
 #[derive(Clone, Debug)]
 struct Change {
     begin: u64,

@@ -48,7 +48,7 @@ const FOR_COMMIT: u64 = 2 << 10;
 /// Bytes of parts that a call gives up, beside twice as many as the call before it has added.
 const AT_ONCE: u64 = 64 << 10;
 
-/// A gap between own bytes, or own bytes that cannot be written over: what a call appends.
+/// Bytes that a call appends: the group has none there, or none that can be written over.
 struct Gap {
     from: u64,
     to: u64,
@@ -78,7 +78,7 @@ impl Running {
         self.seat_mut().lane.keep_free(bytes.min(most));
     }
 
-    /// What a write does where the group has bytes of the range. Returns whether it was done; else nothing was.
+    /// Writes over bytes that the group has. Returns whether it did; else it has changed nothing.
     #[inline]
     pub(super) fn write_own(&mut self, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<bool> {
         let Some(i) = self.find(inner) else { return Ok(false) };
@@ -107,7 +107,7 @@ impl Running {
         self.write_among(i, inner, offset, data)
     }
 
-    /// A write to a range of which the group has no bytes. It appends, unless a block has too many pieces.
+    /// Writes where the group has no bytes yet, if a block has too many pieces. Returns whether it did.
     fn write_beside(&mut self, i: usize, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<bool> {
         let length = data.len() as u64;
         match length <= BLOCK && (self.is_crowded(i, offset) || self.is_crowded(i, offset + length - 1)) {
@@ -141,7 +141,7 @@ impl Running {
         }
     }
 
-    /// A write to a range of which the group has some bytes, or which lies in a crowded block.
+    /// Writes where the group has some of the bytes, or a block has too many pieces. Returns whether it did.
     #[inline(never)]
     fn write_among(&mut self, i: usize, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<bool> {
         let (end, length) = (offset + data.len() as u64, data.len() as u64);
