@@ -216,16 +216,21 @@ impl Stale {
     }
 }
 
-/// The entry of a record from `start` on whose payload holds a byte of the log, if one does.
-fn entry_of<K: ClientKind>(entries: &[Entry<K>], start: u64, position: u64) -> Option<usize> {
+/// The entry of a record from `start` on whose payload holds a byte of the log, if one does. Often it is the `likely`
+/// one.
+#[inline]
+fn entry_of<K: ClientKind>(entries: &[Entry<K>], start: u64, position: u64, likely: u16) -> Option<usize> {
+    let likely = usize::from(likely);
+    let has_it = |entry: &Entry<K>| {
+        let begin = start + u64::from(entry.line) * LINE;
+        (begin..begin + u64::from(entry.length)).contains(&position)
+    };
+    if entries.get(likely).is_some_and(has_it) { Some(likely) } else { find_entry(entries, start, position) }
+}
+
+#[cold]
+fn find_entry<K: ClientKind>(entries: &[Entry<K>], start: u64, position: u64) -> Option<usize> {
     let begin = |entry: &Entry<K>| start + u64::from(entry.line) * LINE;
-    // Often it is the last one.
-    if let Some(last) = entries.last()
-        && last.length > 0
-        && begin(last) <= position
-    {
-        return (position < begin(last) + u64::from(last.length)).then_some(entries.len() - 1);
-    }
     let (mut low, mut high) = (0, entries.len());
     // Those without a payload tell no line.
     while low < high {
@@ -364,27 +369,34 @@ impl<C: Client> Lane<C> {
         Ok(position)
     }
 
-    /// Stores bytes over those that the open group has appended at `position`. Returns whether it did: not where an
-    /// entry ends before the bytes do, nor on a disk where the segment was written. They survive as the group does.
+    /// The number of the last entry in its record.
     #[inline]
-    pub fn write_over(&mut self, log: &Log<C>, position: u64, data: &[u8]) -> Result<bool> {
+    pub fn last_entry(&self) -> u16 {
+        self.entries.len().saturating_sub(1) as u16
+    }
+
+    /// Stores bytes over those that the open group has appended at `position`, where they are found sooner if `entry`
+    /// is the number of their entry in its record. Returns whether it did: not where an entry ends before the bytes do,
+    /// nor on a disk where the segment was written. They survive as the group does.
+    #[inline]
+    pub fn write_over(&mut self, log: &Log<C>, position: u64, entry: u16, data: &[u8]) -> Result<bool> {
         if (self.start..self.at).contains(&position) {
-            let Some(i) = entry_of(&self.entries, self.start, position) else { return Ok(false) };
+            let Some(i) = entry_of(&self.entries, self.start, position, entry) else { return Ok(false) };
             self.note_store();
             let (entry, held) = (&mut self.entries[i], self.held.as_deref_mut());
             return store_over(log, (self.seed, self.start), (entry, i), &mut self.stale, held, position, data);
         }
-        self.write_over_part(log, position, data)
+        self.write_over_part(log, position, entry, data)
     }
 
     #[inline(never)]
-    fn write_over_part(&mut self, log: &Log<C>, position: u64, data: &[u8]) -> Result<bool> {
+    fn write_over_part(&mut self, log: &Log<C>, position: u64, entry: u16, data: &[u8]) -> Result<bool> {
         let Some((_, closed)) = self.kept.range(..=position).next_back() else { return Ok(false) };
         let part = &mut self.parts[(closed - self.given_up) as usize];
         if position >= part.end {
             return Ok(false);
         }
-        let Some(i) = entry_of(&part.entries, part.start, position) else { return Ok(false) };
+        let Some(i) = entry_of(&part.entries, part.start, position, entry) else { return Ok(false) };
         let place = (part.seed, part.start);
         let written = store_over(log, place, (&mut part.entries[i], i), &mut part.stale, None, position, data);
         self.note_store();

@@ -79,7 +79,11 @@ impl File {
             Ok(used) => {
                 let result = call(self);
                 self.store.leave(used);
-                result
+                // Not `result`: to copy one without an error would wait for the stores of a write.
+                match result {
+                    Ok(value) => Ok(value),
+                    Err(error) => Err(failed(error)),
+                }
             }
             Err(Refused::Inherited) => self.heir()?.used(call),
             Err(why) => Err(self.store.refused(why)),
@@ -208,4 +212,11 @@ impl Drop for File {
             self.store.closed(&self.inner);
         }
     }
+}
+
+/// An error as it is, off the path of calls without one.
+#[cold]
+#[inline(never)]
+fn failed(error: Error) -> Error {
+    error
 }

@@ -1,9 +1,10 @@
-//! What a running group wrote and has not published: a list while it is short, then a map of ranges that do not
+//! What a running group wrote and has not published: a list while it is short, then [pieces](Pieces) that do not
 //! overlap.
 
-use std::collections::BTreeMap;
-
 use crate::log::layout::{ENTRY, LINE};
+use pieces::Pieces;
+
+mod pieces;
 
 /// Writes that a group keeps as a list.
 const FEW: usize = 32;
@@ -13,8 +14,8 @@ const FEW: usize = 32;
 pub(crate) enum Place {
     /// In memory: number of the entry that was gathered, and a byte of its data.
     Gathered(usize, u32),
-    /// Byte of the log.
-    Log(u64),
+    /// Byte of the log, and which entry of its record has it, as far as that is known.
+    Log(u64, u16),
     /// Byte of a shadow, as a [position](super#terms).
     Shadow(u64),
     /// Nowhere: they are zeros.
@@ -23,7 +24,7 @@ pub(crate) enum Place {
 
 impl Default for Place {
     fn default() -> Self {
-        Place::Log(0)
+        Place::Log(0, 0)
     }
 }
 
@@ -32,7 +33,7 @@ impl Place {
     pub fn after(self, bytes: u64) -> Self {
         match self {
             Place::Gathered(entry, at) => Place::Gathered(entry, at + bytes as u32),
-            Place::Log(position) => Place::Log(position + bytes),
+            Place::Log(position, entry) => Place::Log(position + bytes, entry),
             Place::Shadow(position) => Place::Shadow(position + bytes),
             Place::Zeros => Place::Zeros,
         }
@@ -82,100 +83,73 @@ pub(crate) struct Overlay {
     /// that copy has to wait for the payload's stores.
     list: Box<[PrivateWrite; FEW]>,
     count: usize,
+    /// See [`bytes`](Self::bytes): of the list.
+    list_bytes: u64,
     /// In use once there were more than a few; the list is empty then.
-    map: BTreeMap<(u32, u64), PrivateWrite>,
-    /// See [`bytes`](Self::bytes).
-    bytes: u64,
+    pieces: Pieces,
 }
 
 impl Overlay {
     pub fn is_empty(&self) -> bool {
-        self.count == 0 && self.map.is_empty()
+        self.count == 0 && self.pieces.is_empty()
     }
 
     /// Number of writes.
     #[inline]
     pub fn len(&self) -> usize {
-        self.count + self.map.len()
+        self.count + self.pieces.len()
     }
 
     /// What the log takes for these writes, if each has an entry of its own.
     #[inline]
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.list_bytes + self.pieces.bytes()
     }
 
     #[inline]
     pub fn clear(&mut self) {
-        (self.count, self.bytes) = (0, 0);
-        if !self.map.is_empty() {
-            self.map.clear();
+        (self.count, self.list_bytes) = (0, 0);
+        if !self.pieces.is_empty() {
+            self.pieces = Pieces::default();
         }
     }
 
     #[inline(always)]
     pub fn push(&mut self, write: PrivateWrite) {
-        if self.map.is_empty()
+        if self.pieces.is_empty()
             && let Some(place) = self.list.get_mut(self.count)
         {
             *place = write;
             self.count += 1;
-            self.bytes += write.logged();
+            self.list_bytes += write.logged();
         } else {
-            self.push_to_map(write);
+            self.push_to_pieces(write);
         }
     }
 
     #[cold]
-    fn push_to_map(&mut self, write: PrivateWrite) {
-        self.move_to_map();
-        self.insert(write);
+    fn push_to_pieces(&mut self, write: PrivateWrite) {
+        self.sort();
+        self.pieces.insert(write);
     }
 
     /// From now on the writes do not overlap, and are in order.
     pub fn sort(&mut self) {
-        if self.count > 0 {
-            self.move_to_map();
-        }
-    }
-
-    fn move_to_map(&mut self) {
+        self.list_bytes = 0;
         for i in 0..std::mem::take(&mut self.count) {
-            self.bytes -= self.list[i].logged();
-            self.insert(self.list[i]);
+            self.pieces.insert(self.list[i]);
         }
-    }
-
-    fn insert(&mut self, write: PrivateWrite) {
-        self.remove(write.file, write.offset, write.end());
-        self.bytes += write.logged();
-        self.map.insert((write.file, write.offset), write);
     }
 
     /// The last write that has bytes of this range; where they are in order, the one of them that begins last.
     #[inline]
     pub fn last_in(&self, file: u32, from: u64, to: u64) -> Option<PrivateWrite> {
-        if self.map.is_empty() {
+        if self.pieces.is_empty() {
             let touches = |write: &&PrivateWrite| write.file == file && write.offset < to && from < write.end();
             return self.list[..self.count].iter().rev().find(touches).copied();
         }
-        let (_, last) = self.map.range(..(file, to)).next_back()?;
+        let last = self.pieces.last_before(file, to)?;
         (last.file == file && from < last.end()).then_some(*last)
-    }
-
-    /// Takes a range of a file out of the map.
-    fn remove(&mut self, file: u32, from: u64, to: u64) {
-        let before = self.map.range(..(file, from)).next_back().map(|(key, _)| *key).filter(|key| key.0 == file);
-        let inside = self.map.range((file, from)..(file, to)).map(|(key, _)| *key);
-        let keys: Vec<_> = before.into_iter().chain(inside).collect();
-        for key in keys {
-            let write = self.map.remove(&key).expect("it was just there");
-            self.bytes -= write.logged();
-            for rest in [write.cut(0, from), write.cut(to, u64::MAX)].into_iter().flatten() {
-                self.bytes += rest.logged();
-                self.map.insert((file, rest.offset), rest);
-            }
-        }
     }
 
     /// The file is `length` bytes long from now on.
@@ -183,70 +157,66 @@ impl Overlay {
         let mut kept = 0;
         for i in 0..self.count {
             let write = self.list[i];
-            self.bytes -= write.logged();
+            self.list_bytes -= write.logged();
             if let Some(write) = if write.file == file { write.cut(0, length) } else { Some(write) } {
-                self.bytes += write.logged();
+                self.list_bytes += write.logged();
                 self.list[kept] = write;
                 kept += 1;
             }
         }
         self.count = kept;
-        self.remove(file, length, u64::MAX);
+        self.pieces.remove(file, length, u64::MAX);
     }
 
     /// Nothing that was written to `from..to` of a file counts from now on.
     pub fn clear_range(&mut self, file: u32, from: u64, to: u64) {
         let touched = |write: &PrivateWrite| write.file == file && write.offset < to && from < write.end();
         if self.list[..self.count].iter().any(touched) {
-            self.move_to_map();
+            self.sort();
         }
-        self.remove(file, from, to);
+        self.pieces.remove(file, from, to);
     }
 
     /// Files have other numbers now, in the same order.
     pub fn renumber(&mut self, number: impl Fn(u32) -> u32) {
         self.list[..self.count].iter_mut().for_each(|write| write.file = number(write.file));
-        let renumbered = std::mem::take(&mut self.map).into_iter().map(|((file, offset), write)| {
-            let file = number(file);
-            ((file, offset), PrivateWrite { file, ..write })
-        });
-        self.map = renumbered.collect();
+        self.pieces.change(|write| write.file = number(write.file));
     }
 
     /// The first byte at or behind `from` of a file that was written, and is no zero of a [hole](Place::Zeros).
     pub fn next_written(&self, file: u32, from: u64) -> Option<u64> {
         let mut written = self.in_range(file, from, u64::MAX).filter(|write| write.place != Place::Zeros);
-        // Only the map is in order.
-        if self.map.is_empty() { written.map(|write| write.offset).min() } else { Some(written.next()?.offset) }
+        // Only pieces are in order.
+        if self.count > 0 { written.map(|write| write.offset).min() } else { Some(written.next()?.offset) }
     }
 
     /// The writes to `from..to` of a file, cut to that range, in the order in which they lie over each other.
     pub fn in_range(&self, file: u32, from: u64, to: u64) -> impl Iterator<Item = PrivateWrite> {
-        let before = self.map.range(..(file, from)).next_back().map(|(_, write)| write);
-        let inside = self.map.range((file, from)..(file, to.max(from))).map(|(_, write)| write);
-        let all = self.list[..self.count].iter().chain(before).chain(inside);
+        let all = self.list[..self.count].iter().chain(self.pieces.around(file, from, to));
         all.filter(move |write| write.file == file).filter_map(move |write| write.cut(from, to))
     }
 
     /// All writes, where they are few.
     #[inline]
     pub fn list(&self) -> Option<&[PrivateWrite]> {
-        self.map.is_empty().then(|| &self.list[..self.count])
+        self.pieces.is_empty().then(|| &self.list[..self.count])
     }
 
     /// All writes, in the order in which they lie over each other.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &PrivateWrite> {
-        self.list[..self.count].iter().chain(self.map.values())
+        self.list[..self.count].iter().chain(self.pieces.iter())
     }
 
     /// What was gathered is in the log now, entry by entry at these places.
     pub fn moved_to_log(&mut self, positions: &[u64]) {
-        for write in self.list[..self.count].iter_mut().chain(self.map.values_mut()) {
+        let moved = |write: &mut PrivateWrite| {
             if let Place::Gathered(entry, at) = write.place {
-                write.place = Place::Log(positions[entry] + u64::from(at));
+                write.place = Place::Log(positions[entry] + u64::from(at), 0);
             }
-        }
+        };
+        self.list[..self.count].iter_mut().for_each(moved);
+        self.pieces.change(moved);
     }
 }
 
@@ -269,7 +239,7 @@ mod tests {
                     overlay.cut(file, offset);
                     painted[file as usize][offset as usize..].fill(None);
                 } else if length > 0 {
-                    overlay.push(PrivateWrite { file, length, offset, place: Place::Log(i as u64 * 1000) });
+                    overlay.push(PrivateWrite { file, length, offset, place: Place::Log(i as u64 * 1000, 0) });
                     for byte in 0..u64::from(length) {
                         painted[file as usize][(offset + byte) as usize] = Some(i as u64 * 1000 + byte);
                     }
@@ -279,7 +249,7 @@ mod tests {
             for file in 0..2u32 {
                 let mut seen = [None; 300];
                 for write in overlay.in_range(file, from, to) {
-                    let Place::Log(position) = write.place else { unreachable!() };
+                    let Place::Log(position, _) = write.place else { unreachable!() };
                     for byte in 0..u64::from(write.length) {
                         seen[(write.offset + byte) as usize] = Some(position + byte);
                     }

@@ -514,7 +514,7 @@ impl Running {
             Ok(position) => position,
             Err(error) => return Err(self.fail(error)),
         };
-        let place = Place::Log(position);
+        let place = Place::Log(position, seat.lane.last_entry());
         seat.writes.push(PrivateWrite { file: i as u32, length: data.len() as u32, offset, place });
         file.touched = true;
         file.written += length;
@@ -598,7 +598,7 @@ impl Running {
         if self.in_lane && seat.lane.room().is_some_and(|room| room >= data.len() as u64) {
             let position = seat.lane.append(&self.store.log, EntryKind::Write, inner.id, offset, data);
             let place = match position {
-                Ok(position) => Place::Log(position),
+                Ok(position) => Place::Log(position, seat.lane.last_entry()),
                 Err(error) => return Err(self.fail(error)),
             };
             seat.writes.push(PrivateWrite { file: i as u32, length: data.len() as u32, offset, place });
@@ -697,7 +697,7 @@ impl Running {
         for write in self.seat().writes.in_range(i as u32, offset, offset + buf.len() as u64) {
             let part = &mut buf[(write.offset - offset) as usize..][..write.length as usize];
             match write.place {
-                Place::Log(position) => self.seat().lane.read(&self.store.log, position, part)?,
+                Place::Log(position, _) => self.seat().lane.read(&self.store.log, position, part)?,
                 Place::Gathered(entry, at) => {
                     part.copy_from_slice(&self.seat().gathered[entry].data[at as usize..][..part.len()]);
                 }
@@ -780,7 +780,8 @@ impl Running {
         self.plain = false;
         let seat = self.seat.as_mut().expect("the group has not ended");
         if self.in_lane {
-            return self.store.append(&mut seat.lane, kind, file, offset, data).map(Place::Log);
+            let position = self.store.append(&mut seat.lane, kind, file, offset, data)?;
+            return Ok(Place::Log(position, seat.lane.last_entry()));
         }
         seat.gathered_bytes += data.len() as u64 + 64;
         seat.gathered.push(Gathered { kind, file, offset, data: Arc::from(data) });

@@ -392,7 +392,7 @@ fn prepare_many<'f>(
 #[inline]
 fn written(write: &PrivateWrite, sequence: u64, kept: &[u64]) -> Written {
     let position = match write.place {
-        Place::Log(position) | Place::Shadow(position) => position,
+        Place::Log(position, _) | Place::Shadow(position) => position,
         Place::Gathered(entry, at) => kept[entry] + u64::from(at),
         Place::Zeros => ZEROS,
     };

@@ -93,9 +93,9 @@ impl Running {
         };
         if piece.offset <= offset
             && end <= piece.end()
-            && let Place::Log(position) = piece.place
+            && let Place::Log(position, entry) = piece.place
         {
-            match seat.lane.write_over(&self.store.log, position + (offset - piece.offset), data) {
+            match seat.lane.write_over(&self.store.log, position + (offset - piece.offset), entry, data) {
                 Ok(true) => {
                     file.mtime = Mtime::Changed(self.store.host.now_ns());
                     return Ok(true);
@@ -110,24 +110,24 @@ impl Running {
     /// Writes where the group has no bytes yet, if a block has too many pieces. Returns whether it did.
     fn write_beside(&mut self, i: usize, inner: &Arc<Inner>, offset: u64, data: &[u8]) -> Result<bool> {
         let length = data.len() as u64;
-        match length <= BLOCK && (self.is_crowded(i, offset) || self.is_crowded(i, offset + length - 1)) {
+        match self.is_crowded(i, offset, length) {
             true => self.write_among(i, inner, offset, data),
             false => Ok(false),
         }
     }
 
-    /// Whether no more pieces fit into the block of a byte.
-    fn is_crowded(&self, i: usize, offset: u64) -> bool {
-        let start = offset / BLOCK * BLOCK;
-        self.seat().writes.len() >= MOST_PIECES
-            && self.seat().writes.in_range(i as u32, start, start + BLOCK).count() >= MOST_PIECES
+    /// Whether no more pieces fit into a block of a range, which is no longer than a block.
+    fn is_crowded(&self, i: usize, offset: u64, length: u64) -> bool {
+        let writes = &self.seat().writes;
+        let full = |block| writes.in_range(i as u32, block * BLOCK, (block + 1) * BLOCK).nth(MOST_PIECES - 1).is_some();
+        length <= BLOCK && writes.len() >= MOST_PIECES && (offset / BLOCK..(offset + length).div_ceil(BLOCK)).any(full)
     }
 
     /// Stores bytes over own ones, if they can be. They survive as the group does.
     fn store_over(&mut self, place: Place, data: &[u8]) -> Result<bool> {
         let seat = self.seat.as_mut().expect("the group has not ended");
         match place {
-            Place::Log(position) => match seat.lane.write_over(&self.store.log, position, data) {
+            Place::Log(position, entry) => match seat.lane.write_over(&self.store.log, position, entry, data) {
                 Ok(written) => Ok(written),
                 Err(error) => Err(self.fail(error)),
             },
@@ -154,7 +154,7 @@ impl Running {
         self.end_run()?;
         let pieces: Vec<PrivateWrite> = self.seat().writes.in_range(i as u32, offset, end).collect();
         let is_in_place = |piece: &PrivateWrite| match piece.place {
-            Place::Log(position) => self.seat().lane.can_write_over(position),
+            Place::Log(position, _) => self.seat().lane.can_write_over(position),
             Place::Gathered(..) => true,
             Place::Shadow(_) | Place::Zeros => false,
         };
@@ -170,8 +170,7 @@ impl Running {
         if at < end {
             gaps.push(Gap { from: at, to: end });
         }
-        let is_crowded = length <= BLOCK && (self.is_crowded(i, offset) || self.is_crowded(i, end - 1));
-        let image = is_crowded && !gaps.is_empty();
+        let image = !gaps.is_empty() && self.is_crowded(i, offset, length);
         let missing: u64 = gaps.iter().map(|gap| gap.to - gap.from).sum();
         // On a disk what is appended may end the segment that holds the rest.
         let added = match (image, gaps.is_empty() || self.store.log.is_pmem()) {
@@ -293,7 +292,7 @@ impl Running {
                 _ => continue,
             };
             let is_its = |place| match place {
-                Place::Log(position) => {
+                Place::Log(position, _) => {
                     entry.kind == EntryKind::Write && (begin..begin + to - from).contains(&position)
                 }
                 Place::Zeros => entry.kind == EntryKind::Space,
@@ -305,7 +304,7 @@ impl Running {
         for piece in own {
             bytes.clear();
             bytes.resize(piece.length as usize, 0);
-            if let Place::Log(position) = piece.place {
+            if let Place::Log(position, _) = piece.place {
                 self.seat().lane.read(&store.log, position, &mut bytes)?;
             }
             self.make_room_for(bytes.len())?;
@@ -436,7 +435,7 @@ impl Running {
                     self.seat().gathered[entry].data[at as usize..][..piece.length as usize].to_vec()
                 }
                 Place::Zeros => vec![0; piece.length as usize],
-                Place::Log(_) | Place::Shadow(_) => {
+                Place::Log(..) | Place::Shadow(_) => {
                     debug_assert!(false, "what is not in a lane is in memory");
                     return Ok(false);
                 }
