@@ -48,6 +48,10 @@ mod own {
         NAMES_RMDIR = "names.rmdir";
         /// What a crashed pass left is removed.
         NAMES_CLEAN = "names.clean";
+        /// The file for bytes that are too many for memory.
+        SWAP_MAKE = "swap.make";
+        /// Bytes of groups that have not committed, and that nobody needs after a crash.
+        SWAP_WRITE = "swap.write";
         /// A group makes a file that it writes much to.
         STAGE_MAKE = "stage.make";
         /// A file of the layer becomes such a file.

@@ -1,13 +1,14 @@
 //! Where running groups sit: each has a seat, with a lane to append to and lists that keep their memory from group to
 //! group.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crossbeam_utils::CachePadded;
 
 use super::overlay::Overlay;
 use super::published::{Published, Stock};
 use super::running::Joined;
+use super::swap::Swapped;
 use crate::log::{Gathered, Lane, Log, OWN_SLOTS};
 use sync::{AtomicCell, AtomicU32, Mutex, Ordering, thread_token};
 
@@ -31,6 +32,11 @@ pub(crate) struct Seat {
     /// What the group has not put into the lane.
     pub gathered: Vec<Gathered>,
     pub gathered_bytes: u64,
+    /// Entries of it whose bytes are in the [swap file](super::swap), and how many bytes that are.
+    pub swapped: BTreeMap<usize, Swapped>,
+    pub swapped_bytes: u64,
+    /// Entries from here on may go there.
+    pub looked_at: usize,
     /// The files that the group changes.
     pub files: Vec<Joined>,
     /// Those of them that are staged and open, by number; the one that was written to last comes last.
@@ -49,6 +55,9 @@ impl Seat {
             lane_is_borrowed: false,
             gathered: Vec::new(),
             gathered_bytes: 0,
+            swapped: BTreeMap::new(),
+            swapped_bytes: 0,
+            looked_at: 0,
             files: Vec::new(),
             open_stages: VecDeque::new(),
             writes: Overlay::default(),

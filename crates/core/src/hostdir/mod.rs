@@ -65,6 +65,7 @@ mod running;
 mod salvage;
 mod shadow;
 mod space;
+mod swap;
 mod table;
 mod undo_store;
 mod vfs;
@@ -117,6 +118,7 @@ use parked::ParkedGroups;
 use published::Published;
 use room::Room;
 use shadow::Shadows;
+use swap::Swap;
 use sync::{AtomicU8, AtomicU64, Mutex, Ordering};
 use table::FileTable;
 use undo_store::KeptUndos;
@@ -149,6 +151,9 @@ pub struct Options {
     /// Bytes of a group that are gathered in memory before the group goes to the log early; 512 KiB by default. On
     /// persistent memory most groups go to the log at once.
     pub gather_bytes: u64,
+    /// Bytes that groups of calls outside of explicit groups have in memory together, under [`Policy::PerSync`] and
+    /// [`Policy::Shared`]; 32 MiB by default. What is beyond waits in a file without a name, in the store's directory.
+    pub pending_bytes: u64,
     /// Bytes from which a group's writes to one file bypass the log; 512 KiB by default. Such bytes go to the host file
     /// system at once and are written once. It applies to a file that the group has created, and to writes in a row to
     /// an existing file if the host's files can share blocks.
@@ -201,6 +206,7 @@ impl Default for Options {
             background: true,
             checkpoint_threads: 2,
             gather_bytes: 512 << 10,
+            pending_bytes: 32 << 20,
             stage_bytes: 512 << 10,
             open_files: 256,
             spare_bytes: 2 << 20,
@@ -270,6 +276,7 @@ pub(crate) struct StoreInner {
     pub shadows: Shadows,
     pub files: FileTable,
     pub seats: Seats,
+    pub swap: Swap,
     pub batch: BatchLane,
     pub checkpointer: Checkpointer,
     pub names: Names,
@@ -585,6 +592,7 @@ impl Store {
             segments,
             free_segments: free,
             pending_blocks: self.inner.files.pending(),
+            gathered_bytes: self.inner.swap.in_memory(),
             open_files: files,
             index_bytes: index_bytes + self.inner.index.arena.memory_bytes(),
             versions: self.inner.index.arena.in_use(),
@@ -658,6 +666,8 @@ pub struct StoreStat {
     pub free_segments: u32,
     /// The number of 4 KiB blocks whose latest bytes are not written back yet.
     pub pending_blocks: u64,
+    /// Bytes in memory of calls outside of groups that no sync has committed yet, where they are not in the log.
+    pub gathered_bytes: u64,
     /// The number of files that are open or have pending blocks.
     pub open_files: u64,
     /// Bytes of memory that the index takes.

@@ -25,6 +25,7 @@ use super::parked::{ParkedGroups, Provisional, mark_parked, undo_path};
 use super::published::Published;
 use super::room::Room;
 use super::shadow::Shadows;
+use super::swap::Swap;
 use super::{Options, Store, StoreInner};
 use crate::error::{Error, Result};
 use crate::log::fit;
@@ -133,6 +134,7 @@ pub(super) fn open(
         shadows,
         files,
         seats: Seats::new(),
+        swap: Swap::default(),
         batch: BatchLane::new(),
         checkpointer,
         names: Names::recovered(names.state, next_object),

@@ -23,6 +23,7 @@ mod replaced;
 mod shadow;
 mod space;
 mod stage;
+mod swapped;
 mod taken_back;
 mod times;
 mod undo;
@@ -167,6 +168,8 @@ pub(crate) struct Running {
     lasts: bool,
     /// Bytes of its lane when dead ones were last looked for.
     reclaimed: u64,
+    /// Bytes that it has told the [swap](super::swap) to be in memory.
+    in_memory: u64,
     /// Whether it is one such call on names: others of its kind wait for it.
     single: bool,
     /// When it began, where that matters.
@@ -239,6 +242,7 @@ impl Running {
             implicit: false,
             lasts: false,
             reclaimed: 0,
+            in_memory: 0,
             single: false,
             began: None,
             busy_timeout: Duration::ZERO,
@@ -492,7 +496,9 @@ impl Running {
         if self.plain && self.write_straight(inner, offset, data)? {
             return Ok(());
         }
-        self.write_any(inner, offset, data)
+        self.write_any(inner, offset, data)?;
+        self.keep_to_memory();
+        Ok(())
     }
 
     /// What a write does in a plain group that has the file, where it stays within the file and the segment, is too
@@ -698,9 +704,10 @@ impl Running {
             let part = &mut buf[(write.offset - offset) as usize..][..write.length as usize];
             match write.place {
                 Place::Log(position, _) => self.seat().lane.read(&self.store.log, position, part)?,
-                Place::Gathered(entry, at) => {
-                    part.copy_from_slice(&self.seat().gathered[entry].data[at as usize..][..part.len()]);
-                }
+                Place::Gathered(entry, at) => match self.seat().swapped.get(&entry) {
+                    Some(swapped) => self.store.swap.read(&*self.store.host, *swapped, at, part)?,
+                    None => part.copy_from_slice(&self.seat().gathered[entry].data[at as usize..][..part.len()]),
+                },
                 Place::Shadow(position) => self.store.read_position(position, part)?,
                 Place::Zeros => part.fill(0),
             }
@@ -791,6 +798,7 @@ impl Running {
     /// Moves what was gathered to the lane.
     #[cold]
     fn spill(&mut self) -> Result<()> {
+        self.swap_in()?;
         let store = self.store.clone();
         let lasts = self.lasts;
         // Parts of an attempt that failed are of another group.
@@ -821,6 +829,7 @@ impl Running {
         seat.writes.moved_to_log(&positions);
         seat.gathered.clear();
         seat.gathered_bytes = 0;
+        self.count_memory();
         self.in_lane = true;
         self.sequence = sequence;
         Ok(())

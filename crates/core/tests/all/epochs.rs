@@ -1,5 +1,7 @@
 //! Epochs take bounded space: what a program writes between two syncs costs what it writes to, not how often. By
 //! counters: the segments of the log that are in use, after each call.
+//!
+//! `WHOLLY_LONG=1` makes as many calls as a long day, on files of up to 1 GiB.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -128,12 +130,14 @@ impl Rig {
 }
 
 /// Makes the calls twice, with a sync behind each, and looks at the bytes before the sync, behind it, and once the log
-/// was replayed.
+/// was replayed. A long run makes them once, under one policy.
 fn run(name: &str, bytes: u64, calls: impl Fn(&mut Random, usize) -> Option<Call>) {
-    for policy in [Policy::PerSync, Policy::Shared { interval: std::time::Duration::from_secs(3600) }] {
+    let policies = [Policy::PerSync, Policy::Shared { interval: std::time::Duration::from_secs(3600) }];
+    let (policies, rounds) = long(((&policies[..], 2), (&policies[..1], 1)));
+    for policy in policies.iter().copied() {
         for (dir, medium) in Dir::on_media(name) {
             let mut rig = Rig::new(dir, medium, policy, bytes);
-            for round in 0..2 {
+            for round in 0..rounds {
                 let mut random = Random(round);
                 for n in 0.. {
                     let Some(call) = calls(&mut random, n) else { break };
@@ -151,31 +155,40 @@ fn run(name: &str, bytes: u64, calls: impl Fn(&mut Random, usize) -> Option<Call
     }
 }
 
+/// One of two: the second in a long run.
+fn long<T>((short, long): (T, T)) -> T {
+    if std::env::var_os("WHOLLY_LONG").is_some() { long } else { short }
+}
+
 fn below(random: &mut Random, bound: u64) -> u64 {
     random.below(bound)
 }
 
 #[test]
 fn one_block_again_and_again() {
-    run("epoch-one-block", 3 * BLOCK, |_, n| (n < 20_000).then_some(Call::Write(BLOCK, BLOCK)));
+    let calls = long((20_000, 10_000_000));
+    run("epoch-one-block", 3 * BLOCK, |_, n| (n < calls).then_some(Call::Write(BLOCK, BLOCK)));
 }
 
 #[test]
 fn whole_blocks_at_random() {
-    run("epoch-blocks", FILE, |random, n| {
-        (n < 12_000).then(|| Call::Write(below(random, FILE / BLOCK) * BLOCK, BLOCK))
+    let (bytes, calls) = long(((FILE, 12_000), (1 << 30, 1 << 19)));
+    run("epoch-blocks", bytes, |random, n| {
+        (n < calls).then(|| Call::Write(below(random, bytes / BLOCK) * BLOCK, BLOCK))
     });
 }
 
 #[test]
 fn few_bytes_at_random() {
-    run("epoch-bytes", FILE / 4, |random, n| (n < 60_000).then(|| Call::Write(below(random, FILE / 4 - 128), 128)));
+    let (bytes, calls) = long(((FILE / 4, 60_000), (64 << 20, 2_000_000)));
+    run("epoch-bytes", bytes, |random, n| (n < calls).then(|| Call::Write(below(random, bytes - 128), 128)));
 }
 
 #[test]
 fn ranges_that_overlap_the_last_one_by_half() {
-    run("epoch-halves", FILE, |_, n| {
-        (n < 3 * FILE as usize / 2048).then(|| Call::Write(n as u64 * 2048 % (FILE - BLOCK), BLOCK))
+    let bytes = long((FILE, 64 << 20));
+    run("epoch-halves", bytes, |_, n| {
+        (n < 3 * bytes as usize / 2048).then(|| Call::Write(n as u64 * 2048 % (bytes - BLOCK), BLOCK))
     });
 }
 
@@ -201,6 +214,60 @@ fn a_block_that_is_cut_off_again_and_again() {
         let step = [Call::Write(BLOCK, BLOCK), Call::SetLen(BLOCK)];
         (n < 20_000).then(|| step[n % 2].clone())
     });
+}
+
+/// Very many files have an epoch each. What they have in memory is bounded: the rest waits in a file without a name, is
+/// written over there, and is committed.
+#[test]
+fn ten_thousand_files_have_an_epoch_each() {
+    const PENDING: u64 = 1 << 20;
+    let files = long((300, 10_000));
+    for (dir, medium) in Dir::on_media("epoch-files") {
+        let names: Vec<String> = (0..files).map(|n| format!("f{n}")).collect();
+        names.iter().for_each(|name| std::fs::write(dir.join(name), [1; 4 * BLOCK as usize]).unwrap());
+        let options = Options { pending_bytes: PENDING, ..options(Policy::PerSync) };
+        let host = || HostOptions { medium, ..HostOptions::default() };
+        Store::init_with(&*dir, &options, host()).unwrap();
+        let store = Store::open_with(&*dir, options.clone(), host()).unwrap();
+        let open_files: Vec<File> = names.iter().map(|name| store.open_file(name).unwrap()).collect();
+        let mut models = vec![vec![1u8; 4 * BLOCK as usize]; names.len()];
+        let (mut random, mut peak) = (Random(1), 0);
+        for round in 0..3 {
+            for (n, (file, model)) in open_files.iter().zip(&mut models).enumerate() {
+                let (offset, length) = (below(&mut random, 2 * BLOCK), 1 + below(&mut random, 2 * BLOCK));
+                let data = vec![(n + 7 * round) as u8; length as usize];
+                file.write_at(offset, &data).unwrap();
+                model.resize(model.len().max((offset + length) as usize), 0);
+                model[offset as usize..][..length as usize].copy_from_slice(&data);
+                if n % 16 == round {
+                    file.set_len(offset).unwrap();
+                    model.truncate(offset as usize);
+                }
+                let stat = store.stat();
+                peak = peak.max(stat.gathered_bytes);
+                let used = u64::from(stat.segments - stat.free_segments) * stat.segment_bytes;
+                let bound = names.len() as u64 * (8 * BLOCK + (8 << 10)) + BESIDE;
+                assert!(used <= bound, "{used} bytes of log");
+            }
+            open_files[7 + round].sync().unwrap();
+        }
+        println!("{medium:?}: {peak} bytes in memory");
+        // What a record takes for an entry stays, and a call more.
+        assert!(peak <= PENDING + names.len() as u64 * 3 * 128 + 2 * BLOCK, "{peak} bytes in memory");
+        let check = |store: &Store| {
+            for (name, model) in names.iter().zip(&models) {
+                let mut bytes = vec![0; 4 * BLOCK as usize + 1];
+                let length = store.open_file(name).unwrap().read_at(0, &mut bytes).unwrap();
+                assert!(bytes[..length] == model[..], "{name}");
+            }
+        };
+        check(&store);
+        store.sync().unwrap();
+        assert_eq!(store.stat().gathered_bytes, 0);
+        check(&store);
+        drop((open_files, store));
+        check(&Store::open_with(&*dir, options, host()).unwrap());
+    }
 }
 
 /// A log whose next fence or synchronous write, when armed, tells that it has begun, and waits until it is told to go

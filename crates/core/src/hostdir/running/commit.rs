@@ -92,6 +92,7 @@ impl Running {
         self.store.check_usable()?;
         self.check_whole()?;
         self.end_run()?;
+        self.swap_in()?;
         let seat = self.seat();
         if seat.gathered.is_empty() && seat.lane.is_clean() {
             self.abort();
@@ -283,6 +284,9 @@ impl Running {
     /// The group has been published, or undone: gives up its files and its seat.
     #[inline(always)]
     fn end<const PLAIN: bool>(&mut self) {
+        if self.lasts {
+            self.leave_swap();
+        }
         let Some(mut seat) = self.seat.take() else { return };
         self.store.room.end(std::mem::take(&mut self.promised));
         let owner = self.owner();

@@ -132,6 +132,9 @@ impl Running {
                 Err(error) => Err(self.fail(error)),
             },
             Place::Gathered(entry, at) => {
+                if let Some(swapped) = seat.swapped.get(&entry) {
+                    return Ok(self.store.swap.write(&*self.store.host, *swapped, at, data).is_ok());
+                }
                 // While it is being committed somebody else has it, too.
                 let Some(bytes) = Arc::get_mut(&mut seat.gathered[entry].data) else { return Ok(false) };
                 bytes[at as usize..][..data.len()].copy_from_slice(data);
@@ -206,6 +209,7 @@ impl Running {
         file.written += missing;
         file.mtime = Mtime::Changed(now);
         file.size = file.size.max(end);
+        self.keep_to_memory();
         Ok(true)
     }
 
@@ -405,6 +409,7 @@ impl Running {
         if !self.lasts || !self.tells_content_only() {
             return Ok(false);
         }
+        self.swap_in()?;
         self.seat_mut().writes.sort();
         // Zeros of a hole had no entry that was short enough for a segment.
         let longest = self.store.gather_limit();
@@ -445,6 +450,7 @@ impl Running {
         }
         let seat = self.seat_mut();
         seat.writes.clear();
+        seat.looked_at = 0;
         for (piece, entry) in pieces.into_iter().zip(places) {
             seat.writes.push(PrivateWrite { place: Place::Gathered(entry, 0), ..piece });
         }

@@ -367,9 +367,13 @@ impl PageCacheWal {
         Ok(done)
     }
 
-    /// Writes content to other blocks than those where it was.
+    /// Writes content to other blocks than those where it was, as far as none of them has a private page: the first has
+    /// none.
     fn write_moved(&self, part: &mut Part<'_>, home: Lba, offset: usize, data: &[u8]) -> Result<Run> {
-        let run = part.space.take((offset + data.len()).div_ceil(BLOCK) as u64);
+        // What lies in a private page stays there: the old content does not have it.
+        let blocks = home.0..home.0 + (offset + data.len()).div_ceil(BLOCK) as u64;
+        let private = part.draft.paged.pages.range(blocks.clone()).next().map_or(blocks.end, |(block, _)| *block);
+        let run = part.space.take(private - home.0);
         let end = (run.count as usize * BLOCK - offset).min(data.len());
         let mut done = 0;
         while done < end {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use wholly_media::{Guarantees, Region, Site};
 use wholly_posix::Tree;
-use wholly_sim::CountingRegion;
+use wholly_sim::{CountingRegion, Random};
 use wholly_vfs::Policy;
 use wholly_vfs::{Errno, Fallocate, Groups, Ino, Mode, OFlags, Result, Vfs};
 use wholly_volume::{EngineKind, Object, PolicyVfs, Volume, VolumeOptions, VolumeVfs};
@@ -65,6 +65,49 @@ fn a_shared_epoch_takes_bounded_memory() {
             Policy::PerSync => assert!(found == [1; 64 << 10], "{}: it lasts without a sync", engine.name()),
             _ => assert_eq!([number(0), number(8)], [(1 << 16) + 2, (1 << 16) - 8192 + 3], "{}", engine.name()),
         }
+    }
+}
+
+/// What is written between two syncs takes free blocks for what it writes to, not for each write. `fine_grained_wal`
+/// logs each write, and is a baseline.
+#[test]
+fn an_epoch_takes_bounded_space() {
+    const FILE: u64 = 4 << 20;
+    type Next = fn(&mut Random, u64) -> (u64, u64);
+    let cases: [(&str, u64, Next); 4] = [
+        ("one block", 3000, |_, _| (4096, 4096)),
+        ("blocks at random", 3000, |random, _| (random.below(FILE / 4096) * 4096, 4096)),
+        ("128 B at random", 6000, |random, _| (random.below(FILE - 128), 128)),
+        ("halves", 3 * FILE / 2048, |_, n| (n * 2048 % (FILE - 4096), 4096)),
+    ];
+    for (engine, (name, calls, next)) in engines().flat_map(|engine| cases.map(|case| (engine, case))) {
+        let place = Place::of_zeros(64 << 20, engine);
+        let volume = place.open();
+        let vfs = PolicyVfs::new(&volume, Policy::PerSync).expect("it has groups");
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        let file = tree.file("a", 0o644, &vec![1; FILE as usize]).expect("make a file");
+        file.fsync().expect("sync");
+        let free = || vfs.statfs(&tree.ctx, Ino::ROOT).expect("statfs").free_blocks * 4096;
+        let (before, mut least) = (free(), u64::MAX);
+        let (mut random, mut model) = (Random(7), vec![1; FILE as usize]);
+        let mut touched = vec![false; (FILE / 4096) as usize];
+        for n in 0..calls {
+            let (offset, length) = next(&mut random, n);
+            let data: Vec<u8> = (0..length).map(|i| (n + i) as u8).collect();
+            file.write_all(offset, &data).expect("write");
+            model[offset as usize..][..length as usize].copy_from_slice(&data);
+            touched[(offset / 4096) as usize..(offset + length).div_ceil(4096) as usize].fill(true);
+            let distinct = touched.iter().filter(|touched| **touched).count() as u64 * 4096;
+            least = least.min(free());
+            let (taken, bound) = (before.saturating_sub(least), 2 * distinct + (8 << 20) + (8 << 10));
+            assert!(taken <= bound || engine == EngineKind::FineGrainedWal, "{}: {name}: {taken}", engine.name());
+        }
+        println!("{}: {name}: {} KiB of free blocks", engine.name(), before.saturating_sub(least) >> 10);
+        file.fsync().expect("sync");
+        forget((file, tree));
+        let found = content(&after_death(&place, volume, vfs), "a");
+        let differs = (0..model.len()).find(|&at| found.get(at) != Some(&model[at]));
+        assert_eq!((found.len(), differs), (model.len(), None), "{}: {name}", engine.name());
     }
 }
 
