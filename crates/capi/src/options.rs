@@ -135,6 +135,7 @@ fn parse(given: &wholly_options) -> Result<(Options, HostOptions)> {
         release: given.release != 0,
         trust_owner: false,
         straight: default.straight,
+        most_dirty: default.most_dirty,
     };
     let reserve = or(given.reserve_bytes, host.reserve);
     Ok((options, HostOptions { medium, caches_persist: given.caches_persist != 0, reserve, ..host }))

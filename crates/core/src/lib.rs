@@ -33,9 +33,9 @@
 //! | [`hostdir`] | the store: files, groups, checkpoint, recovery |
 //! | [`vfs`] | the trait through which mounts and other interfaces use a store or a volume; paths above it |
 //!
-//! Below these are the crates `wholly-changes`, `wholly-log`, `wholly-index`, `wholly-error`, `wholly-sync`,
-//! `wholly-host` and `wholly-media`. `docs/architecture.md` describes how they work together, `docs/format.md` the
-//! bytes on media.
+//! Below these are the crates `wholly-changes`, `wholly-log`, `wholly-epochs`, `wholly-index`, `wholly-error`,
+//! `wholly-sync`, `wholly-host` and `wholly-media`. `docs/architecture.md` describes how they work together,
+//! `docs/format.md` the bytes on media.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

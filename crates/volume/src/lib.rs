@@ -44,8 +44,7 @@
 //! | `look` | [`Volume`]: what can be seen of one from outside |
 //! | `owner` | which process has a volume open |
 //! | `fork` | which one goes on with it after `fork` |
-//! | `epochs` | the rules of implicit groups of several calls, over any `Vfs` |
-//! | `policy` | [`PolicyVfs`]: these rules over a volume |
+//! | `policy` | [`PolicyVfs`]: implicit groups of several calls; the crate `epochs` has the rules |
 //!
 //! ```
 //! # fn main() -> wholly_error::Result<()> {
@@ -74,7 +73,6 @@
 
 #[doc(hidden)]
 pub mod engine;
-mod epochs;
 mod fork;
 #[doc(hidden)]
 pub mod format;

@@ -14,6 +14,7 @@ use super::memory::HOLE;
 use super::published::{Published, Stock, Written};
 use super::space::{FileSpace, Wishes};
 use crate::error::{Error, Result};
+use epochs::Mark;
 use index::{BLOCK, FileIndex, NO_VERSION, RunVersion, pieces};
 use sync::{AtomicU8, AtomicU32, AtomicU64, Backoff, Mutex, OnceLock, Ordering, RwLock};
 
@@ -75,8 +76,8 @@ pub(crate) struct File {
     pub shadowed: AtomicU64,
     /// Open handles.
     pub handles: AtomicU64,
-    /// The implicit group of the file under the policy `per-sync`.
-    pub epoch: Epoch,
+    /// Whether calls outside of explicit groups have changed it that are not committed.
+    pub mark: Mark<Epoch>,
     /// Held by calls that change the size, from reading it until it is published.
     pub append: Mutex<()>,
     /// How it lies at home.
@@ -156,7 +157,7 @@ impl File {
             ctime_ns: AtomicU64::new(AT_HOME),
             mtime_sequence: AtomicU64::new(0),
             handles: AtomicU64::new(0),
-            epoch: Epoch::default(),
+            mark: Mark::new(id),
             append: Mutex::new(()),
             home_state: Mutex::new(HomeState {
                 size,

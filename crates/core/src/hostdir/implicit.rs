@@ -1,108 +1,85 @@
 //! Calls outside of explicit groups: which group they belong to, by policy.
 //!
-//! - `per-op`: each call is a group of its own (FCFS III-G), beside others on the same file.
-//! - `per-sync`: a file's calls between two syncs are one group, an *epoch* (Libnvmmio, section 3.3).
-//! - `shared`: all calls on all files are one group until somebody syncs, or a timer does (CFS).
-//!
-//! An epoch, and the shared group, is an ordinary running group that owns its files and that everybody sees. It commits
-//! before an explicit group joins one of its files.
+//! Under `per-op` each call is a group of its own (FCFS III-G), beside others on the same file. Else the crate `epochs`
+//! says: `per-sync` is Libnvmmio's (section 3.3), `shared` CFS's. An epoch is an ordinary running group that owns its
+//! files, and writes over its own bytes. It commits before an explicit group joins one of its files.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+
+use epochs::{Below, Mark, Policies};
 
 use super::StoreInner;
 use super::file::File as Inner;
 use super::running::{Running, Sharing};
 use crate::error::Result;
-use sync::{AtomicU8, Ordering, RwLock, RwLockReadGuard};
+use sync::{Ordering, RwLock};
 use wholly_vfs::Policy;
 
-/// The group that implicit calls go to, if it has begun.
-#[derive(Default)]
-pub(crate) struct Epoch {
-    group: RwLock<Option<Box<Running>>>,
-    /// 1 while there is a group, else 0, so that a reader of a file without one takes no lock. It changes under the
-    /// lock. It becomes 1 before the group's first call, so a reader that has seen a change of the group sees 1. It
-    /// becomes 0 after the commit, so a reader that sees 0 also sees what the group has published.
-    has_begun: AtomicU8,
-}
+/// Calls change it one after the other.
+pub(crate) type Epoch = Box<RwLock<Running>>;
 
-impl Epoch {
-    /// The group as it is while this is looked at.
+impl Below for StoreInner {
+    type File = Inner;
+    type Epoch = Epoch;
+
     #[inline]
-    fn look(&self) -> Option<RwLockReadGuard<'_, Option<Box<Running>>>> {
-        (self.has_begun.load(Ordering::Acquire) != 0).then(|| self.group.read().unwrap())
+    fn mark(file: &Inner) -> &Mark<Epoch> {
+        &file.mark
     }
 
-    /// Gives the group up.
-    fn drop_group(&self) {
-        let mut group = self.group.write().unwrap();
-        drop(group.take());
-        self.has_begun.store(0, Ordering::Release);
+    fn begin(&self) -> Result<(u64, Epoch)> {
+        let store = self.itself.get().and_then(Weak::upgrade).expect("an open store is shared");
+        let running = Running::new(store, Sharing::Own).into_implicit().into_lasting();
+        Ok((running.id, Box::new(RwLock::new(running))))
+    }
+
+    fn has(&self, epoch: &Epoch, file: &Arc<Inner>) -> bool {
+        epoch.read().unwrap().find(file).is_some()
+    }
+
+    fn commit(&self, epoch: &mut Option<Epoch>) -> Result<()> {
+        let Some(running) = epoch else { return Ok(()) };
+        // Where it fails, for want of space or by a bystander, the group goes on.
+        running.write().unwrap().commit()?;
+        *epoch = None;
+        Ok(())
     }
 }
 
 impl StoreInner {
-    /// Where the implicit calls on `file` go; `None` where each is its own group.
-    fn epoch<'a>(&'a self, file: &'a Inner) -> Option<&'a Epoch> {
-        match self.options.policy {
-            Policy::PerOp => None,
-            Policy::PerSync => Some(&file.epoch),
-            Policy::Shared { .. } => Some(&self.shared),
-        }
+    /// Looks at the group that has not committed and that everybody sees, with the file's number there, if it has
+    /// changed the file.
+    #[inline]
+    pub(super) fn with_epoch<T>(&self, file: &Arc<Inner>, look: impl FnOnce(Option<(&Running, usize)>) -> T) -> T {
+        self.epochs.look(file, |epoch| {
+            let running = epoch.map(|epoch| epoch.read().unwrap());
+            look(running.as_ref().and_then(|running| Some((&**running, running.find(file)?))))
+        })
     }
 
     /// Reads what everybody sees: committed bytes, and implicit groups that have not committed.
     pub(super) fn read_visible(&self, file: &Arc<Inner>, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        if let Some(epoch) = self.epoch(file)
-            && let Some(running) = epoch.look()
-            && let Some(running) = &*running
-        {
-            return running.read(file, offset, buf);
-        }
-        file.read(self, offset, buf)
-    }
-
-    /// Looks at the group that has not committed and that everybody sees, with the file's number there, if it has
-    /// changed the file.
-    pub(super) fn with_epoch<T>(&self, file: &Arc<Inner>, look: impl FnOnce(Option<(&Running, usize)>) -> T) -> T {
-        let Some(epoch) = self.epoch(file) else { return look(None) };
-        let epoch = epoch.look();
-        look(
-            epoch.as_ref().and_then(|epoch| epoch.as_ref()).and_then(|running| Some((&**running, running.find(file)?))),
-        )
+        self.with_epoch(file, |epoch| match epoch {
+            Some((running, _)) => running.read(file, offset, buf),
+            None => file.read(self, offset, buf),
+        })
     }
 
     /// The size that everybody sees.
     pub(super) fn visible_len(&self, file: &Arc<Inner>) -> u64 {
-        if let Some(epoch) = self.epoch(file)
-            && let Some(running) = epoch.look()
-            && let Some(running) = &*running
-            && let Some(i) = running.find(file)
-        {
-            return running.seat().files[i].size;
-        }
-        file.size.load(Ordering::Acquire)
+        let pending = self.with_epoch(file, |epoch| Some(epoch?.0.seat().files[epoch?.1].size));
+        pending.unwrap_or_else(|| file.size.load(Ordering::Acquire))
     }
 
     /// Bytes that were written to it and that everybody sees, in a group that has not committed.
     pub(super) fn visible_written(&self, file: &Arc<Inner>) -> u64 {
-        let Some(epoch) = self.epoch(file) else { return 0 };
-        let epoch = epoch.look();
-        let running = epoch.as_ref().and_then(|epoch| epoch.as_ref());
-        running.and_then(|running| Some(running.written_to(running.find(file)?))).unwrap_or(0)
+        self.with_epoch(file, |epoch| epoch.map_or(0, |(running, i)| running.written_to(i)))
     }
 
     /// When the content changed that everybody sees, where that is not home.
     pub(super) fn visible_mtime(&self, file: &Arc<Inner>) -> Option<i64> {
-        if let Some(epoch) = self.epoch(file)
-            && let Some(running) = epoch.look()
-            && let Some(running) = &*running
-            && let Some(i) = running.find(file)
-            && let Some(ns) = running.seat().files[i].mtime.seen()
-        {
-            return Some(ns);
-        }
-        file.mtime()
+        let pending = self.with_epoch(file, |epoch| epoch?.0.seat().files[epoch?.1].mtime.seen());
+        pending.or_else(|| file.mtime())
     }
 
     /// Runs a call that changes a file: in a group of its own, or in the one that is running for it. `grows` says
@@ -112,19 +89,17 @@ impl StoreInner {
         file: &Arc<Inner>,
         alone: bool,
         grows: impl Fn(u64) -> bool,
-        call: impl FnOnce(&mut Running, u64) -> Result<T>,
+        call: impl Fn(&mut Running, u64) -> Result<T>,
     ) -> Result<T> {
         self.check_usable()?;
-        if let Some(epoch) = self.epoch(file) {
-            let mut group = epoch.group.write().unwrap();
-            let running = group.get_or_insert_with(|| {
-                Box::new(Running::new(self.clone(), Sharing::Own).into_implicit().into_lasting())
+        if self.options.policy != Policy::PerOp {
+            return self.epochs.change(self, file, 0, |epoch| {
+                let mut running = epoch.write().unwrap();
+                running.reclaim();
+                let i = running.join(file)?;
+                let size = running.seat().files[i].size;
+                call(&mut running, size)
             });
-            epoch.has_begun.store(1, Ordering::Release);
-            running.reclaim();
-            let i = running.join(file)?;
-            let size = running.seat().files[i].size;
-            return call(running, size);
         }
         if file.may_have_privileges() {
             self.content_changes(file)?;
@@ -164,76 +139,34 @@ impl StoreInner {
         running.commit()
     }
 
-    /// Commits the implicit group that `file` belongs to.
-    pub(super) fn sync_file(&self, file: &Inner) -> Result<()> {
+    /// Commits what a sync of a file makes durable.
+    pub(super) fn sync_file(&self, file: &Arc<Inner>) -> Result<()> {
         self.check_usable()?;
-        self.epoch(file).map_or(Ok(()), commit_epoch)
-    }
-
-    /// Commits what the last close of a file commits, which is about to come.
-    pub(super) fn sync_closed(&self, file: &Inner) -> Result<()> {
-        if self.options.policy == Policy::PerSync { self.sync_file(file) } else { Ok(()) }
-    }
-
-    /// The last handle of a file was closed.
-    pub(super) fn closed(&self, file: &Inner) {
-        let ends = match self.options.policy {
-            Policy::PerOp => false,
-            Policy::PerSync => true,
-            // Nobody is left who could sync.
-            Policy::Shared { .. } => self.handles.load(Ordering::Acquire) == 0,
-        };
-        if ends {
-            // Where this fails the store is poisoned, and every later call says so; or a child has it.
-            let synced = self.enter().is_ok_and(|used| {
-                let synced = self.sync_file(file);
-                self.leave(used);
-                synced.is_ok()
-            });
-            if !synced && self.handles.load(Ordering::Acquire) == 0 {
-                self.drop_epochs();
-            }
-        }
+        self.epochs.sync(self, Some(file))
     }
 
     /// Commits all implicit groups.
     pub(super) fn sync_all(&self) -> Result<()> {
         self.check_usable()?;
-        commit_epoch(&self.shared)?;
-        self.files.all().iter().try_for_each(|file| commit_epoch(&file.epoch))
+        self.epochs.sync_all(self)
     }
-}
 
-impl StoreInner {
-    /// Commits the shared group when its time has come. Called now and then in the background.
-    pub(super) fn commit_old_epoch(&self) {
-        let Policy::Shared { interval } = self.options.policy else { return };
-        let shared = self.shared.look();
-        let old = shared.as_ref().and_then(|group| group.as_ref()).is_some_and(|running| running.age() >= interval);
-        drop(shared);
-        if old {
-            // An error poisons the store, and every later call says so.
-            let _ = commit_epoch(&self.shared);
-        }
+    /// The last handle of a file was closed.
+    pub(super) fn closed(&self, file: &Arc<Inner>) {
+        let is_last = self.handles.load(Ordering::Acquire) == 0;
+        // Where this fails the store is poisoned, and every later call says so; or a child has it.
+        self.end(|epochs, store| match store {
+            // Implicit groups that could not be committed are given up, because they hold the store.
+            store if is_last => epochs.end(store, file),
+            Some(store) => _ = epochs.close(store, file),
+            None => {}
+        });
     }
-}
 
-impl StoreInner {
-    /// The last handle is gone: implicit groups that could not be committed are given up, because they hold the store.
-    pub(super) fn drop_epochs(&self) {
-        self.shared.drop_group();
-        for file in self.files.all() {
-            file.epoch.drop_group();
-        }
+    /// Ends epochs, in a use of the store if this process has it.
+    pub(super) fn end(&self, end: impl FnOnce(&Policies<StoreInner>, Option<&StoreInner>)) {
+        let used = self.enter().ok();
+        end(&self.epochs, used.as_ref().map(|_| self));
+        used.into_iter().for_each(|used| self.leave(used));
     }
-}
-
-fn commit_epoch(epoch: &Epoch) -> Result<()> {
-    let mut group = epoch.group.write().unwrap();
-    let Some(running) = &mut *group else { return Ok(()) };
-    // Where it fails, for want of space or by a bystander, the group goes on, and the next sync tries again.
-    running.commit()?;
-    *group = None;
-    epoch.has_begun.store(0, Ordering::Release);
-    Ok(())
 }

@@ -110,6 +110,7 @@ use crate::log::layout::StorePart;
 use crate::log::{BatchLane, Geometry, Log};
 use checkpoint::Checkpointer;
 use clock::Clock;
+use epochs::Policies;
 use joint::JointCommits;
 use lanes::Seats;
 use memory::{Memory, SHADOWS, ZEROS};
@@ -194,6 +195,9 @@ pub struct Options {
     /// default. For tests that compare it with the general path.
     #[doc(hidden)]
     pub straight: bool,
+    /// How many files may have calls that are not committed under [`Policy::PerSync`]: for tests.
+    #[doc(hidden)]
+    pub most_dirty: u64,
 }
 
 impl Default for Options {
@@ -216,6 +220,7 @@ impl Default for Options {
             release: false,
             trust_owner: false,
             straight: true,
+            most_dirty: epochs::MOST_DIRTY,
         }
     }
 }
@@ -286,8 +291,8 @@ pub(crate) struct StoreInner {
     pub parked: ParkedGroups,
     pub kept: KeptUndos,
     pub joint: JointCommits,
-    /// The implicit group of the store under the policy `shared`.
-    pub shared: implicit::Epoch,
+    /// The groups of calls outside of explicit groups.
+    pub epochs: Policies<StoreInner>,
     /// Clones of the store that are left.
     handles: AtomicU64,
     /// How often the last handle of a file was dropped.
@@ -603,6 +608,7 @@ impl Store {
             syncs,
             parked_groups: parked.len() as u64,
             parked_bytes: parked.iter().fold(0, |sum, parked| sum.saturating_add(parked.space)),
+            early_commits: self.inner.epochs.early_commits(),
         }
     }
 
@@ -635,16 +641,9 @@ impl Drop for Store {
             }
         } else if last {
             self.inner.checkpointer.stop();
-            // The shared group is committed as by a sync; where that fails the store is poisoned, and files that are
-            // open still say so.
-            let synced = self.inner.enter().is_ok_and(|used| {
-                let synced = self.inner.sync_all();
-                self.inner.leave(used);
-                synced.is_ok()
-            });
-            if !synced {
-                self.inner.drop_epochs();
-            }
+            // All is committed as by a sync; where that fails the store is poisoned, and files that are open still say
+            // so.
+            self.inner.end(|epochs, store| epochs.end_all(store));
         }
     }
 }
@@ -688,6 +687,9 @@ pub struct StoreStat {
     pub parked_groups: u64,
     /// Bytes of disk space that the parked groups take.
     pub parked_bytes: u64,
+    /// How often calls outside of groups were committed before a sync or the timer, for want of space
+    /// ([`Policy::Shared`]).
+    pub early_commits: u64,
 }
 
 impl StoreInner {

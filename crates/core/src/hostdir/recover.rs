@@ -9,6 +9,7 @@ mod replay;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use epochs::Policies;
 use rustix::io::Errno;
 use wholly_changes::{Origin, ROOT, origin_of};
 use wholly_host::{Forked, HostFs, host_error, is_there};
@@ -128,6 +129,8 @@ pub(super) fn open(
     Ok(StoreInner {
         log,
         host,
+        // There is no other policy over its files.
+        epochs: Policies::new(options.policy, 1, options.most_dirty),
         options,
         index,
         memory: Memory::new(),
@@ -144,7 +147,6 @@ pub(super) fn open(
         parked: ParkedGroups::new(applied, to_undo),
         kept: super::undo_store::KeptUndos::new(home_below),
         joint: JointCommits::new(neighbours),
-        shared: super::implicit::Epoch::default(),
         handles: AtomicU64::new(1),
         closes: AtomicU64::new(0),
         recovery,

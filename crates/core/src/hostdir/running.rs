@@ -31,7 +31,7 @@ mod xattrs;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -50,7 +50,6 @@ use crate::log::layout::EntryKind;
 use crate::log::{Gathered, Lane};
 use index::BLOCK;
 use sync::{Backoff, Mutex, Ordering};
-use wholly_vfs::Policy;
 use wholly_vfs::rules::permit::Who;
 
 use adopt::Brought;
@@ -172,8 +171,6 @@ pub(crate) struct Running {
     in_memory: u64,
     /// Whether it is one such call on names: others of its kind wait for it.
     single: bool,
-    /// When it began, where that matters.
-    began: Option<Instant>,
     /// How long its calls wait for other groups to end.
     pub(super) busy_timeout: Duration,
     /// Why the group can only be aborted: a call failed half-way.
@@ -244,7 +241,6 @@ impl Running {
             reclaimed: 0,
             in_memory: 0,
             single: false,
-            began: None,
             busy_timeout: Duration::ZERO,
             broken: None,
             seat: None,
@@ -294,7 +290,6 @@ impl Running {
     /// Makes it a group of calls outside of explicit groups.
     pub(super) fn into_implicit(mut self) -> Self {
         self.implicit = true;
-        self.began = matches!(self.store.options.policy, Policy::Shared { .. }).then(Instant::now);
         self
     }
 
@@ -302,11 +297,6 @@ impl Running {
     pub(super) fn into_single(mut self) -> Self {
         self.single = true;
         self
-    }
-
-    /// How long ago an implicit group began.
-    pub(super) fn age(&self) -> Duration {
-        self.began.map_or(Duration::ZERO, |began| Instant::now().saturating_duration_since(began))
     }
 
     #[inline]
@@ -346,8 +336,8 @@ impl Running {
         if inner.is_read_only() {
             return Err(Error::Refused(inner.name(), Errno::ACCESS));
         }
-        if !self.implicit && self.store.options.policy != Policy::PerOp {
-            self.store.sync_file(inner)?;
+        if !self.implicit {
+            self.store.epochs.clean(&self.store, inner)?;
         }
         let mut fresh = inner.identified.load(Ordering::Acquire) < self.store.log.announced_tail();
         if fresh && self.sharing == Sharing::Share {
@@ -389,7 +379,7 @@ impl Running {
                 }
                 return Err(inner.busy(owner));
             }
-            self.store.sync_file(inner)?;
+            self.store.epochs.clean(&self.store, inner)?;
             backoff.wait();
         }
         Ok(true)

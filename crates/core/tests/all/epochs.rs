@@ -409,6 +409,35 @@ fn a_full_log_fails_the_write_and_not_the_sync() {
     assert_eq!(bytes, [2; 11], "nobody has synced it");
 }
 
+/// One more file with calls that are not committed than there may be is refused, and keeps none of the others from
+/// anything.
+#[test]
+fn one_file_more_than_may_be_dirty_is_refused() {
+    for config in [SimConfig::pmem(), SimConfig::disk()] {
+        let world = World::new(SimConfig { log_len: 0, ..config });
+        NAMES.iter().for_each(|name| world.add_file(name, b""));
+        let options = Options { most_dirty: 3, ..options(Policy::PerSync) };
+        Store::format_on(&*world.log(), &options, [7; 16]).unwrap();
+        let store = Store::open_on(world.log(), world.host(), options, None).unwrap();
+        let files = NAMES.map(|name| store.open_file(name).unwrap());
+        files[..3].iter().for_each(|file| file.write_at(0, b"new").unwrap());
+        let refused = files[3].write_at(0, b"new");
+        assert!(matches!(refused, Err(Error::NoSpace(_))), "{refused:?}");
+        assert_eq!(files[3].len(), 0);
+        files[0].append(b"est").unwrap();
+        files[1].sync().unwrap();
+        files[3].write_at(0, b"new").unwrap();
+        assert!(matches!(files[1].append(b"est"), Err(Error::NoSpace(_))));
+        // A group that takes a file commits it, and a last close does.
+        store.begin().add(&files[0]).unwrap();
+        files[1].append(b"est").unwrap();
+        drop(store.open_file(NAMES[1]).unwrap());
+        assert!(matches!(files[0].append(b"!"), Err(Error::NoSpace(_))), "it was not the last one");
+        store.sync().unwrap();
+        assert_eq!(files.map(|file| file.len()), [6, 6, 3, 3]);
+    }
+}
+
 /// From some call on there is no space for the log, until a call fails for that, or a sync. Then there is space: the
 /// call may be made again, and so may the sync. What has been synced is there after the death of the process.
 #[test]
@@ -417,20 +446,21 @@ fn whoever_finds_no_room_may_try_again() {
     for (policy, config) in
         policies.iter().flat_map(|policy| [(policy, SimConfig::pmem()), (policy, SimConfig::disk())])
     {
-        let (mut failed_calls, mut failed_syncs) = (0, 0);
+        let (mut failed_calls, mut failed_syncs, mut early) = (0, 0, 0);
         for full_from in (0..160).step_by(3) {
-            let (calls, syncs) = fill(*policy, &config, full_from);
-            (failed_calls, failed_syncs) = (failed_calls + calls, failed_syncs + syncs);
+            let (calls, syncs, commits) = fill(*policy, &config, full_from);
+            (failed_calls, failed_syncs, early) = (failed_calls + calls, failed_syncs + syncs, early + commits);
         }
-        println!("{policy:?}, {:?}: {failed_calls} calls failed, {failed_syncs} syncs", config.log);
+        println!("{policy:?}, {:?}: {failed_calls} calls failed, {failed_syncs} syncs, {early} early", config.log);
         assert!(failed_calls > 9, "{policy:?}");
+        assert_eq!(early > 9, *policy != Policy::PerSync);
     }
 }
 
 const NAMES: [&str; 4] = ["f0", "f1", "f2", "f3"];
 
-/// How many calls failed for want of space, and how many syncs.
-fn fill(policy: Policy, config: &SimConfig, full_from: usize) -> (u32, u32) {
+/// How many calls failed for want of space, how many syncs, and how many commits were early.
+fn fill(policy: Policy, config: &SimConfig, full_from: usize) -> (u32, u32, u64) {
     let world = World::new(SimConfig { log_len: 0, ..config.clone() });
     let options = Options {
         segment_bytes: 4096,
@@ -489,7 +519,7 @@ fn fill(policy: Policy, config: &SimConfig, full_from: usize) -> (u32, u32) {
     }
     log.is_full.store(true, Ordering::SeqCst);
     failed_syncs += files.iter().map(|file| call(&mut || file.sync())).sum::<u32>();
-    let image = world.kill();
+    let (image, early) = (world.kill(), store.stat().early_commits);
     std::mem::forget((files, store));
     let world = World::from_image(&image, SimConfig { log_len: 0, ..config.clone() });
     let store = Store::open_on(world.log(), world.host(), options, None).unwrap();
@@ -498,5 +528,5 @@ fn fill(policy: Policy, config: &SimConfig, full_from: usize) -> (u32, u32) {
         let length = store.open_file(name).unwrap().read_at(0, &mut bytes).unwrap();
         assert!(bytes[..length] == model[..], "{name}, {policy:?}, no space from call {full_from} on");
     }
-    (failed_calls, failed_syncs)
+    (failed_calls, failed_syncs, early)
 }

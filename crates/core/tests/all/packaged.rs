@@ -7,9 +7,10 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Crates that have `publish = false` are not here: most serve the tests, some cannot be published.
-const PUBLISHED: [&str; 10] = [
+const PUBLISHED: [&str; 11] = [
     "wholly",
     "wholly-changes",
+    "wholly-epochs",
     "wholly-error",
     "wholly-host",
     "wholly-index",

@@ -4,16 +4,16 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
+use epochs::Mark;
 use sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, OnceLock, Ordering, RwLock};
 use wholly_error::Result;
-use wholly_vfs::{Context, Errno, Ino};
+use wholly_vfs::{Context, Errno, GroupId};
 
 use super::Core;
 use super::explicit::{Claims, Twin};
 use super::known::{Leaves, Pieces};
 use super::storage::Record;
 use crate::engine::InoGen;
-use crate::epochs::Marked;
 
 const SHARDS: u64 = 64;
 
@@ -73,13 +73,13 @@ pub struct Inode {
     /// Of the inode as an explicit group sees it.
     pub twin: Option<Twin>,
     /// For a policy, from the first time that it asks.
-    pub mark: OnceLock<Arc<Marked>>,
+    pub mark: OnceLock<Arc<Mark<GroupId>>>,
 }
 
 impl Inode {
     /// What a policy keeps here.
-    pub fn mark(&self) -> &Arc<Marked> {
-        self.mark.get_or_init(|| Arc::new(Marked::new(Ino(self.id.ino))))
+    pub fn mark(&self) -> &Arc<Mark<GroupId>> {
+        self.mark.get_or_init(|| Arc::new(Mark::new(self.id.ino)))
     }
 }
 

@@ -97,7 +97,7 @@ fn work(worker: &Worker, store: &Weak<StoreInner>) {
         let Some(store) = store.upgrade() else { return };
         // Where a child has the store, nothing of it is ours to change.
         let Ok(used) = store.forked.enter_background() else { return };
-        store.commit_old_epoch();
+        store.epochs.commit_old(&store);
         // An error shows again in the call that looks at what is parked.
         let _ = store.discard_expired();
         if checkpoint {

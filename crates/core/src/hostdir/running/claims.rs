@@ -196,7 +196,7 @@ impl Running {
         if let Some(i) = self.find(&inner) {
             return Ok(Some(i));
         }
-        self.store.sync_file(&inner)?;
+        self.store.epochs.clean(&self.store, &inner)?;
         let fresh = inner.identified.load(Ordering::Acquire) < self.store.log.announced_tail();
         let is_new = self.own(&inner)?;
         // As long as no pass has ended, what was found is how it lies.

@@ -131,7 +131,7 @@ impl StoreVfs {
         let inner = file.file.inner(&self.store)?;
         if matches!(self.way(ctx), Ok(Way::Policy)) && inner.handles.load(Ordering::Acquire) == 1 {
             // Where the last close commits, this is what it has to say.
-            self.used(|| self.store.sync_closed(inner))?;
+            self.used(|| self.store.epochs.close(&self.store, inner))?;
         }
         Ok(())
     }

@@ -51,7 +51,6 @@ use inodes::Inodes;
 pub(super) use names::single;
 use sync::{AtomicU8, AtomicU64, Ordering, RwLock};
 use wholly_changes::Kind;
-use wholly_vfs::Policy;
 use wholly_vfs::groups::{only, only_private};
 use wholly_vfs::rules::permit::Who;
 use wholly_vfs::{
@@ -249,15 +248,13 @@ impl StoreVfs {
         }
     }
 
-    /// Calls on names and attributes are durable when they return. Under the policy `shared`, any `fsync` commits
-    /// everything, so does that of a directory.
+    /// Calls on names and attributes are durable when they return.
     fn sync_names(&self, ctx: &Context) -> Result<()> {
         match self.way(ctx)? {
             Way::Group(_) => Ok(()),
-            Way::Policy if matches!(self.store.options.policy, Policy::Shared { .. }) => {
-                Ok(self.used(|| self.store.sync_all())?)
+            Way::Policy => {
+                Ok(self.used(|| self.store.check_usable().and_then(|()| self.store.epochs.sync(&self.store, None)))?)
             }
-            Way::Policy => Ok(self.used(|| self.store.check_usable())?),
         }
     }
 }

@@ -40,13 +40,6 @@ fn engines_know_nothing_of_the_core() {
     assert_eq!(lines_with("format", &["crate::fs", "crate::engine", "crate::vfs", "crate::open"]), none);
 }
 
-/// The rules of policies hold for any store or volume.
-#[test]
-fn policies_know_nothing_of_the_volume() {
-    let none: [String; 0] = [];
-    assert_eq!(lines_with("epochs.rs", &["crate::", "super::"]), none);
-}
-
 #[test]
 fn the_core_knows_engines_by_the_trait_only() {
     let none: [String; 0] = [];
