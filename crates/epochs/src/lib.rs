@@ -424,3 +424,6 @@ impl<B: Below> Policies<B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
