@@ -330,8 +330,8 @@ impl<P: Threaded> Judge<P> {
         let all = history.allowed(as_seen(), &initial, u64::MAX - 1);
         let served = performance.served.as_ref().expect("nothing failed");
         if !all.iter().any(|state| **state == *served) {
-            return self
-                .violate(None, "no order of what was done explains what was seen and what is served in the end");
+            let what = "no order of what was done explains what was seen and what is served in the end";
+            return self.violate(None, &format!("{what}\n{history}"));
         }
         if !self.traces.insert(hash_of(&performance)) && self.only.is_none() {
             return;

@@ -22,10 +22,14 @@
 //! 3. each look that had returned saw operations of the prefix, applied in their order: all that had returned when it
 //!    began, none that began after it, and all that an earlier look at the block saw.
 //!
+//! A cut is seen in two steps: a look that overlaps it may find that its bytes are zeros, while the file is as long as
+//! before.
+//!
 //! The third is less than that looks have a place in the order: of two calls on the same bytes at the same time, the
 //! one that took its sequence later may be seen first. The other one appears below it then.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
 use wholly_crash::{Op, State};
@@ -174,6 +178,26 @@ impl History {
     }
 }
 
+/// With the first bytes of each word of what was written and seen, which tell who wrote it.
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let heads = |bytes: &[u8]| -> Vec<String> {
+            bytes.chunks(8).map(|chunk| chunk.iter().take(2).map(|byte| format!("{byte:02x}")).collect()).collect()
+        };
+        for Operation { label, begin, end, changes, .. } in &self.operations {
+            writeln!(f, "    {begin}..{end} {label}")?;
+            for (op, bytes) in changes {
+                writeln!(f, "        {op:?} {}", heads(bytes).join(" "))?;
+            }
+        }
+        for Look { begin, end, seen } in &self.looks {
+            let Seen { file, offset, bytes } = seen;
+            writeln!(f, "    {begin}..{end} look at {file} from {offset}: {}", heads(bytes).join(" "))?;
+        }
+        self.endings.iter().try_for_each(|Ending { begin, end, file }| writeln!(f, "    {begin}..{end} ends {file:?}"))
+    }
+}
+
 struct Search<'h> {
     policy: Policy,
     /// Those that had begun.
@@ -282,7 +306,7 @@ impl Search<'_> {
         // Every subset of what is open.
         let mut chosen = 0u32;
         loop {
-            if self.shows(certain | chosen, &look.seen) {
+            if self.shows(certain | chosen, look) {
                 seen.push(certain | chosen);
                 if self.looks_fit_from(seen) {
                     return true;
@@ -297,14 +321,32 @@ impl Search<'_> {
     }
 
     /// Whether the operations in the places `set`, in their order, leave what was seen.
-    fn shows(&self, set: u32, seen: &Seen) -> bool {
-        if set == (1u32 << self.order.len()) - 1 {
-            return seen.is_in(self.states.last().expect("the initial one"));
+    fn shows(&self, set: u32, look: &Look) -> bool {
+        if set == (1u32 << self.order.len()) - 1 && look.seen.is_in(self.states.last().expect("the initial one")) {
+            return true;
         }
+        let places: Vec<usize> = (0..self.order.len()).filter(|place| set >> place & 1 != 0).collect();
+        let halves = places.iter().copied().filter(|place| {
+            let operation = self.begun[self.order[*place]];
+            operation.end > look.begin && operation.changes.iter().any(|(op, _)| matches!(op, Op::SetLen { .. }))
+        });
+        std::iter::once(None).chain(halves.map(Some)).any(|half| self.leaves(&places, half, &look.seen))
+    }
+
+    /// The same, where the cut in the place `half` has not changed the size yet.
+    fn leaves(&self, places: &[usize], half: Option<usize>, seen: &Seen) -> bool {
         let mut state = self.states[0].clone();
-        for (_, i) in self.order.iter().enumerate().filter(|(place, _)| set >> place & 1 != 0) {
-            for (op, bytes) in self.begun[*i].changes.iter().filter(|(op, _)| op.file() == seen.file) {
-                let _ = state.apply(op, bytes);
+        for place in places {
+            let changes = &self.begun[self.order[*place]].changes;
+            for (op, bytes) in changes.iter().filter(|(op, _)| op.file() == seen.file) {
+                let _ = match op {
+                    Op::SetLen { file, length } if half == Some(*place) => {
+                        let before = state.content(file).map_or(0, |content| content.len() as u64);
+                        let zeros = vec![0; before.saturating_sub(*length) as usize];
+                        state.apply(&Op::Write { file, offset: *length, length: zeros.len() }, &zeros)
+                    }
+                    op => state.apply(op, bytes),
+                };
             }
         }
         seen.is_in(&state)

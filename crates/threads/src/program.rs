@@ -283,6 +283,38 @@ pub fn all() -> Vec<Program> {
                 vec![look(0, 104), look(0, 104), look(0, 104)],
             ],
         ),
+        // Home bytes are read without a look at the index while nothing is pending; two pieces go home one by one.
+        program(
+            "readers-of-a-clean-file",
+            vec![
+                vec![
+                    call(write(A, 0, 16)),
+                    call(write(A, 64, 16)),
+                    Checkpoint,
+                    call(write(A, 8, 80)),
+                    Checkpoint,
+                    call(write(A, 0, 16)),
+                ],
+                vec![look(0, 104), look(0, 104), look(0, 104), look(0, 104)],
+                vec![look(0, 104), look(0, 104)],
+            ],
+        ),
+        program(
+            "cuts-of-a-clean-file",
+            vec![
+                vec![call(cut(A, 8)), Checkpoint, call(write(A, 64, 16)), Checkpoint, call(cut(A, 4)), Checkpoint],
+                vec![look(0, 104), look(0, 104), look(0, 104), look(0, 104)],
+                vec![Checkpoint, look(0, 104)],
+            ],
+        ),
+        program(
+            "holes-of-a-clean-file",
+            vec![
+                vec![call(punch(A, 0, 4096)), Checkpoint, call(write(A, 32, 16)), Checkpoint],
+                vec![look(0, 104), look(0, 104), look(0, 104), look(0, 104)],
+                vec![Checkpoint, look(0, 104)],
+            ],
+        ),
         program(
             "blocks-that-stay",
             vec![

@@ -2,7 +2,8 @@
 //! nothing hangs.
 //!
 //! `WHOLLY_LONG=1` goes through more. `WHOLLY_SCHEDULE='own-files:pmem:pct2-0:1:p52:none'` replays one execution and
-//! one crash of it, without the last part all of its crashes. No verdict depends on time.
+//! one crash of it, without the last part all of its crashes. `WHOLLY_PROGRAM=own-files:pmem` goes through one program
+//! in one world, in `WHOLLY_ROWS` rows (16) with each scheduler. No verdict depends on time.
 
 use wholly_crash::Start;
 use wholly_threads::explore::{Chooser, Limits, Outcome, explore, replay};
@@ -61,6 +62,17 @@ fn names_on_a_disk() {
 #[test]
 fn more_names_on_a_disk() {
     names("disk", true);
+}
+
+#[test]
+fn one_program_in_many_schedules() {
+    let Ok(name) = std::env::var("WHOLLY_PROGRAM") else { return };
+    let (name, world) = name.split_once(':').expect("a program and a world");
+    let rows = std::env::var("WHOLLY_ROWS").map_or(16, |rows| rows.parse().expect("a number"));
+    let limits = Limits { rows, mistake: None, samples: 0 };
+    let outcome = explore(&program::find(name).expect("a program"), world, &CHOOSERS, &limits);
+    println!("{name} on {world}: {outcome}");
+    assert!(outcome.violations.is_empty(), "{outcome}");
 }
 
 #[test]
