@@ -18,9 +18,9 @@
 //! 5. Who owns a file changes its lists without claims, unless a checkpoint *visits* the file. A checkpoint marks the
 //!    files that it is about to visit, then waits for every commit that may not have seen the mark. What such an owner
 //!    unlinks is garbage, used again after the block was visited and its readers have left.
-//!
 //! 6. A list has at most as many versions that do not show as versions that do, and 64, where they come in the order of
 //!    their stamps.
+//! 7. While a file is [clean](Pending) its home bytes are read without a look at any slot.
 //!
 //! Sources: the radix tree with skipped levels is Libnvmmio's (section 3.2), the list of versions a block FCFS's
 //! two-level volatile index (III-D). FCFS keeps a bitmap of the 64 cache lines of each version, and so do *lines*. A
@@ -31,12 +31,14 @@
 #![warn(missing_docs)]
 
 mod lines;
+mod pending;
 mod pieces;
 mod radix;
 mod slot;
 mod version;
 
 pub use lines::{LINE, LinesVersion, latest_lines};
+pub use pending::{Clean, Pending};
 pub use pieces::{Piece, logged_pieces, pieces};
 pub use radix::FileIndex;
 pub use slot::{Claim, Garbage, Pushed, ReadGuard, Slot, prepare_alone};

@@ -3,14 +3,17 @@
 //! The bytes of a version, and home bytes, are cells of the model: it ends where one is written while another thread
 //! may use it. What they hold is not looked at; which version a reader finds is.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicBool, Ordering, fence};
+use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use loom::thread;
 
-use crate::index::{FileIndex, Garbage, LinesVersion, NO_VERSION, RunVersion, Slot, Version, VersionArena};
+use crate::index::{
+    FileIndex, Garbage, LinesVersion, NO_VERSION, Pending, RunVersion, Slot, Version, VersionArena, prepare_alone,
+};
 
 /// A model, by name.
 #[derive(Clone, Copy)]
@@ -47,7 +50,7 @@ pub fn all() -> impl Iterator<Item = Model> {
     models::<RunVersion>().into_iter().chain(models::<LinesVersion>())
 }
 
-fn models<V: Kind>() -> [Model; 13] {
+fn models<V: Kind>() -> [Model; 18] {
     let model = |name, preemptions, body: fn()| Model { kind: V::NAME, name, preemptions, body };
     [
         model("a version is read", (3, 4), a_version_is_read::<V>),
@@ -63,6 +66,11 @@ fn models<V: Kind>() -> [Model; 13] {
         model("two make a node", (3, 4), two_make_a_node::<V>),
         model("a pass fails", (3, 4), a_pass_fails::<V>),
         model("an empty list is looked at", (3, 4), an_empty_list_is_looked_at::<V>),
+        model("a clean file is read", (2, 2), a_clean_file_is_read::<V>),
+        model("a file is clean again", (2, 3), a_file_is_clean_again::<V>),
+        model("a call's version is seen again", (2, 3), || a_version_is_seen_again::<V>(Watched::publish)),
+        model("an owner's version is seen again", (2, 3), || a_version_is_seen_again::<V>(Watched::publish_alone)),
+        model("a prepared version is seen again", (2, 3), || a_version_is_seen_again::<V>(Watched::link_alone)),
     ]
 }
 
@@ -448,4 +456,183 @@ fn an_empty_list_is_looked_at<V: Kind>() {
     });
     block.checkpoint(2, &mut Vec::new());
     other.join().expect("no panic");
+}
+
+/// A block of a file whose home bytes are read without a look at the slot while the file is clean. They are two words
+/// here, because such a reader does not keep them from changing; each holds the sequence of the group that wrote it.
+struct Watched<V: Version> {
+    block: Block<V>,
+    pending: Pending,
+    home: [AtomicU64; 2],
+}
+
+/// A mistake that is made on purpose with a [`Watched`] block, to see that a model finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// A version is counted when it is visible.
+    RaisedAfter,
+    /// A version is no longer counted when it is about to go home.
+    LoweredBefore,
+    /// A version is no longer counted when its bytes are about to change, and it is dropped after them.
+    LoweredBetween,
+    /// A reader looks only before it reads.
+    OneLook,
+    /// A reader that looks again only finds the file clean again.
+    NoRounds,
+    /// A reader reads before its first look.
+    ReadBefore,
+}
+
+std::thread_local!(static MISTAKE: Cell<Option<Mistake>> = const { Cell::new(None) });
+
+/// Makes a mistake, or none, from now on in models of this thread of the operating system.
+pub fn make(mistake: Option<Mistake>) {
+    MISTAKE.set(mistake);
+}
+
+fn makes(mistake: Mistake) -> bool {
+    MISTAKE.get() == Some(mistake)
+}
+
+impl<V: Kind> Watched<V> {
+    fn new() -> Self {
+        Watched { block: Block::new(), pending: Pending::new(), home: std::array::from_fn(|_| AtomicU64::new(0)) }
+    }
+
+    /// What a call publishes.
+    fn publish(&self, number: u32, sequence: u64) {
+        let (arena, freed) = (&self.block.arena, &mut Vec::new());
+        let claim = self.block.slot.claim();
+        if !makes(Mistake::RaisedAfter) {
+            self.pending.push(&claim, arena, number, V::whole(sequence), freed);
+        } else if claim.push(arena, number, V::whole(sequence), freed) {
+            self.pending.raise(1);
+        }
+    }
+
+    /// The same for an owner, while no checkpoint visits the file.
+    fn publish_alone(&self, number: u32, sequence: u64) {
+        let (arena, garbage) = (&self.block.arena, &mut Vec::new());
+        if !makes(Mistake::RaisedAfter) {
+            self.pending.push_alone(&self.block.slot, arena, number, V::whole(sequence), garbage);
+        } else if self.block.slot.push_alone(arena, number, V::whole(sequence), garbage).was_empty {
+            self.pending.raise(1);
+        }
+    }
+
+    /// The same where the version was prepared before.
+    fn link_alone(&self, number: u32, sequence: u64) {
+        let slot = &self.block.slot;
+        let newest = slot.newest_alone();
+        prepare_alone(&self.block.arena, newest, number, V::whole(sequence), &mut Vec::new());
+        self.pending.link_alone(slot, number, newest == NO_VERSION);
+    }
+
+    /// What a pass does. Numbers that are free now go to `freed`.
+    fn checkpoint(&self, freed: &mut Vec<u32>) {
+        let claim = self.block.slot.claim();
+        let Some(newest) = self.block.arena.list(claim.newest()).next() else { return };
+        let lower_if = |now: bool| now.then(|| self.pending.lower(1));
+        lower_if(makes(Mistake::LoweredBefore));
+        claim.drain_readers();
+        self.pending.before_home_changes();
+        self.home[0].store(newest.stamp(), Ordering::Relaxed);
+        lower_if(makes(Mistake::LoweredBetween));
+        self.home[1].store(newest.stamp(), Ordering::Relaxed);
+        claim.change_last(|newest| self.block.arena.drop_tail(newest, |_| true, freed));
+        lower_if(!makes(Mistake::LoweredBefore) && !makes(Mistake::LoweredBetween));
+    }
+
+    fn home(&self) -> [u64; 2] {
+        self.home.each_ref().map(|word| word.load(Ordering::Relaxed))
+    }
+
+    /// The sequence of the group that is seen in both words of a clean file.
+    fn read_clean(&self) -> Option<u64> {
+        let before = makes(Mistake::ReadBefore).then(|| self.home());
+        let clean = self.pending.clean()?;
+        let words = before.unwrap_or_else(|| self.home());
+        let is_still = match MISTAKE.get() {
+            Some(Mistake::OneLook) => true,
+            Some(Mistake::NoRounds) => self.pending.clean().is_some(),
+            _ => self.pending.is_still(clean),
+        };
+        if !is_still {
+            return None;
+        }
+        assert_eq!(words[0], words[1], "of two groups");
+        Some(words[0])
+    }
+
+    /// The same of a file that need not be clean.
+    fn read(&self) -> u64 {
+        if let Some(seen) = self.read_clean() {
+            return seen;
+        }
+        let guard = self.block.slot.read();
+        let version: Option<V> = self.block.arena.list(guard.newest()).next();
+        let words = self.home();
+        version.map_or_else(
+            || {
+                assert_eq!(words[0], words[1], "of two groups, while nothing of them may change");
+                words[0]
+            },
+            |version| version.stamp(),
+        )
+    }
+}
+
+/// Runs `body` over a file in a thread.
+fn beside<V: Kind>(file: &Arc<Watched<V>>, body: impl FnOnce(&Watched<V>) + 'static) -> thread::JoinHandle<()> {
+    let file = file.clone();
+    thread::spawn(move || body(&file))
+}
+
+/// One writes and another takes it home, while a third reads: what it has seen it goes on seeing, in both words.
+fn a_clean_file_is_read<V: Kind>() {
+    let file = Arc::new(Watched::<V>::new());
+    let number = file.block.numbers(1)[0];
+    let writer = beside(&file, move |file| file.publish(number, 1));
+    let pass = beside(&file, |file| file.checkpoint(&mut Vec::new()));
+    let (first, second) = (file.read(), file.read());
+    assert!(first <= second, "a version that was seen is gone: {first}, {second}");
+    writer.join().expect("no panic");
+    pass.join().expect("no panic");
+    file.checkpoint(&mut Vec::new());
+    assert_eq!(file.read_clean(), Some(1));
+}
+
+/// A version comes, goes home and is gone again, twice, while another thread reads: the count of versions is the same
+/// before and after.
+fn a_file_is_clean_again<V: Kind>() {
+    let file = Arc::new(Watched::<V>::new());
+    let number = file.block.numbers(1)[0];
+    let reader = beside(&file, |file| {
+        let seen = file.read_clean();
+        assert!(seen.is_none_or(|sequence| sequence <= 2));
+    });
+    let mut freed = Vec::new();
+    file.publish_alone(number, 1);
+    file.checkpoint(&mut freed);
+    file.link_alone(freed[0], 2);
+    file.checkpoint(&mut freed);
+    assert_eq!(file.read_clean(), Some(2));
+    reader.join().expect("no panic");
+}
+
+/// A file becomes clean, and another version comes. A reader that was on its way to the list finds it there, and its
+/// next read of the file finds it too, wherever it looks.
+fn a_version_is_seen_again<V: Kind>(publish: fn(&Watched<V>, u32, u64)) {
+    let file = Arc::new(Watched::<V>::new());
+    let number = file.block.numbers(1)[0];
+    publish(&file, number, 1);
+    let other = beside(&file, move |file| {
+        let mut freed = Vec::new();
+        file.checkpoint(&mut freed);
+        publish(file, freed[0], 2);
+    });
+    let (first, second) = (file.read(), file.read());
+    assert!(first <= second, "a version that was seen is gone: {first}, {second}");
+    other.join().expect("no panic");
+    assert_eq!(file.read(), 2);
 }

@@ -59,6 +59,15 @@ fn at_site(operation: &'static str, order: Ordering) -> Ordering {
     if WEAKENED.get() == Some(site) { Ordering::Relaxed } else { order }
 }
 
+/// A fence. Weakened, it is none.
+#[track_caller]
+pub fn fence(order: Ordering) {
+    let order = at_site("fence", order);
+    if order != Ordering::Relaxed {
+        loom::sync::atomic::fence(order);
+    }
+}
+
 macro_rules! atomic {
     ($name:ident, $word:ty) => {
         /// The model's.

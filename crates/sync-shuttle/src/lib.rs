@@ -245,6 +245,11 @@ pub fn thread_token() -> u64 {
     if makes(Mistake::OneToken) { 0 } else { usize::from(shuttle::current::me()) as u64 }
 }
 
+/// See [`thread_token`].
+pub fn known_thread_token() -> u64 {
+    thread_token()
+}
+
 /// A place where others may go on, between two calls of a medium.
 pub fn switch() {
     std::thread_local!(static NOTHING: shuttle::sync::atomic::AtomicBool = const { shuttle::sync::atomic::AtomicBool::new(false) });
@@ -303,7 +308,18 @@ impl Backoff {
 pub fn prepare_fences() {}
 
 /// See [`prepare_fences`].
+pub fn fence(_order: Ordering) {}
+
+/// See [`prepare_fences`].
 pub fn light_fence() {}
+
+/// They cost nothing here.
+pub fn fences_are_light() -> bool {
+    true
+}
+
+/// See [`prepare_fences`].
+pub fn lightest_fence() {}
 
 /// See [`prepare_fences`].
 pub fn heavy_fence() {}

@@ -10,7 +10,7 @@
 mod spawn;
 
 pub use crossbeam_utils::atomic::AtomicCell;
-pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 pub use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use std::thread;
 
@@ -31,6 +31,12 @@ pub fn thread_token() -> u64 {
 }
 
 thread_local!(static TOKEN: Cell<u64> = const { Cell::new(u64::MAX) });
+
+/// [`thread_token`] if the thread has asked for it before, else `u64::MAX`.
+#[inline(always)]
+pub fn known_thread_token() -> u64 {
+    TOKEN.with(Cell::get)
+}
 
 #[cold]
 fn new_token() -> u64 {
@@ -90,6 +96,17 @@ pub fn light_fence() {
     } else {
         std::sync::atomic::fence(Ordering::SeqCst);
     }
+}
+
+/// Whether [`light_fence`] costs nothing: then it is [`lightest_fence`], for good.
+pub fn fences_are_light() -> bool {
+    EXPEDITED.load(Ordering::Relaxed) == 1
+}
+
+/// [`light_fence`] for who knows that [`fences_are_light`].
+#[inline]
+pub fn lightest_fence() {
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
 /// The other half of [`light_fence`]: interrupts every core on which a thread of this process runs.

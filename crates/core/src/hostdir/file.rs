@@ -10,13 +10,14 @@ use wholly_vfs::Stat;
 use super::StoreInner;
 use super::clock::AT_HOME;
 use super::implicit::Epoch;
+use super::mapped_reads::Cuts;
 use super::memory::HOLE;
 use super::published::{Published, Stock, Written};
 use super::space::{FileSpace, Wishes};
 use crate::error::{Error, Result};
 use epochs::Mark;
-use index::{BLOCK, FileIndex, NO_VERSION, RunVersion, pieces};
-use sync::{AtomicU8, AtomicU32, AtomicU64, Backoff, Mutex, OnceLock, Ordering, RwLock};
+use index::{BLOCK, Clean, FileIndex, NO_VERSION, Pending, RunVersion, pieces};
+use sync::{AtomicU8, AtomicU64, Backoff, Mutex, OnceLock, Ordering, RwLock};
 
 /// Set in [`File::owner`] when an explicit group owns the file; the rest is the group's id. Otherwise the number of
 /// implicit calls.
@@ -25,8 +26,6 @@ const OWNED: u64 = 1 << 63;
 pub(super) const IMPLICIT: u64 = 1 << 62;
 /// [`File::owner`] while a call looks at the home file again: no group has the id 0.
 const REFRESHING: u64 = OWNED;
-/// Set in [`File::mapped_reads`] while the home file is being cut: readers use `pread`.
-const CUTTING: u32 = 1 << 31;
 
 /// A regular file below the store's directory. One value per inode, whatever names it was opened by.
 ///
@@ -37,7 +36,7 @@ pub(crate) struct File {
     /// Committed size in bytes.
     pub size: AtomicU64,
     /// Blocks that have versions, and one more if the size is not home: nothing else needs a checkpoint.
-    pub pending: AtomicU64,
+    pub pending: Pending,
     /// The sequence of the last group that identified the file in the log; 0 if none.
     pub identified: AtomicU64,
     /// The highest sequence of a group that was published for it.
@@ -82,7 +81,7 @@ pub(crate) struct File {
     pub append: Mutex<()>,
     /// How it lies at home.
     pub home_state: Mutex<HomeState>,
-    mapped_reads: AtomicU32,
+    cuts: Cuts,
     /// 1 if the file cannot be mapped: the medium is a disk.
     is_never_mapped: AtomicU8,
     /// Made with the first mapping: most files have none.
@@ -125,6 +124,13 @@ pub(crate) struct HomeState {
     pub conflict: Option<String>,
 }
 
+/// The level of the mapping that covers `end`, where that is not 0.
+#[inline]
+fn level_of(end: u64) -> u32 {
+    const BELOW_FIRST: u64 = FIRST_MAPPING - 1;
+    (end.wrapping_sub(1) | BELOW_FIRST).ilog2() - BELOW_FIRST.ilog2()
+}
+
 /// Values of [`File::privileges`].
 const MAYBE: u8 = 0;
 const NONE: u8 = 1;
@@ -146,7 +152,7 @@ impl File {
             size: AtomicU64::new(size),
             home_limit: AtomicU64::new(size),
             space: FileSpace::default(),
-            pending: AtomicU64::new(0),
+            pending: Pending::new(),
             visited: AtomicU8::new(0),
             resized: AtomicU8::new(0),
             privileges: AtomicU8::new(MAYBE),
@@ -166,7 +172,7 @@ impl File {
                 conflict: None,
             }),
             owner: AtomicU64::new(0),
-            mapped_reads: AtomicU32::new(0),
+            cuts: Cuts::new(),
             is_never_mapped: AtomicU8::new(0),
             mappings: OnceLock::new(),
             home: RwLock::new(None),
@@ -467,20 +473,13 @@ impl File {
 
     /// Whether nothing of it waits to be taken home.
     pub fn is_clean(&self) -> bool {
-        self.pending.load(Ordering::Acquire) == 0
+        self.pending.count() == 0
     }
 
     /// Whether a pass has anything to do with it. Of a lot that failed half-way, what went home may be forgotten since,
     /// and its number another file's.
     pub fn has_something(&self) -> bool {
         !self.is_clean() || self.mtime().is_some()
-    }
-
-    /// Counts blocks that have got versions, for the owner of the file while no checkpoint visits it: only visits count
-    /// down.
-    #[inline]
-    pub fn count_pending_alone(&self, new: u64) {
-        self.pending.store(self.pending.load(Ordering::Relaxed) + new, Ordering::Release);
     }
 
     /// Looks at the home file again while nothing is pending: other programs may have changed it. `look` finds `None`
@@ -515,11 +514,17 @@ impl File {
         result
     }
 
+    /// The mapping of this level, if one was asked for: `None` there if the file had none.
+    #[inline]
+    fn mapped(&self, level: u32) -> Option<&Option<Arc<dyn Region>>> {
+        self.mappings.get()?.get(level as usize)?.get()
+    }
+
     /// The mapping of the home file that covers `end`, on persistent memory, where that is open for writing: a pass
     /// writes through it.
     pub fn mapping(&self, end: u64) -> Result<Option<&Arc<dyn Region>>> {
-        let level = (end.max(1) - 1).div_euclid(FIRST_MAPPING).checked_ilog2().map_or(0, |bits| bits + 1);
-        if let Some(mapping) = self.mappings.get().and_then(|all| all[level as usize].get()) {
+        let level = level_of(end.max(1));
+        if let Some(mapping) = self.mapped(level) {
             return Ok(mapping.as_ref());
         }
         if self.is_never_mapped.load(Ordering::Relaxed) != 0 {
@@ -537,11 +542,70 @@ impl File {
 
     /// Reads committed bytes and what this policy lets everybody see. Returns how many bytes lie before the end of the
     /// file.
+    #[inline]
     pub fn read(&self, store: &StoreInner, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        match self.read_at_once(store, offset, buf) {
+            Some(length) => Ok(length),
+            None => self.read_otherwise(store, offset, buf),
+        }
+    }
+
+    /// Reads a [clean](Self::clean) file through a mapping that there is. `None` if anything is otherwise, or was
+    /// changed meanwhile: `buf` then holds nothing of use.
+    #[inline]
+    pub fn read_at_once(&self, store: &StoreInner, offset: u64, buf: &mut [u8]) -> Option<usize> {
+        let clean = self.clean()?;
+        let left = self.size.load(Ordering::Acquire).checked_sub(offset)?;
+        let length = left.min(buf.len() as u64) as usize;
+        let end = offset + length as u64;
+        let mapping = self.mapped(level_of(end))?.as_deref()?;
+        let reading = store.mapped_reads.begin(self.number, &self.cuts)?;
+        // Looked at now that a cut would wait: a cut that is over has lowered it.
+        if self.home_limit.load(Ordering::Acquire) < end || mapping.read(offset, &mut buf[..length]).is_err() {
+            return None;
+        }
+        drop(reading);
+        self.is_still(clean).then_some(length)
+    }
+
+    /// Reads any file.
+    #[inline(never)]
+    pub fn read_otherwise(&self, store: &StoreInner, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let clean = self.clean();
         let size = self.size.load(Ordering::Acquire);
         let length = buf.len().min(size.saturating_sub(offset) as usize);
-        self.read_within(store, offset, &mut buf[..length], u64::MAX)?;
+        let buf = &mut buf[..length];
+        if let Some(clean) = clean {
+            self.read_counted(store, offset, buf)?;
+            if self.is_still(clean) {
+                return Ok(length);
+            }
+        }
+        self.read_within(store, offset, buf, u64::MAX)?;
         Ok(length)
+    }
+
+    /// The file as it is while all its committed bytes are home, and are to stay as they are there: then they are read
+    /// without a look at the index, and [looked at again](Self::is_still) after that.
+    ///
+    /// Two looks decide. At the first, no version shows and nothing is wished; at the second, `pending` has not been
+    /// raised since (see [`Pending`] for why that is enough, and for the memory orders), and no wish has come or come
+    /// true. Sizes, looked at in between, need no second look. A size that grew by bytes was published after them, so
+    /// that the second look sees their raise; one that grew without has zeros at the end, as `home_limit` says. A cut
+    /// lowers that first, and who reads through a mapping looks at it again where cuts wait
+    /// ([`without_mapped_reads`](Self::without_mapped_reads)).
+    #[inline]
+    fn clean(&self) -> Option<(Clean, u64)> {
+        let clean = self.pending.clean()?;
+        let space = self.space.state();
+        (!FileSpace::is_any(space)).then_some((clean, space))
+    }
+
+    /// The second look.
+    #[inline]
+    fn is_still(&self, (clean, space): (Clean, u64)) -> bool {
+        // In this order: the first one has the fence.
+        self.pending.is_still(clean) && self.space.state() == space
     }
 
     /// Reads `buf.len()` bytes wherever the file ends; what lies at `limit` or beyond, or beyond the file, is zero.
@@ -661,17 +725,19 @@ impl File {
         let limit = self.home_limit.load(Ordering::Acquire);
         let counted = limit.saturating_sub(offset).min(buf.len() as u64) as usize;
         let (counted, beyond) = buf.split_at_mut(counted);
-        beyond.fill(0);
+        if !beyond.is_empty() {
+            beyond.fill(0);
+        }
         if counted.is_empty() {
             return Ok(());
         }
         if let Some(mapping) = self.mapping(offset + counted.len() as u64)? {
-            let entered = self.mapped_reads.fetch_add(1, Ordering::Acquire);
-            // Looked at again now that a cut would wait: a cut that is over has lowered it.
-            let whole = self.home_limit.load(Ordering::Acquire) >= offset + counted.len() as u64;
-            let result = if entered & CUTTING == 0 && whole { Some(mapping.read(offset, counted)) } else { None };
-            self.mapped_reads.fetch_sub(1, Ordering::Release);
-            if let Some(result) = result {
+            let result = store.mapped_reads.read(self.number, &self.cuts, || {
+                // Looked at again now that a cut would wait: a cut that is over has lowered it.
+                let whole = self.home_limit.load(Ordering::Acquire) >= offset + counted.len() as u64;
+                whole.then(|| mapping.read(offset, counted))
+            });
+            if let Some(Some(result)) = result {
                 return Ok(result?);
             }
         }
@@ -684,15 +750,8 @@ impl File {
     }
 
     /// Runs `cut`, which makes the home file shorter, while nobody reads it through a mapping.
-    pub fn without_mapped_reads<T>(&self, cut: impl FnOnce() -> T) -> T {
-        self.mapped_reads.fetch_or(CUTTING, Ordering::AcqRel);
-        let mut backoff = Backoff::new();
-        while self.mapped_reads.load(Ordering::Acquire) != CUTTING {
-            backoff.wait();
-        }
-        let result = cut();
-        self.mapped_reads.fetch_and(!CUTTING, Ordering::Release);
-        result
+    pub fn without_mapped_reads<T>(&self, store: &StoreInner, cut: impl FnOnce() -> T) -> T {
+        store.mapped_reads.without(self.number, &self.cuts, cut)
     }
 
     /// Publishes that the file was cut to `length` bytes: what lay beyond is gone, and reads as zero if the file grows
@@ -712,7 +771,7 @@ impl File {
             let had = claim.newest() != NO_VERSION;
             claim.change(|newest| index.arena.cut_list(newest, keep, freed));
             if had && claim.newest() == NO_VERSION {
-                self.pending.fetch_sub(1, Ordering::AcqRel);
+                self.pending.lower(1);
             }
         });
         // A checkpoint that did not see the new size may have made home as long as it was, and put bytes there that are
@@ -756,7 +815,7 @@ impl File {
     /// Sees to it that the next checkpoint brings the size home, and syncs the file in any case.
     pub fn bring_home(&self, index: &Published) {
         if self.resized.swap(1, Ordering::AcqRel) == 0 {
-            self.pending.fetch_add(1, Ordering::AcqRel);
+            self.pending.raise(1);
             index.dirty.push_resize(self.number);
         }
     }

@@ -12,7 +12,7 @@ use super::file::File as Inner;
 use super::names::Found;
 use crate::error::{Error, Result};
 use sync::Ordering;
-use wholly_host::keep_for_ever;
+use wholly_host::{Used, keep_for_ever};
 
 /// An open regular file of a store. A clone is the same open file. It keeps the store open.
 ///
@@ -116,10 +116,26 @@ impl File {
     /// [`Error::Corrupt`](crate::Error::Corrupt) if the log is damaged where it holds these bytes; errors of the host
     /// file system.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.used(|file| {
-            file.store.check_usable()?;
-            file.store.read_visible(&file.inner, offset, buf)
-        })
+        let store = &*self.store;
+        let Ok(used) = store.enter() else { return self.used(|file| file.read_visible(offset, buf)) };
+        // First what most reads are, without a result in memory.
+        if let Some(length) = store.read_at_once(&self.inner, offset, buf) {
+            store.leave(used);
+            return Ok(length);
+        }
+        self.read_then_leave(used, offset, buf)
+    }
+
+    #[cold]
+    fn read_then_leave(&self, used: Used, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let result = self.read_visible(offset, buf);
+        self.store.leave(used);
+        result
+    }
+
+    fn read_visible(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.store.check_usable()?;
+        self.store.read_visible(&self.inner, offset, buf)
     }
 
     /// Writes `data` at the byte `offset`, all or nothing. The file grows if the range ends beyond its end; a gap reads

@@ -65,6 +65,14 @@ impl StoreInner {
         })
     }
 
+    /// The same while the store is usable, of a file of which nothing is in a group or in the log: see
+    /// [`Inner::read_at_once`].
+    #[inline]
+    pub(super) fn read_at_once(&self, file: &Inner, offset: u64, buf: &mut [u8]) -> Option<usize> {
+        let is_clean = !self.epochs.is_dirty(file) && self.poisoned.load(Ordering::Relaxed) == 0;
+        if is_clean { file.read_at_once(self, offset, buf) } else { None }
+    }
+
     /// The size that everybody sees.
     pub(super) fn visible_len(&self, file: &Arc<Inner>) -> u64 {
         let pending = self.with_epoch(file, |epoch| Some(epoch?.0.seat().files[epoch?.1].size));

@@ -54,6 +54,7 @@ mod joint;
 mod lanes;
 mod layer;
 mod lengths;
+mod mapped_reads;
 mod memory;
 mod names;
 mod overlay;
@@ -113,6 +114,7 @@ use clock::Clock;
 use epochs::Policies;
 use joint::JointCommits;
 use lanes::Seats;
+use mapped_reads::MappedReads;
 use memory::{Memory, SHADOWS, ZEROS};
 use names::Names;
 use parked::ParkedGroups;
@@ -293,6 +295,8 @@ pub(crate) struct StoreInner {
     pub joint: JointCommits,
     /// The groups of calls outside of explicit groups.
     pub epochs: Policies<StoreInner>,
+    /// Who reads home files through mappings.
+    pub mapped_reads: MappedReads,
     /// Clones of the store that are left.
     handles: AtomicU64,
     /// How often the last handle of a file was dropped.

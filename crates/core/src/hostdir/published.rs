@@ -163,10 +163,9 @@ impl Published {
     #[inline(always)]
     pub fn link(&self, prepared: &Prepared<'_>, stock: &mut Stock) {
         for link in prepared.links[..prepared.count].iter().flatten() {
-            link.slot.link_alone(link.number);
+            link.file.pending.link_alone(link.slot, link.number, link.pushed.was_empty);
             if link.pushed.was_empty {
                 self.dirty.push(stock.place, DirtyBlock::new(link.file.number, link.block));
-                link.file.count_pending_alone(1);
             }
             if link.pushed.is_long {
                 self.thin(link.slot, stock);
@@ -185,30 +184,20 @@ impl Published {
     pub fn publish(&self, file: &File, written: Written, alone: bool, stock: &mut Stock) {
         // Looked at while the commit is in flight: see invariant 5 of the index.
         let alone = alone && file.visited.load(Ordering::Acquire) == 0;
-        let mut new = 0;
         for (block, version) in versions(written) {
             let number = self.number(stock);
             let slot = file.index.get_or_make(block);
             let was_empty = if alone {
-                let pushed = slot.push_alone(&self.arena, number, version, &mut stock.garbage);
+                let pushed = file.pending.push_alone(slot, &self.arena, number, version, &mut stock.garbage);
                 if pushed.is_long {
                     self.thin(slot, stock);
                 }
                 pushed.was_empty
             } else {
-                slot.claim().push(&self.arena, number, version, &mut stock.freed)
+                file.pending.push(&slot.claim(), &self.arena, number, version, &mut stock.freed)
             };
             if was_empty {
-                new += 1;
                 self.dirty.push(stock.place, DirtyBlock::new(file.number, block));
-            }
-        }
-        match new {
-            0 => {}
-            // A checkpoint counts down where it visits only.
-            _ if alone => file.count_pending_alone(new),
-            _ => {
-                file.pending.fetch_add(new, Ordering::AcqRel);
             }
         }
     }
@@ -269,7 +258,7 @@ impl Published {
         for (block, version) in versions(written) {
             let number = numbers.take(&self.arena);
             if file.index.get_or_make(block).push_recovered(&self.arena, number, version, &mut numbers.freed) {
-                file.pending.fetch_add(1, Ordering::Relaxed);
+                file.pending.raise(1);
                 dirty.push(DirtyBlock::new(file.number, block));
             }
         }

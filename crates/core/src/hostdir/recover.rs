@@ -147,6 +147,7 @@ pub(super) fn open(
         parked: ParkedGroups::new(applied, to_undo),
         kept: super::undo_store::KeptUndos::new(home_below),
         joint: JointCommits::new(neighbours),
+        mapped_reads: super::mapped_reads::MappedReads::new(),
         handles: AtomicU64::new(1),
         closes: AtomicU64::new(0),
         recovery,

@@ -293,7 +293,7 @@ pub(super) fn promised_by_files(files: &FileTable) -> Promise {
     let mut all = Promise::default();
     for file in files.all().into_iter().filter(|file| !file.is_clean()) {
         let (more, full) = match file.is_sparse() {
-            true => (file.pending.load(Ordering::Acquire), 0),
+            true => (file.pending.count(), 0),
             false => {
                 let at_home = file.home_state.lock().unwrap().size.div_ceil(BLOCK);
                 let size = file.size.load(Ordering::Acquire).div_ceil(BLOCK);

@@ -252,7 +252,13 @@ impl FileSpace {
     /// Whether there is any wish.
     #[inline]
     pub fn any(&self) -> bool {
-        self.state() & 1 != 0
+        Self::is_any(self.state())
+    }
+
+    /// Whether there was any wish in this [state](Self::state).
+    #[inline]
+    pub fn is_any(state: u64) -> bool {
+        state & 1 != 0
     }
 
     /// Looks at the wishes.

@@ -121,7 +121,7 @@ impl FileTable {
 
     /// Blocks that have versions, in all files.
     pub fn pending(&self) -> u64 {
-        self.table.read().unwrap().by_number.iter().flatten().map(|file| file.pending.load(Ordering::Acquire)).sum()
+        self.table.read().unwrap().by_number.iter().flatten().map(|file| file.pending.count()).sum()
     }
 }
 

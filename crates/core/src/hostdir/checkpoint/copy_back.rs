@@ -80,6 +80,7 @@ struct Run {
 
 /// How the file that is being taken home lies there.
 struct Home<'f> {
+    store: &'f StoreInner,
     file: &'f File,
     host: &'f dyn HostFile,
     target: u64,
@@ -144,7 +145,8 @@ impl<'a> Hands<'a> {
         let before = check_bystanders(&file, &*home)?;
         self.report.files += 1;
         let (target, size, dense) = (self.target, 0, Some(false));
-        let mut home = Home { file: &file, host: &*home, target, size, dense, needs_sync: false, again: false };
+        let mut home =
+            Home { store: self.store, file: &file, host: &*home, target, size, dense, needs_sync: false, again: false };
         let result = self.take_blocks_home(&mut home, blocks, between);
         if home.again {
             self.again.push(DirtyBlock::of_size(file.number));
@@ -203,7 +205,7 @@ impl<'a> Hands<'a> {
                 self.again.push(*dirty);
             }
         }
-        file.pending.fetch_sub(clean, Ordering::AcqRel);
+        file.pending.lower(clean);
     }
 
     fn take_blocks_home<'f>(
@@ -330,6 +332,7 @@ impl<'a> Hands<'a> {
                 }
             }
         }
+        home.file.pending.before_home_changes();
         self.share_with_shadows(home)?;
         let bytes = self.runs.iter().map(|run| run.length as u64).sum::<u64>();
         self.report.bytes += bytes;
@@ -416,7 +419,7 @@ impl<'a> Hands<'a> {
                 self.again.push(DirtyBlock::new(file.number, visit.block));
             }
         }
-        file.pending.fetch_sub(clean, Ordering::AcqRel);
+        file.pending.lower(clean);
     }
 }
 
@@ -446,14 +449,14 @@ impl Home<'_> {
         let file = self.file;
         let mut state = file.home_state.lock().unwrap();
         if file.resized.swap(0, Ordering::AcqRel) != 0 {
-            file.pending.fetch_sub(1, Ordering::AcqRel);
+            file.pending.lower(1);
             // Also where home is as it should be: after a recovery a dead process may have made it so, and not have
             // synced it.
             self.needs_sync = true;
         }
         let failed = |error| {
             if file.resized.swap(1, Ordering::AcqRel) == 0 {
-                file.pending.fetch_add(1, Ordering::AcqRel);
+                file.pending.raise(1);
             }
             host_error(error, &file.path)
         };
@@ -461,7 +464,7 @@ impl Home<'_> {
         let limit = file.home_limit.fetch_min(size, Ordering::AcqRel).min(size);
         if limit < state.size {
             self.needs_sync = true;
-            file.without_mapped_reads(|| self.host.set_len(site::CHECKPOINT_CUT, limit)).map_err(failed)?;
+            file.without_mapped_reads(self.store, || self.host.set_len(site::CHECKPOINT_CUT, limit)).map_err(failed)?;
             state.size = limit;
         }
         let size = size.max(end);
@@ -513,6 +516,7 @@ impl Home<'_> {
     /// it.
     fn bring_space_home(&mut self, state: &mut HomeState) -> wholly_media::Result<()> {
         let file = self.file;
+        file.pending.before_home_changes();
         for (blocks, how) in file.space.with(|wishes| wishes.due(self.target)) {
             // Behind the end of the file are no bytes, but there may be space.
             let end = if how.reserves() { blocks.end } else { blocks.end.min(state.size.div_ceil(BLOCK)) };
@@ -527,7 +531,7 @@ impl Home<'_> {
         }
         if file.space.any() && file.resized.swap(1, Ordering::AcqRel) == 0 {
             // Of groups above the target: whoever published them may have found that a pass was to come.
-            file.pending.fetch_add(1, Ordering::AcqRel);
+            file.pending.raise(1);
             self.again = true;
         }
         Ok(())

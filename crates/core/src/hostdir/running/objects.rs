@@ -74,8 +74,7 @@ impl Running {
                 return Ok(stat);
             }
             let written = self.find(&file).map_or_else(|| self.store.visible_written(&file), |i| self.written_to(i));
-            let waiting =
-                (file.pending.load(Ordering::Acquire) * BLOCK).saturating_add(written.next_multiple_of(BLOCK));
+            let waiting = (file.pending.count() * BLOCK).saturating_add(written.next_multiple_of(BLOCK));
             // What is overwritten counts twice so. Behind the end is what home has reserved there, unless it is to be
             // cut.
             let is_cut = stat.size.min(file.home_limit.load(Ordering::Acquire)) < file.home_state.lock().unwrap().size;
