@@ -33,7 +33,7 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 use std::time::Duration;
 use wholly_media::Result;
 
@@ -96,12 +96,19 @@ pub struct Use {
     slot: usize,
 }
 
+impl Use {
+    /// Of what has no claim.
+    pub const NONE: Use = Use { slot: BACKGROUND };
+}
+
 /// See the head of this module.
 pub struct Claim {
     shared: SharedPage<Shared>,
     here: WipedPage<Here>,
     /// What the maker's slots hold between uses; a child has them as they were at the fork.
     seen: Box<[Line; SLOTS]>,
+    /// Whether the kernel makes [`heavy_fence`] stand for the fences of the maker's threads.
+    is_light: bool,
     pid: u32,
     /// Tells when the maker is dead. `None` where the kernel does not.
     life: Option<OwnedFd>,
@@ -118,10 +125,9 @@ impl Claim {
         let shared: SharedPage<Shared> = SharedPage::new().or_fail("map", || "a page that children share")?;
         here.maker.store(u64::from(pid), Ordering::Relaxed);
         shared.owner.0.store(u64::from(pid), Ordering::Relaxed);
-        let registered = membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok();
-        EXPEDITED.store(u8::from(registered), Ordering::Relaxed);
+        let is_light = membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok();
         let life = Pid::from_raw(pid as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        Ok(Claim { shared, here, seen: Box::new([const { Line(AtomicU64::new(0)) }; SLOTS]), pid, life })
+        Ok(Claim { shared, here, seen: Box::new([const { Line(AtomicU64::new(0)) }; SLOTS]), is_light, pid, life })
     }
 
     /// Whether the calling process has it by `fork`.
@@ -142,11 +148,12 @@ impl Claim {
     /// See [`Refused`].
     #[inline]
     pub fn enter(&self) -> Result<Use, Refused> {
-        if self.is_inherited() {
+        let maker = self.here.maker.load(Ordering::Relaxed);
+        if maker == 0 {
             return Err(Refused::Inherited);
         }
         let began = self.begin(own_slot());
-        if self.is_mine() { Ok(began) } else { self.end_contest(began) }
+        if self.shared.owner.0.load(Ordering::Relaxed) == maker { Ok(began) } else { self.end_contest(began) }
     }
 
     /// Work in the background begins, of one thread at a time.
@@ -192,19 +199,28 @@ impl Claim {
     #[inline]
     fn begin(&self, slot: usize) -> Use {
         if slot >= OVERFLOW {
-            return self.begin_overflow();
+            return self.begin_uncommon(slot);
         }
         let (seen, uses) = (&self.seen[slot].0, &self.shared.uses[slot].0);
         let before = seen.load(Ordering::Relaxed);
         // In this order: a child that is forked between the two takes the use for one that is later than its fork.
         seen.store(before.wrapping_add(2), Ordering::Relaxed);
         uses.store(before.wrapping_add(1), Ordering::Release);
-        light_fence();
+        // The maker's half of invariant 1. It costs nothing where the kernel helps.
+        if self.is_light {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            fence(Ordering::SeqCst);
+        }
         Use { slot }
     }
 
     #[cold]
-    fn begin_overflow(&self) -> Use {
+    fn begin_uncommon(&self, slot: usize) -> Use {
+        if slot == usize::from(NONE) {
+            return self.begin(usize::from(ask_for_slot()));
+        }
+
         self.seen[OVERFLOW].0.fetch_add(ONE_BEGAN, Ordering::Relaxed);
         self.shared.uses[OVERFLOW].0.fetch_add(ONE_BEGAN + 1, Ordering::SeqCst);
         Use { slot: OVERFLOW }
@@ -325,19 +341,6 @@ fn own_pid() -> u32 {
     getpid().as_raw_nonzero().get() as u32
 }
 
-/// 1 where the kernel makes [`heavy_fence`] stand for the fences of the maker's threads.
-static EXPEDITED: AtomicU8 = AtomicU8::new(0);
-
-/// The maker's half of invariant 1. It costs nothing where the kernel helps.
-#[inline]
-fn light_fence() {
-    if EXPEDITED.load(Ordering::Relaxed) == 1 {
-        compiler_fence(Ordering::SeqCst);
-    } else {
-        fence(Ordering::SeqCst);
-    }
-}
-
 /// The heir's half: every core on which a thread of the maker runs passes a barrier.
 fn heavy_fence() {
     fence(Ordering::SeqCst);
@@ -368,10 +371,10 @@ thread_local! {
     static LEASE: Lease = take_slot();
 }
 
+/// [`NONE`] if the thread has asked for none.
 #[inline]
 fn own_slot() -> usize {
-    let slot = SLOT.with(Cell::get);
-    usize::from(if slot == NONE { ask_for_slot() } else { slot })
+    usize::from(SLOT.with(Cell::get))
 }
 
 #[cold]

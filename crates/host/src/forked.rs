@@ -54,7 +54,7 @@ struct Kept<O: Inherit + ?Sized> {
 
 /// A use that has begun.
 #[must_use = "a use that is not left never ends"]
-pub struct Used(Option<Use>);
+pub struct Used(Use);
 
 impl<O: Inherit + ?Sized> Forked<O> {
     /// Of what was just opened.
@@ -86,8 +86,8 @@ impl<O: Inherit + ?Sized> Forked<O> {
     #[inline]
     pub fn enter(&self) -> Result<Used, Refused> {
         match &self.claim {
-            None => Ok(Used(None)),
-            Some(claim) => claim.enter().map(|began| Used(Some(began))),
+            None => Ok(Used(Use::NONE)),
+            Some(claim) => claim.enter().map(Used),
         }
     }
 
@@ -96,15 +96,14 @@ impl<O: Inherit + ?Sized> Forked<O> {
     /// # Errors
     /// See [`Refused`].
     pub fn enter_background(&self) -> Result<Used, Refused> {
-        let began = self.claim.as_ref().map(|claim| claim.enter_background()).transpose()?;
-        Ok(Used(began))
+        self.claim.as_ref().map_or(Ok(Use::NONE), |claim| claim.enter_background()).map(Used)
     }
 
     /// The use ends.
     #[inline]
     pub fn leave(&self, used: Used) {
-        if let (Some(claim), Some(began)) = (&self.claim, used.0) {
-            claim.leave(began);
+        if let Some(claim) = &self.claim {
+            claim.leave(used.0);
         }
     }
 
