@@ -136,6 +136,7 @@ fn parse(given: &wholly_options) -> Result<(Options, HostOptions)> {
         trust_owner: false,
         straight: default.straight,
         most_dirty: default.most_dirty,
+        pending_bytes: default.pending_bytes,
     };
     let reserve = or(given.reserve_bytes, host.reserve);
     Ok((options, HostOptions { medium, caches_persist: given.caches_persist != 0, reserve, ..host }))

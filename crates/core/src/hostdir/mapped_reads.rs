@@ -117,12 +117,12 @@ mod tests {
     #[test]
     fn a_file_is_cut_only_while_nobody_reads_it() {
         let (reads, cuts, others) = (MappedReads::new(), Cuts::new(), Cuts::new());
-        let cut = reads.without(7, &cuts, || {
+        reads.without(7, &cuts, || {
             assert_eq!(reads.read(7, &cuts, || ()), None, "it is being cut");
             assert_eq!(read_counted(&cuts, || ()), None);
             assert_eq!(reads.read(8, &others, || ()), Some(()), "another file");
         });
-        assert_eq!((reads.read(7, &cuts, || cut), read_counted(&cuts, || ())), (Some(()), Some(())));
+        assert_eq!((reads.read(7, &cuts, || ()), read_counted(&cuts, || ())), (Some(()), Some(())));
     }
 
     /// A cut that is told to begin while a reader is inside begins when the reader has left.

@@ -154,9 +154,6 @@ pub struct Options {
     /// Bytes of a group that are gathered in memory before the group goes to the log early; 512 KiB by default. On
     /// persistent memory most groups go to the log at once.
     pub gather_bytes: u64,
-    /// Bytes that groups of calls outside of explicit groups have in memory together, under [`Policy::PerSync`] and
-    /// [`Policy::Shared`]; 32 MiB by default. What is beyond waits in a file without a name, in the store's directory.
-    pub pending_bytes: u64,
     /// Bytes from which a group's writes to one file bypass the log; 512 KiB by default. Such bytes go to the host file
     /// system at once and are written once. It applies to a file that the group has created, and to writes in a row to
     /// an existing file if the host's files can share blocks.
@@ -200,6 +197,10 @@ pub struct Options {
     /// How many files may have calls that are not committed under [`Policy::PerSync`]: for tests.
     #[doc(hidden)]
     pub most_dirty: u64,
+    /// Bytes that calls outside of explicit groups have gathered in memory together, beyond which they wait in a file
+    /// without a name; 32 MiB by default. For tests.
+    #[doc(hidden)]
+    pub pending_bytes: u64,
 }
 
 impl Default for Options {
