@@ -21,7 +21,8 @@ const PMEM_LOG: [Site; 10] = [
 ];
 
 /// Sites that only a log on a disk has.
-const DISK_LOG: [Site; 5] = [BATCH_WRITE, SPILL_WRITE, SPILL_GIVE_UP, SPILL_SYNC, RECOVER_SETTLE];
+const DISK_LOG: [Site; 7] =
+    [BATCH_WRITE, SPILL_WRITE, SPILL_GIVE_UP, SPILL_SYNC, RECOVER_SETTLE, SWAP_MAKE, SWAP_WRITE];
 
 /// Sites that only home files on persistent memory have.
 const PMEM_HOME: [Site; 2] = [CHECKPOINT_ALLOCATE, CHECKPOINT_FENCE];

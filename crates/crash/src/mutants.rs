@@ -67,6 +67,8 @@ pub const EQUIVALENT: &[Equivalent] = &[
         "the checkpoint changes the file once more after the cut: it writes the tail of the last block, raises the length again, or sets the times \
          as of its target. Changes of one inode's attributes survive in order, so the sync that makes that durable makes the cut durable.",
     ),
+    ("swap.write", "drop-write", "", SWAPPED),
+    ("swap.write", "delay-write", "", SWAPPED),
     ("checkpoint.reserve", "drop-write", "", RESERVED),
     ("checkpoint.reserve", "delay-write", "", RESERVED),
     (
@@ -105,6 +107,7 @@ pub const EQUIVALENT: &[Equivalent] = &[
     ),
 ];
 
+const SWAPPED: &str = "nobody reads it after a crash: it is bytes of groups that have not committed, in a file without a name.";
 const RESERVED: &str = "a file has the same bytes without the space that was reserved for it; whether it has that space, the tests of the core ask";
 
 const LEFT: &str = "nobody knows of what is left of a group that did not commit but the next open, or the close, which removes it; that it goes at \

@@ -327,6 +327,8 @@ impl Workload {
             background: false,
             policy: self.policy,
             gather_bytes: self.gather_bytes,
+            // Most of what an epoch gathers is swapped.
+            pending_bytes: 200,
             stage_bytes: self.stage_bytes,
             open_files: self.open_files,
             spare_bytes: 0,

@@ -76,6 +76,7 @@ impl Program {
             log_max_bytes: u64::from(self.segments.1) * segment_bytes,
             background: self.background,
             gather_bytes: self.gather_bytes,
+            pending_bytes: 100,
             stage_bytes: u64::MAX,
             open_files: self.open_files,
             straight: self.open_files > 0,

@@ -1,5 +1,5 @@
-//! Groups that last, and what they have gathered in memory: together they have so much there at most, and the rest is in
-//! the [swap](super::super::swap).
+//! What groups that last have gathered in memory: together they have so much there at most, and the rest is in the
+//! [swap](super::super::swap).
 
 use std::sync::Arc;
 
