@@ -5,6 +5,7 @@ use crate::output::{Name, Ui, count, size};
 use crate::volume;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use serde::Serialize;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use wholly::MountGroup;
 use wholly_host::mount::Served;
@@ -42,6 +43,10 @@ pub struct Mount {
     pub inodes: u64,
     pub free_inodes: u64,
     group: Option<Group>,
+    /// Files with calls outside of groups that no sync has committed.
+    pending_files: u64,
+    /// How often such calls were committed for want of space, or because they were very many.
+    early_commits: u64,
 }
 
 fn is_ours(mount: &Mounted) -> bool {
@@ -62,8 +67,16 @@ fn of(source: &Path) -> Vec<PathBuf> {
     all.into_iter().filter(|mount| is_ours(mount) && mount.source == source).map(|mount| mount.at).collect()
 }
 
+fn root(mount: &Path) -> Option<OwnedFd> {
+    openat(CWD, mount, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+fn pending_at(mount: &Path) -> Option<[u64; 2]> {
+    wholly_host::mount::pending(root(mount)?.as_fd()).ok()
+}
+
 fn group_at(mount: &Path) -> Option<Group> {
-    let root = openat(CWD, mount, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let root = root(mount)?;
     let holder = MountGroup::holder(root).ok()??;
     let command = std::fs::read(format!("/proc/{}/comm", holder.process)).ok();
     Some(Group {
@@ -102,6 +115,7 @@ impl Group {
 impl Mount {
     fn at(mount: &Mounted) -> rustix::io::Result<Mount> {
         let space = rustix::fs::statvfs(&mount.at)?;
+        let [pending_files, early_commits] = pending_at(&mount.at).unwrap_or_default();
         Ok(Mount {
             mount: Name::from(&*mount.at),
             source: Name::from(&*mount.source),
@@ -111,13 +125,20 @@ impl Mount {
             inodes: space.f_files,
             free_inodes: space.f_favail,
             group: group_at(&mount.at),
+            pending_files,
+            early_commits,
         })
     }
 
     /// Lines of `wholly stat` about the mount.
     pub fn text(&self) -> String {
         let group = self.group.as_ref().map_or("none".into(), Group::text);
-        format!("  options      {}\n  group        {group}\n", self.options)
+        let early = match self.early_commits {
+            0 => String::new(),
+            times => format!(", committed early {}: for space, or because they were many", count(times, "time")),
+        };
+        let pending = count(self.pending_files, "file");
+        format!("  options      {}\n  group        {group}\n  not synced   {pending}{early}\n", self.options)
     }
 }
 

@@ -107,7 +107,8 @@ pub const EQUIVALENT: &[Equivalent] = &[
     ),
 ];
 
-const SWAPPED: &str = "nobody reads it after a crash: it is bytes of groups that have not committed, in a file without a name.";
+const SWAPPED: &str =
+    "nobody reads it after a crash: it is bytes of groups that have not committed, in a file without a name.";
 const RESERVED: &str = "a file has the same bytes without the space that was reserved for it; whether it has that space, the tests of the core ask";
 
 const LEFT: &str = "nobody knows of what is left of a group that did not commit but the next open, or the close, which removes it; that it goes at \

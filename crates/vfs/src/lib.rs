@@ -76,7 +76,7 @@ pub use paths::Paths;
 pub use policy::Policy;
 pub use resolve::{Found, Last, NAME_MAX, PATH_MAX, Parent};
 pub use stat::{DirEntry, Inode, Stat};
-pub use types::{Attr, Context, GroupId, Handle, Ino, Listed, Seek, SetAttr, SetTime, StatFs, Timestamp};
+pub use types::{Attr, Context, GroupId, Handle, Ino, Listed, Pending, Seek, SetAttr, SetTime, StatFs, Timestamp};
 
 pub use rustix::fs::{Access, FileType, Mode, OFlags};
 pub use rustix::io::Errno;
@@ -366,6 +366,14 @@ pub trait Vfs: Send + Sync {
     /// # Errors
     /// None beyond those of all calls.
     fn statfs(&self, ctx: &Context, ino: Ino) -> Result<StatFs>;
+
+    /// Returns which calls outside of explicit groups are not committed yet. None, where each is a group of its own.
+    ///
+    /// # Errors
+    /// None beyond those of all calls.
+    fn pending(&self) -> Result<Pending> {
+        Ok(Pending::default())
+    }
 
     /// Makes all calls so far durable, except those in explicit groups.
     ///

@@ -99,6 +99,7 @@ macro_rules! __pass_on {
             one! { call listxattr(ino: Ino) -> Result<Vec<u8>> }
             one! { call removexattr(ino: Ino, name: &[u8]) -> Result<()> }
             one! { call statfs(ino: Ino) -> Result<StatFs> }
+            one! { bare pending() -> Result<Pending> }
             one! { call sync() -> Result<()> }
         }
     };

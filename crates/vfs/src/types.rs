@@ -156,6 +156,16 @@ pub enum Seek {
     Hole(u64),
 }
 
+/// Calls outside of explicit groups that no sync has committed yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pending {
+    /// The number of files that they have changed.
+    pub files: u64,
+    /// How often such calls were committed without a sync or the timer, for want of space or because they were very
+    /// many: under the policy `shared` alone.
+    pub early_commits: u64,
+}
+
 /// Space and inodes of the whole store or volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatFs {

@@ -424,6 +424,10 @@ wholly_vfs::pass_on! {
             self.vfs.fsyncdir(ctx, handle)
         }
 
+        fn pending(&self) -> Result<Pending> {
+            Ok(Pending { files: self.epochs.dirty_files(), early_commits: self.epochs.early_commits() })
+        }
+
         fn sync(&self, ctx: &Context) -> Result<()> {
             self.epochs.sync_all(&self.vfs)?;
             self.vfs.sync(ctx)

@@ -63,7 +63,7 @@ mod view;
 use std::sync::{Arc, RwLockReadGuard};
 
 use fuser::{FileHandle, INodeNo, Notifier, ReplyIoctl, ReplyWrite, Request};
-use wholly_host::mount::{ABORT, ADD, BEGIN, COMMIT, HOLDER, Holder, Served, WHAT};
+use wholly_host::mount::{ABORT, ADD, BEGIN, COMMIT, HOLDER, Holder, PENDING, Served, WHAT};
 use wholly_vfs::{Attr, Context, Errno, Groups, Result};
 
 use crate::convert::errno;
@@ -235,6 +235,10 @@ impl Belonging {
         }
         let answer = match (what, self) {
             (HOLDER, _) => return reply.ioctl(0, &Holder::to_bytes(self.holder().as_ref())),
+            (PENDING, Belonging::Shared(shared)) => match shared.pending() {
+                Ok(bytes) => return reply.ioctl(0, &bytes),
+                Err(error) => Err(error),
+            },
             (WHAT, Belonging::Shared(_)) => Ok(Served::Mount as i32),
             (WHAT, Belonging::View(_)) => Ok(Served::View as i32),
             (BEGIN, Belonging::View(view)) => view.joined.begin(asker),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fuser::{INodeNo, Notifier, ReplyIoctl, ReplyWrite};
 use wholly_host::mount::Holder;
-use wholly_vfs::{Context, Errno, GroupId, Groups, Handle, Ino, Result};
+use wholly_vfs::{Context, Errno, GroupId, Groups, Handle, Ino, Pending, Result};
 
 use super::caller::Caller;
 use super::changes::{Changes, Touches};
@@ -297,6 +297,15 @@ impl Shared {
         if let Err((command, error)) = self.tell(Command::Begin { process, user, handle: asker.handle, reply }) {
             command.refuse(error);
         }
+    }
+
+    /// What [`PENDING`](wholly_host::mount::PENDING) asks for.
+    pub fn pending(&self) -> Result<[u8; 16]> {
+        let Pending { files, early_commits } = self.inner.vfs.pending()?;
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&files.to_ne_bytes());
+        bytes[8..].copy_from_slice(&early_commits.to_ne_bytes());
+        Ok(bytes)
     }
 
     /// Which process has a group, if one does.

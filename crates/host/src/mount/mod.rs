@@ -32,8 +32,12 @@ pub const ADD: Opcode = ioctl::opcode::none(OURS, 0x72);
 pub const COMMIT: Opcode = ioctl::opcode::none(OURS, 0x73);
 /// Undoes the group of the open file.
 pub const ABORT: Opcode = ioctl::opcode::none(OURS, 0x74);
-/// Fills in a [`Holder`] as [bytes](Holder::to_bytes). It is the only one with an argument.
+/// Fills in a [`Holder`] as [bytes](Holder::to_bytes).
 pub const HOLDER: Opcode = ioctl::opcode::read::<[u8; Holder::LENGTH]>(OURS, 0x75);
+
+/// Fills in how many files have calls outside of groups that no sync has committed, and how often such calls were
+/// committed early: 8 bytes each, in the order of the machine.
+pub const PENDING: Opcode = ioctl::opcode::read::<[u64; 2]>(OURS, 0x76);
 
 /// What serves a directory that is one of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +96,15 @@ pub fn holder(file: std::os::fd::BorrowedFd<'_>) -> Result<Option<Holder>, Errno
     // SAFETY: who knows the number fills in that many bytes; for any other file system it is an error.
     let bytes = unsafe { ioctl::ioctl(of_std(&file), ioctl::Getter::<HOLDER, [u8; Holder::LENGTH]>::new()) }?;
     Ok(Holder::of_bytes(&bytes))
+}
+
+/// What [`PENDING`] fills in, of the mount that a descriptor is of.
+///
+/// # Errors
+/// `ENOTTY` where it is no mount of ours, or one of an earlier version.
+pub fn pending(file: std::os::fd::BorrowedFd<'_>) -> Result<[u64; 2], Errno> {
+    // SAFETY: who knows the number fills in that many bytes; for any other file system it is an error.
+    unsafe { ioctl::ioctl(of_std(&file), ioctl::Getter::<PENDING, [u64; 2]>::new()) }
 }
 
 /// An open file of a mount, which stays open whatever becomes of the descriptor that it was made of. Programs that the

@@ -55,7 +55,7 @@ use wholly_vfs::groups::{only, only_private};
 use wholly_vfs::rules::permit::Who;
 use wholly_vfs::{
     Access, AcrossForks, Attr, Committed, Context, Errno, Fallocate, FileType, GroupId, Groups, Handle, Ino, Listed,
-    Mode, OFlags, Rename, Result, Seek, Seen, SetAttr, SetXattr, StatFs, Ticket, Vfs,
+    Mode, OFlags, Pending, Rename, Result, Seek, Seen, SetAttr, SetXattr, StatFs, Ticket, Vfs,
 };
 
 /// A running explicit group that calls are made into; gone when it has ended.
@@ -482,6 +482,11 @@ impl Vfs for StoreVfs {
                 name_max: 255,
             })
         })
+    }
+
+    fn pending(&self) -> Result<Pending> {
+        let epochs = &self.store.epochs;
+        Ok(Pending { files: epochs.dirty_files(), early_commits: epochs.early_commits() })
     }
 
     fn sync(&self, ctx: &Context) -> Result<()> {
