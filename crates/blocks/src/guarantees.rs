@@ -1,0 +1,48 @@
+//! What implementations promise, and where their bounds are. Callers choose by it; the simulator obeys it.
+
+/// Which ordered transactions a crash keeps, of those that are not durable yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// A prefix of the order.
+    Total,
+    /// A set that is closed under dependency. A transaction depends on each one ordered before it that has written or
+    /// discarded one of its blocks, fresh or not, and on those that `order` was told by `after`.
+    Dependent,
+}
+
+/// Of a [`TxBlocks`](crate::TxBlocks).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockGuarantees {
+    /// How many blocks there are.
+    pub blocks: u64,
+    /// What a crash keeps of ordered transactions (T1).
+    pub order: Order,
+    /// Whether blocks that are written over ([`Placement::Overwrite`](crate::Placement)) leave memory before the
+    /// transaction is ordered. If not, they stay in memory, or in blocks that the caller has lent.
+    pub steals_overwrites: bool,
+    /// How many blocks a transaction may write over before it needs blocks that were lent (T10). `None`: any number.
+    pub most_overwrites: Option<u64>,
+    /// How many pages, [`admitted`](crate::TxBlocks::admit) together, an empty implementation has room for.
+    pub room: u64,
+    /// Whether each block is checked as it is read (T9), also where only the home has it.
+    pub checks_blocks: bool,
+    /// Whether this only stands in for the medium: figures must say so.
+    pub emulated: bool,
+    /// A line for people and reports.
+    pub description: String,
+}
+
+/// Of a [`TxDevice`](crate::TxDevice).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceGuarantees {
+    /// How many blocks there are.
+    pub blocks: u64,
+    /// How many blocks a transaction may write or discard (T10). `None`: any number, while there is space.
+    pub most_pages: Option<u64>,
+    /// Whether each block is checked as it is read (T9).
+    pub checks_blocks: bool,
+    /// Whether this only stands in for the device: a model, of which no time is a device's.
+    pub emulated: bool,
+    /// A line for people and reports.
+    pub description: String,
+}
