@@ -26,8 +26,8 @@ impl Txid {
 pub enum Placement {
     /// Its committed version is read by others, and must survive if the transaction does not.
     Overwrite,
-    /// Nobody reads a committed version, nor will before the transaction is ordered: the bytes may be stored over it at
-    /// once. The block is free for all others until then.
+    /// Nobody reads a committed version, nor will before the transaction is ordered: that version may be given up, or
+    /// stored over, at once. The block is free for all others until then.
     Fresh,
 }
 
@@ -49,8 +49,9 @@ pub trait TxDevice: Send + Sync {
     /// same block takes its place. Nothing is durable on return. The device may keep the page in a volatile buffer.
     ///
     /// # Errors
-    /// `NoSpace` if the device is full, or if the transaction has as many blocks as it may (T7, T10); `Invalid` for a
-    /// number that names no running transaction, or a block beyond the end; `Poisoned`; the medium's.
+    /// `NoSpace` if the device is full, which is not before [`DeviceGuarantees::sure_overwrites`] is passed, or if the
+    /// transaction has as many blocks as it may (T7, T10); `Invalid` for a number that names no running transaction, or
+    /// a block beyond the end; `Poisoned`; the medium's.
     fn write(&self, site: Site, tx: Txid, at: Lba, page: &Page, how: Placement, tag: Tag) -> Result<()>;
 
     /// Copies the version of a block that the transaction has written, else the committed one; the committed one if no

@@ -39,6 +39,11 @@ pub struct DeviceGuarantees {
     pub blocks: u64,
     /// How many blocks a transaction may write or discard (T10). `None`: any number, while there is space.
     pub most_pages: Option<u64>,
+    /// How many versions that were written over a committed one ([`Placement::Overwrite`](crate::Placement)) all
+    /// running transactions together may have, so that no write says `NoSpace`: the space beyond that of all blocks.
+    /// More find space where blocks are free: each block that has no committed version, as it was never written, was
+    /// trimmed, or was written as `Fresh`, gives its page to one more. `u64::MAX`: space never ends.
+    pub sure_overwrites: u64,
     /// Whether each block is checked as it is read (T9).
     pub checks_blocks: bool,
     /// Whether this only stands in for the device: a model, of which no time is a device's.
