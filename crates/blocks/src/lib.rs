@@ -61,15 +61,19 @@
 //! | `counters` | what was done, by command and by tag |
 //! | `device` | the contract of a device |
 //! | `ordered` | the contract for engines |
+//! | [`batch`] | the contract for engines, made of a device |
+//! | `runs` | maps from blocks to values |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod batch;
 mod block;
 mod counters;
 mod device;
 mod guarantees;
 mod ordered;
+mod runs;
 
 pub use block::{BLOCK, Lba, Page, Run};
 pub use counters::{Counters, Tag};

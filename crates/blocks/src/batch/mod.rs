@@ -1,0 +1,473 @@
+//! Makes [`TxBlocks`] of a [`TxDevice`]: transactions are gathered in an *open batch* while one batch is committed.
+//!
+//! # Terms
+//!
+//! - *batch*: ordered transactions that one commit of the device makes durable. The *open* one takes those that are
+//!   ordered now. *Leader*: the thread that commits a batch; others that wait are its *followers*.
+//! - *held*: a page in memory, which the device does not have. *Sent*: the device has it, in the transaction that wrote
+//!   it. *Image*: what a batch holds of a block.
+//! - *room*: pages that are held, or admitted. *Charge*: of a transaction, the versions written over that its lent
+//!   blocks do not carry.
+//! - *live*: of a block, the version of the last ordered transaction, until it is durable.
+//!
+//! # The way of a transaction
+//!
+//! | step | what is done | the device |
+//! |---|---|---|
+//! | write | sent | write |
+//! | write, admitted | held | |
+//! | order | its held pages become images of the open batch; images of the same blocks by earlier ones are dropped | |
+//! | send | images of the open batch are sent | write |
+//! | wait | one thread leads: takes the open batch, sends its images, commits its transactions in their order | write, commit |
+//! | | live versions that are the batch's end; followers go on | |
+//!
+//! # Invariants
+//!
+//! 1. One thread at a time sends or commits what is ordered. It holds no lock while the device works; `order` takes the
+//!    lock of the state alone, which nobody holds over a call of the device.
+//! 2. A batch has one image of a block, the last one's. Where an earlier one was sent, the commit names the later
+//!    transaction later, so that its version counts (T4).
+//! 3. A live version ends after the device has committed it: a reader finds it there, or the device's committed one is
+//!    as new. A reader of a sent version that the device commits meanwhile takes the committed one.
+//! 4. Transactions hold room only until they are ordered, and none waits for room while it holds some. A batch gives
+//!    its room back when it is durable, so that room is always made.
+//! 5. The charges of all transactions that are not durable are at most
+//!    [`sure_overwrites`](crate::DeviceGuarantees::sure_overwrites), admitted pages counted before they are written:
+//!    the device has space for all that is held (T7). Lent blocks are trimmed, so that their pages are free.
+//! 6. A transaction that wrote nothing is aborted on the device, not committed.
+//! 7. After an error of a commit, or of a write of what was accepted before, everything fails (T8).
+//!
+//! | file | idea |
+//! |---|---|
+//! | `mod.rs` | the contract's calls |
+//! | `state.rs` | what is in memory, under one lock |
+//! | `plain.rs` | the plain view (T12) |
+
+mod plain;
+mod state;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sync::{Condvar, Mutex, MutexGuard};
+use wholly_error::{Error, Result};
+use wholly_media::{Region, Site};
+
+use crate::{
+    BLOCK, BlockGuarantees, Counters, Lba, Order, Page, Placement, Run, Sequence, Tag, TxBlocks, TxDevice, Txid,
+};
+use plain::Plain;
+use state::{At, Group, Image, Running, State};
+
+/// Lent blocks are trimmed.
+const LEND: Site = Site("batch.lend");
+/// A commit that makes room for others.
+const ROOM: Site = Site("batch.room");
+
+/// The persistence sites of this layer. All others are its callers'.
+pub const SITES: &[Site] = &[LEND, ROOM];
+
+/// See the module.
+pub struct Batch(Arc<Shared>);
+
+struct Shared {
+    device: Arc<dyn TxDevice>,
+    guarantees: BlockGuarantees,
+    /// The most blocks of a transaction on the device.
+    most_pages: u64,
+    /// The most charges of all transactions.
+    sure: u64,
+    state: Mutex<State>,
+    /// Something has ended: a commit, a transaction, a plain write.
+    changed: Condvar,
+}
+
+impl Batch {
+    /// Over a device, with room for so many pages in memory.
+    pub fn new(device: Arc<dyn TxDevice>, room: u64) -> Batch {
+        let of = device.guarantees();
+        let sure = of.sure_overwrites;
+        let bound = of.most_pages.unwrap_or(u64::MAX).min(sure);
+        let guarantees = BlockGuarantees {
+            blocks: of.blocks,
+            order: Order::Total,
+            steals_overwrites: true,
+            most_overwrites: (bound < u64::MAX).then_some(bound),
+            room: room.clamp(1, sure.max(1)),
+            checks_blocks: of.checks_blocks,
+            emulated: of.emulated,
+            description: format!("{}, commits in batches", of.description),
+        };
+        let most_pages = of.most_pages.unwrap_or(u64::MAX);
+        let (state, changed) = (Mutex::new(State::default()), Condvar::new());
+        Batch(Arc::new(Shared { device, guarantees, most_pages, sure, state, changed }))
+    }
+}
+
+type Locked<'a> = MutexGuard<'a, State>;
+
+fn busy(at: u64) -> Error {
+    Error::Busy(format!("block {at}"), "a running transaction has written it; end that one first".into())
+}
+
+impl Shared {
+    fn lock(&self) -> Result<Locked<'_>> {
+        let state = self.state.lock().unwrap();
+        state.check()?;
+        Ok(state)
+    }
+
+    fn wait<'a>(&'a self, state: Locked<'a>) -> Result<Locked<'a>> {
+        let state = self.changed.wait(state).unwrap();
+        state.check()?;
+        Ok(state)
+    }
+
+    /// That the blocks exist.
+    fn check_run(&self, run: Run) -> Result<()> {
+        match run.start.0.checked_add(run.count) {
+            Some(end) if end <= self.guarantees.blocks => Ok(()),
+            _ => Err(Error::Invalid(format!(
+                "blocks {}+{} of a medium of {}",
+                run.start.0, run.count, self.guarantees.blocks
+            ))),
+        }
+    }
+
+    /// Whatever was accepted is in doubt after this error.
+    fn failing<T>(&self, result: Result<T>) -> Result<T> {
+        result.inspect_err(|error| {
+            self.state.lock().unwrap().poison(error);
+            self.changed.notify_all();
+        })
+    }
+
+    /// Goes on when another thread has ended something, or this one has committed the open batch.
+    ///
+    /// # Panics
+    /// If nobody commits and nothing is ordered: then this would never end.
+    fn commit_or_wait<'a>(&'a self, site: Site, state: Locked<'a>) -> Result<Locked<'a>> {
+        if state.works { self.wait(state) } else { self.lead(site, state) }
+    }
+
+    /// Commits the open batch.
+    fn lead<'a>(&'a self, site: Site, mut state: Locked<'a>) -> Result<Locked<'a>> {
+        assert!(!state.open.txs.is_empty(), "there is something to commit");
+        let group = Arc::new(std::mem::take(&mut state.open));
+        (state.works, state.committing) = (true, Some(group.clone()));
+        drop(state);
+        let done = self.commit(site, &group);
+        let mut state = self.state.lock().unwrap();
+        (state.works, state.committing) = (false, None);
+        match done {
+            Ok(commits) => state.retire(&group, commits),
+            Err(ref error) => state.poison(error),
+        }
+        self.changed.notify_all();
+        done?;
+        state.check()?;
+        Ok(state)
+    }
+
+    /// Sends what the batch holds, and commits it on the device (invariants 2 and 6). Returns how many commits it took.
+    fn commit(&self, site: Site, group: &Group) -> Result<u64> {
+        for (block, (tx, image)) in &group.images {
+            self.send_one(*tx, *block, image)?;
+        }
+        let (mut written, mut empty) = (Vec::new(), Vec::new());
+        for (tx, of) in &group.txs {
+            if of.iter().next().is_some() { written.push(*tx) } else { empty.push(*tx) }
+        }
+        empty.into_iter().try_for_each(|tx| self.device.abort(site, tx))?;
+        if written.is_empty() {
+            return Ok(0);
+        }
+        self.device.commit(site, &written)?;
+        Ok(1)
+    }
+
+    fn send_one(&self, tx: Txid, block: u64, image: &Image) -> Result<()> {
+        self.device.write(image.site, tx, Lba(block), &image.page, image.how, image.tag)
+    }
+
+    /// Sends what a running transaction holds, and gives up its room.
+    fn send_held<'a>(&'a self, tx: Txid, mut state: Locked<'a>) -> Result<Locked<'a>> {
+        let running = state.running(tx)?;
+        let (held, room) = (std::mem::take(&mut running.held), std::mem::take(&mut running.room));
+        running.overs -= room;
+        state.recharge(tx);
+        drop(state);
+        let all =
+            |held: &BTreeMap<u64, Image>| held.iter().try_for_each(|(block, image)| self.send_one(tx, *block, image));
+        self.failing(all(&held))?;
+        let mut state = self.lock()?;
+        state.room -= held.len() as u64 + room;
+        let running = state.running(tx)?;
+        held.keys().for_each(|block| running.written.set(*block..block + 1, At::Sent));
+        self.changed.notify_all();
+        Ok(state)
+    }
+
+    /// Whether the space for so many versions more of a transaction is sure (invariant 5).
+    fn is_sure(&self, state: &State, running: &Running, more: u64) -> bool {
+        let now = running.charge();
+        let then = (running.overs + more).saturating_sub(running.lent);
+        state.charges - now + then <= self.sure
+    }
+
+    /// Waits until the space for so many versions more is sure.
+    fn ensure<'a>(&'a self, tx: Txid, more: u64, mut state: Locked<'a>) -> Result<Locked<'a>> {
+        loop {
+            let running = state.get(tx)?;
+            if self.is_sure(&state, running, more) {
+                return Ok(state);
+            }
+            if !state.works && state.open.txs.is_empty() {
+                let what = "versions of blocks that running transactions write over; commit, abort or lend blocks";
+                return Err(Error::NoSpace(what.into()));
+            }
+            state = self.commit_or_wait(ROOM, state)?;
+        }
+    }
+
+    fn read_committed(&self, state: Locked<'_>, at: Lba, bytes: &mut [u8; BLOCK]) -> Result<()> {
+        let Some((tx, version)) = state.live.get(at.0) else {
+            drop(state);
+            return self.device.read(None, at, bytes);
+        };
+        match version {
+            At::Zeros => bytes.fill(0),
+            At::Held => bytes.copy_from_slice(&state.image(tx, at.0)[..]),
+            At::Sent => {
+                drop(state);
+                return match self.device.read(Some(tx), at, bytes) {
+                    // Committed meanwhile (invariant 3).
+                    Err(Error::Invalid(_)) => self.device.read(None, at, bytes),
+                    read => read,
+                };
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TxBlocks for Batch {
+    fn guarantees(&self) -> &BlockGuarantees {
+        &self.0.guarantees
+    }
+
+    fn begin(&self) -> Result<Txid> {
+        drop(self.0.lock()?);
+        let tx = self.0.device.begin()?;
+        self.0.lock()?.begin(tx);
+        Ok(tx)
+    }
+
+    fn admit(&self, tx: Txid, pages: u64) -> Result<()> {
+        let shared = &*self.0;
+        if pages > shared.guarantees.room {
+            return Err(Error::NoSpace(format!(
+                "{pages} pages at once: there is room for {}; write in more steps",
+                shared.guarantees.room
+            )));
+        }
+        let mut state = shared.lock()?;
+        loop {
+            let running = state.get(tx)?;
+            let (holds, fits) = (running.room > 0 || !running.held.is_empty(), shared.guarantees.room - state.room);
+            if pages <= fits && shared.is_sure(&state, running, pages) {
+                let running = state.running(tx)?;
+                running.room += pages;
+                running.overs += pages;
+                state.room += pages;
+                state.recharge(tx);
+                return Ok(());
+            }
+            state = match holds {
+                // It waits with nothing held (invariant 4).
+                true => shared.send_held(tx, state)?,
+                false if pages <= fits => shared.ensure(tx, pages, state)?,
+                false if state.works || !state.open.txs.is_empty() => shared.commit_or_wait(ROOM, state)?,
+                // Others that run have the room, and are about to be ordered.
+                false => shared.wait(state)?,
+            };
+        }
+    }
+
+    fn write(&self, site: Site, tx: Txid, at: Lba, page: Page, how: Placement, tag: Tag) -> Result<()> {
+        let shared = &*self.0;
+        shared.check_run(Run { start: at, count: 1 })?;
+        let mut state = shared.lock()?;
+        state.claim(tx, at.0..at.0 + 1, shared.most_pages)?;
+        let running = state.running(tx)?;
+        let before = running.written.get(at.0);
+        let blocks = at.0..at.0 + 1;
+        if before == Some(At::Held) {
+            let image = running.held.get_mut(&at.0).expect("it is held");
+            *image = Image { page, site, how: image.how, tag };
+        } else if running.room > 0 {
+            running.room -= 1;
+            running.overs -= u64::from(how == Placement::Fresh || before == Some(At::Sent));
+            running.held.insert(at.0, Image { page, site, how, tag });
+            running.written.set(blocks.clone(), At::Held);
+            state.recharge(tx);
+            state.writers.set(blocks, tx.0);
+        } else {
+            let over = u64::from(how == Placement::Overwrite && before != Some(At::Sent));
+            state = shared.ensure(tx, over, state)?;
+            // Meanwhile another one may have written it.
+            state.claim(tx, blocks.clone(), shared.most_pages)?;
+            state.running(tx)?.overs += over;
+            state.recharge(tx);
+            state.writers.set(blocks.clone(), tx.0);
+            drop(state);
+            let sent = shared.device.write(site, tx, at, &page, how, tag);
+            state = shared.lock()?;
+            let running = state.running(tx)?;
+            match sent {
+                Ok(()) => running.written.set(blocks, At::Sent),
+                Err(error) => {
+                    running.overs -= over;
+                    state.recharge(tx);
+                    if before.is_none() {
+                        state.writers.clear(blocks);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        state.counters.writes += 1;
+        Ok(())
+    }
+
+    fn read(&self, tx: Option<Txid>, at: Lba, bytes: &mut [u8; BLOCK]) -> Result<()> {
+        let shared = &*self.0;
+        shared.check_run(Run { start: at, count: 1 })?;
+        let mut state = shared.lock()?;
+        state.counters.reads += 1;
+        let Some(tx) = tx else { return shared.read_committed(state, at, bytes) };
+        let running = state.get(tx)?;
+        match running.written.get(at.0) {
+            None => return shared.read_committed(state, at, bytes),
+            Some(At::Zeros) => bytes.fill(0),
+            Some(At::Held) => bytes.copy_from_slice(&running.held[&at.0].page[..]),
+            Some(At::Sent) => {
+                drop(state);
+                return shared.device.read(Some(tx), at, bytes);
+            }
+        }
+        Ok(())
+    }
+
+    fn discard(&self, site: Site, tx: Txid, run: Run) -> Result<()> {
+        let shared = &*self.0;
+        shared.check_run(run)?;
+        let blocks = run.start.0..run.start.0 + run.count;
+        let mut state = shared.lock()?;
+        state.claim(tx, blocks.clone(), shared.most_pages)?;
+        state.writers.set(blocks.clone(), tx.0);
+        let running = state.running(tx)?;
+        let dropped = state::take_range(&mut running.held, &blocks).len() as u64;
+        running.written.set(blocks, At::Zeros);
+        state.room -= dropped;
+        state.counters.discards += run.count;
+        drop(state);
+        shared.changed.notify_all();
+        shared.failing(shared.device.discard(site, tx, run))
+    }
+
+    fn lend(&self, tx: Txid, run: Run) -> Result<()> {
+        let shared = &*self.0;
+        shared.check_run(run)?;
+        let blocks = run.start.0..run.start.0 + run.count;
+        let mut state = shared.lock()?;
+        state.get(tx)?;
+        let written = state.writers.within(blocks.clone()).map(|(run, _)| run.start).next();
+        if let Some(at) = written.or_else(|| state.live.within(blocks).map(|(run, _)| run.start).next()) {
+            return Err(busy(at));
+        }
+        drop(state);
+        shared.device.trim(LEND, run)?;
+        state = shared.lock()?;
+        state.running(tx)?.lent += run.count;
+        state.recharge(tx);
+        drop(state);
+        shared.changed.notify_all();
+        Ok(())
+    }
+
+    fn abort(&self, site: Site, tx: Txid) -> Result<()> {
+        let shared = &*self.0;
+        let mut state = shared.lock()?;
+        let running = state.end(tx)?;
+        state.room -= running.room + running.held.len() as u64;
+        state.charges -= running.charge();
+        state.counters.aborts += 1;
+        drop(state);
+        shared.changed.notify_all();
+        shared.failing(shared.device.abort(site, tx))
+    }
+
+    fn order(&self, _: Site, txs: &[Txid], after: &[Sequence]) -> Result<Sequence> {
+        let mut state = self.0.lock()?;
+        for (i, tx) in txs.iter().enumerate() {
+            state.get(*tx)?;
+            if txs[..i].contains(tx) {
+                return Err(Error::Invalid(format!("transaction {:#x} is named twice", tx.0)));
+            }
+        }
+        if after.iter().any(|after| *after > state.last) {
+            return Err(Error::Invalid("a sequence that was not given out".into()));
+        }
+        if !txs.is_empty() {
+            state.last.0 += 1;
+            txs.iter().try_for_each(|tx| state.order(*tx))?;
+            self.0.changed.notify_all();
+        }
+        Ok(state.last)
+    }
+
+    fn send(&self, _: Site, upto: Sequence) -> Result<()> {
+        let shared = &*self.0;
+        let mut state = shared.lock()?;
+        state.check_given(upto)?;
+        if state.works || upto <= state.durable || state.open.images.is_empty() {
+            return Ok(());
+        }
+        state.works = true;
+        let images: Vec<(u64, Txid, Image)> =
+            state.open.images.iter().map(|(block, (tx, image))| (*block, *tx, image.clone())).collect();
+        drop(state);
+        let sent = images.iter().try_for_each(|(block, tx, image)| shared.send_one(*tx, *block, image));
+        let mut state = shared.state.lock().unwrap();
+        state.works = false;
+        match &sent {
+            Ok(()) => images.iter().for_each(|(block, tx, _)| state.sent(*block, *tx)),
+            Err(error) => state.poison(error),
+        }
+        shared.changed.notify_all();
+        sent
+    }
+
+    fn wait(&self, site: Site, upto: Sequence) -> Result<()> {
+        let mut state = self.0.lock()?;
+        state.check_given(upto)?;
+        while state.durable < upto {
+            state = self.0.commit_or_wait(site, state)?;
+        }
+        Ok(())
+    }
+
+    fn durable(&self) -> Sequence {
+        self.0.state.lock().unwrap().durable
+    }
+
+    fn plain(&self) -> Arc<dyn Region> {
+        Arc::new(Plain::new(self.0.clone()))
+    }
+
+    fn counters(&self) -> Counters {
+        let dropped = self.0.device.counters().dropped;
+        Counters { dropped, ..self.0.state.lock().unwrap().counters }
+    }
+}
