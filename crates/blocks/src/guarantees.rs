@@ -24,6 +24,10 @@ pub struct BlockGuarantees {
     pub most_overwrites: Option<u64>,
     /// How many pages, [`admitted`](crate::TxBlocks::admit) together, an empty implementation has room for.
     pub room: u64,
+    /// Whether blocks can be lent ([`lend`](crate::TxBlocks::lend)).
+    pub takes_lent: bool,
+    /// Whether discarded blocks read as zeros once that is durable (T11). If not, what they hold is unspecified.
+    pub zeroes_discarded: bool,
     /// Whether each block is checked as it is read (T9), also where only the home has it.
     pub checks_blocks: bool,
     /// Whether this only stands in for the medium: figures must say so.
@@ -41,9 +45,15 @@ pub struct DeviceGuarantees {
     pub most_pages: Option<u64>,
     /// How many versions that were written over a committed one ([`Placement::Overwrite`](crate::Placement)) all
     /// running transactions together may have, so that no write says `NoSpace`: the space beyond that of all blocks.
-    /// More find space where blocks are free: each block that has no committed version, as it was never written, was
-    /// trimmed, or was written as `Fresh`, gives its page to one more. `u64::MAX`: space never ends.
+    /// `u64::MAX`: space never ends.
     pub sure_overwrites: u64,
+    /// Whether more find space where blocks are free: each block that has no committed version, as it was never
+    /// written, was trimmed, or was written as `Fresh`, gives its page to one more.
+    pub free_blocks_help: bool,
+    /// Whether discarded blocks read as zeros (T11). If not, what they hold is unspecified.
+    pub zeroes_discarded: bool,
+    /// What a crash keeps wholly or not at all of a plain write: a block, or the unit of a medium below.
+    pub plain_unit: u32,
     /// Whether each block is checked as it is read (T9).
     pub checks_blocks: bool,
     /// Whether this only stands in for the device: a model, of which no time is a device's.

@@ -47,12 +47,15 @@
 //!   its number; its bytes are never served. Other blocks can be read. (Media that keep no checksums of blocks at home
 //!   say so: [`BlockGuarantees::checks_blocks`].)
 //! - **T10**, *size*: a transaction has no bound but free space, unless the guarantees tell one. Beyond the bound,
-//!   blocks that were lent take what is written over; without any left, the write says `NoSpace` (T7).
-//! - **T11**, *zeros*: a block that was never written, or was discarded, reads as zeros. (Not: a block that was lent,
-//!   or was written by a transaction that is gone; blocks that a medium has not been given as its own.)
+//!   blocks that were lent take what is written over, where they can be lent; without any left, the write says
+//!   `NoSpace` (T7).
+//! - **T11**, *zeros*: a block that was never written, or was discarded, reads as zeros. (Not: a block that was
+//!   discarded, where the guarantees say so; a block that was lent, or was written by a transaction that is gone;
+//!   blocks that a medium has not been given as its own.)
 //! - **T12**, *plain*: a plain write or trim changes the committed version. It is durable after a plain flush, or after
-//!   a later commit, and each block of it by itself. It is refused as `Busy` if a running transaction has written the
-//!   block. Blocks: if the block has an ordered version that is not home, that is brought home first.
+//!   a later commit, and each block of it by itself, or each unit that the guarantees tell. It is refused as `Busy` if
+//!   a running transaction has written the block. Blocks: if the block has an ordered version that is not home, that is
+//!   brought home first.
 //!
 //! | module | contents |
 //! |---|---|

@@ -68,7 +68,8 @@ pub trait TxBlocks: Send + Sync {
     /// was aborted, or is durable. What they hold then is unspecified; they are free again.
     ///
     /// # Errors
-    /// `Invalid`; `Busy` if a running transaction has written one of them; `Poisoned`.
+    /// `Unsupported` if the guarantees say so; `Invalid`; `Busy` if a running transaction, or one that is not durable,
+    /// has written one of them; `Poisoned`.
     fn lend(&self, tx: Txid, run: Run) -> Result<()>;
 
     /// Ends a running transaction, and drops all that it has written (T3).

@@ -37,6 +37,9 @@ pub(crate) fn applicable(kind: &EventKind) -> &'static [MutationKind] {
         | EventKind::Punch { .. }
         | EventKind::Names { .. }
         | EventKind::Attribute { .. } => &[DropWrite, DelayWrite],
+        EventKind::BlockWrite { .. } | EventKind::BlockDiscard { .. } | EventKind::BlockAbort { .. } => &[DropWrite],
+        EventKind::BlockOrder { .. } | EventKind::BlockCommit { .. } => &[DropOrder],
+        EventKind::BlockCommitted { .. } => &[],
         EventKind::Create { .. } | EventKind::Done { .. } | EventKind::Mark(_) => &[],
     }
 }

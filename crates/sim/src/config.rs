@@ -2,6 +2,7 @@
 
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU64, Ordering};
+use wholly_blocks::Order;
 use wholly_media::{Guarantees, Kind, PersistenceDomain, Site};
 
 /// The number that stands for the kernel where a thread is told: `write_at` on a file in persistent memory.
@@ -15,8 +16,8 @@ pub const DEAD: u64 = u64::MAX;
 pub enum PmemMode {
     /// Every 8-byte word by itself, whatever the instruction. The mode in which no violation is tolerated.
     Adversarial,
-    /// Whole words are non-temporal stores, independent of each other; the parts of words at the head and the tail of
-    /// a write are ordinary stores, which survive as a prefix within their cache line (under eADR: as a prefix of the
+    /// Whole words are non-temporal stores, independent of each other; the parts of words at the head and the tail of a
+    /// write are ordinary stores, which survive as a prefix within their cache line (under eADR: as a prefix of the
     /// order of all ordinary stores).
     X86,
 }
@@ -45,6 +46,9 @@ impl Medium {
     /// A disk with sectors of 512 bytes.
     pub const DISK: Medium = Medium::Disk { sector: 512 };
 
+    /// A disk with sectors of a whole block.
+    pub const BLOCKS: Medium = Medium::Disk { sector: wholly_blocks::BLOCK as u32 };
+
     /// Whether it is stored to rather than written in blocks.
     pub fn is_pmem(self) -> bool {
         matches!(self, Medium::Pmem { .. })
@@ -67,7 +71,8 @@ pub enum HostModel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MutationKind {
     /// The call returns without its ordering effect: a fence drains nothing, a write-through or a change of the log's
-    /// length stays pending, a sync syncs nothing.
+    /// length stays pending, a sync syncs nothing. A commit of blocks stays pending; an order of blocks forgets what it
+    /// comes after.
     DropOrder,
     /// The call returns without having written anything.
     DropWrite,
@@ -102,6 +107,24 @@ impl Mutation {
     }
 }
 
+/// What transactions of blocks promise in a world, and their bounds: see [`World::blocks`](super::World::blocks).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockRules {
+    /// Which ordered transactions a crash keeps.
+    pub order: Order,
+    /// How many blocks a transaction may write over without blocks that were lent.
+    pub most_overwrites: Option<u64>,
+    /// The most pages that are admitted at once.
+    pub room: u64,
+}
+
+impl Default for BlockRules {
+    /// A prefix, without a bound.
+    fn default() -> Self {
+        BlockRules { order: Order::Total, most_overwrites: None, room: 256 }
+    }
+}
+
 /// A simulated world.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
@@ -127,6 +150,8 @@ pub struct SimConfig {
     /// Whether the host tells when an object was born. Where it does not, an inode number that is used again means
     /// another object.
     pub births: bool,
+    /// What transactions of the log's blocks promise.
+    pub blocks: BlockRules,
     /// What is broken on purpose.
     pub mutations: Vec<Mutation>,
     /// The identity of the calling thread. Must not be [`KERNEL`] or [`DEAD`]. Called without any lock held.
@@ -146,6 +171,7 @@ impl Default for SimConfig {
             tearing: false,
             inodes_from: 0,
             births: true,
+            blocks: BlockRules::default(),
             mutations: Vec::new(),
             thread: os_thread,
         }
@@ -161,6 +187,12 @@ impl SimConfig {
     /// Log and home files on a disk of 512-byte sectors, over a weak host file system.
     pub fn disk() -> Self {
         SimConfig { log: Medium::DISK, home: Medium::DISK, ..Self::default() }
+    }
+
+    /// The log is a disk with transactions of blocks.
+    pub fn blocks(blocks: u64, rules: BlockRules) -> Self {
+        let log_len = blocks * wholly_blocks::BLOCK as u64;
+        SimConfig { log_len, log: Medium::BLOCKS, blocks: rules, ..Self::disk() }
     }
 
     /// Whether a process can read what is durable rather than what it sees: around the page cache of a disk.

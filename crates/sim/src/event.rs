@@ -4,6 +4,7 @@ use super::config::{MutationKind, SimConfig};
 use super::image::Image;
 use super::state::ObjId;
 use std::sync::Arc;
+use wholly_blocks::Page;
 use wholly_media::Site;
 
 /// What the program under test did, for the oracle: told by the caller, not by the medium.
@@ -176,6 +177,50 @@ pub enum EventKind {
     },
     /// `syncfs`.
     SyncAll,
+    /// A block was written in a transaction.
+    BlockWrite {
+        /// The transaction.
+        tx: u64,
+        /// The block.
+        at: u64,
+        /// What.
+        page: Page,
+        /// Whether nobody else reads what stood there: it is gone at once.
+        fresh: bool,
+    },
+    /// Blocks were discarded in a transaction.
+    BlockDiscard {
+        /// The transaction.
+        tx: u64,
+        /// The first block.
+        at: u64,
+        /// How many.
+        count: u64,
+    },
+    /// Transactions got their place in the order: from now on a crash may keep them.
+    BlockOrder {
+        /// The place.
+        sequence: u64,
+        /// The blocks that they have written, with their pages; none: zeros.
+        images: Arc<[(u64, Option<Page>)]>,
+        /// Places that are there if this one is, of those that are not durable.
+        needs: Arc<[u64]>,
+    },
+    /// A commit of ordered transactions has begun; [`BlockCommitted`](Self::BlockCommitted) ends it.
+    BlockCommit {
+        /// Their places.
+        sequences: Arc<[u64]>,
+    },
+    /// A commit returns: its transactions are durable, and all that was stored plainly.
+    BlockCommitted {
+        /// Their places.
+        sequences: Arc<[u64]>,
+    },
+    /// A transaction was dropped.
+    BlockAbort {
+        /// The transaction.
+        tx: u64,
+    },
     /// The call that began with an earlier event returns, and what it wrote is durable.
     Done {
         /// The number of that event.
@@ -240,6 +285,12 @@ impl EventKind {
             EventKind::Sync { .. } => "sync file",
             EventKind::SyncDir { .. } => "sync directory",
             EventKind::SyncAll => "sync all",
+            EventKind::BlockWrite { .. } => "write block",
+            EventKind::BlockDiscard { .. } => "discard",
+            EventKind::BlockOrder { .. } => "order",
+            EventKind::BlockCommit { .. } => "commit",
+            EventKind::BlockCommitted { .. } => "committed",
+            EventKind::BlockAbort { .. } => "abort",
             EventKind::Done { .. } => "returns",
             EventKind::Mark(Mark::Begin { .. }) => "begin",
             EventKind::Mark(Mark::Return { .. }) => "return",

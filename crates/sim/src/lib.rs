@@ -11,7 +11,7 @@
 //! - *event*: one entry of a trace. The number of an event is its time. *Point* `n` lies after `n` events.
 //! - *unit*: the smallest thing of which a crash keeps one version: a word, a line (X86), a sector, a page; the length
 //!   of the log; the attributes of an object (length, times, allocation, mode, owner, extended ones); a name; the
-//!   journal (ext4).
+//!   journal (ext4); ordered transactions of blocks: all of them (`Total`), or each (`Dependent`).
 //! - *step*: one version of a unit. A unit's pending steps are its *chain*, oldest first.
 //! - *drain*: to move a prefix of a chain into the durable state.
 //! - *choice*: for each unit of a point, how much of its chain a crash keeps. Printed, it replays the state.
@@ -48,6 +48,10 @@
 //! 15. A new object gets the lowest inode number whose object is gone, never the time of its birth. No state has two
 //!     objects of one number: where names
 //!     survive in any order (weak), a number is free only for the process after the one that removed the object.
+//! 16. Transactions of blocks ([`World::blocks`], rules T1 to T12 of the crate `wholly-blocks`): the log is their home.
+//!     What a transaction has written is a step of a unit from its order to its commit; before, a crash keeps nothing
+//!     of it, and after, all of it. A block that is written as fresh has lost what stood there from that moment on, and
+//!     lent blocks have lost it from the moment they are lent: so whoever reads such a block reads wrong.
 //!
 //! # Assumptions
 //!
@@ -59,6 +63,7 @@
 //! - Nobody lacks a permission; no call runs out of space or of links.
 //! - No lock of a world is held while anything outside of this module runs: logical threads may share one OS thread.
 
+mod blocks;
 mod choice;
 mod config;
 mod count;
@@ -84,7 +89,7 @@ mod watch;
 mod world;
 
 pub use choice::{Choice, ParseChoiceError, Pick};
-pub use config::{DEAD, HostModel, KERNEL, Medium, Mutation, MutationKind, PmemMode, SimConfig, os_thread};
+pub use config::{BlockRules, DEAD, HostModel, KERNEL, Medium, Mutation, MutationKind, PmemMode, SimConfig, os_thread};
 pub use count::{Count, CountingRegion, Counts};
 pub use count_host::CountingHost;
 pub use coverage::{Coverage, SiteCoverage};

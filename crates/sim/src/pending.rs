@@ -2,9 +2,10 @@
 
 use super::event::{Attribute, NameChange};
 use super::hash::{self, Place};
-use super::state::{ObjId, State};
+use super::state::{LOG, ObjId, State};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use wholly_blocks::{BLOCK, Page};
 
 /// The name of a unit. The order is the order in which units are numbered and applied: whole words before the lines
 /// that hold parts of them.
@@ -24,6 +25,10 @@ pub(super) enum UnitKey {
     Name { dir: ObjId, name: Arc<[u8]> },
     /// All attribute changes and names (ext4).
     Journal,
+    /// All ordered transactions of blocks (`Total`). They lie over what was stored plainly before.
+    Commits,
+    /// One ordered transaction of blocks (`Dependent`), by its place.
+    Commit { sequence: u64 },
 }
 
 impl UnitKey {
@@ -36,6 +41,8 @@ impl UnitKey {
             UnitKey::Attr { obj } => hash::numbers(&[4, u64::from(*obj)]),
             UnitKey::Name { dir, name } => hash::numbers(&[5, u64::from(*dir), hash::bytes(name)]),
             UnitKey::Journal => hash::numbers(&[6]),
+            UnitKey::Commits => hash::numbers(&[7]),
+            UnitKey::Commit { sequence } => hash::numbers(&[8, *sequence]),
         }
     }
 }
@@ -114,6 +121,11 @@ pub(super) enum Effect {
         attribute: Attribute,
         time_ns: Option<i64>,
     },
+    /// What an ordered transaction has written.
+    Blocks {
+        sequence: u64,
+        images: Arc<[(u64, Option<Page>)]>,
+    },
 }
 
 /// The content of an object was changed at a time.
@@ -125,11 +137,17 @@ fn modified(state: &mut State, obj: ObjId, time_ns: Option<i64>) {
     }
 }
 
+/// Stores a block's page, or zeros.
+pub(super) fn put_block(state: &mut State, at: u64, page: Option<&Page>) {
+    state.put(LOG, at * BLOCK as u64, page.map_or(&[0; BLOCK], |page| &**page));
+}
+
 impl Effect {
     pub fn apply(&self, state: &mut State) {
         match self {
             Effect::Bytes { obj, offset, data } => state.put(*obj, *offset, data.as_slice()),
             Effect::Len { obj, new, .. } => state.set_len(*obj, *new),
+            Effect::Blocks { images, .. } => images.iter().for_each(|(at, page)| put_block(state, *at, page.as_ref())),
             Effect::Attr { obj, len, time_ns } => {
                 if let Some(len) = len {
                     state.set_len(*obj, *len);
@@ -188,6 +206,7 @@ impl Effect {
             | Effect::Allocate { obj, .. }
             | Effect::Punch { obj, .. }
             | Effect::Attribute { obj, .. } => *obj == id,
+            Effect::Blocks { .. } => id == LOG,
             Effect::Names { .. } => {
                 let of = |change: &NameChange| change.dir == id || change.was == Some(id) || change.is == Some(id);
                 self.names().iter().any(of)
@@ -226,6 +245,12 @@ impl Pending {
                         hash::bytes(data.as_slice()) ^ (u64::from(*obj) << 40) ^ offset
                     }
                     Effect::Len { new, .. } => *new,
+                    Effect::Blocks { images, .. } => {
+                        let of = |(at, page): &(u64, Option<Page>)| {
+                            page.as_ref().map_or(0, |page| hash::bytes(&page[..]) | 1) ^ at.rotate_left(32)
+                        };
+                        hash::numbers(&images.iter().map(of).collect::<Vec<_>>())
+                    }
                     Effect::Attr { len, time_ns, .. } => {
                         let some = |it: Option<u64>| [u64::from(it.is_some()), it.unwrap_or(0)];
                         hash::numbers([some(*len), some(time_ns.map(|t| t as u64))].as_flattened())

@@ -9,6 +9,7 @@ use super::reads::ReadSet;
 use super::state::{LOG, ObjId, State};
 use super::tracker::Tracker;
 use std::collections::BTreeSet;
+use wholly_blocks::BLOCK;
 
 /// One thing of which a crash keeps one version.
 pub(super) struct Unit {
@@ -146,8 +147,8 @@ impl Point {
         self.units[unit].to_string()
     }
 
-    /// The product of the versions of all units, `u128::MAX` if it is larger. Under `Ext4Ordered` some of them are
-    /// not allowed.
+    /// The product of the versions of all units, `u128::MAX` if it is larger. Under `Ext4Ordered` some of them are not
+    /// allowed.
     pub fn combinations(&self) -> u128 {
         self.units.iter().fold(1, |n: u128, unit| n.saturating_mul(u128::from(unit.radix)))
     }
@@ -156,6 +157,9 @@ impl Point {
     pub fn units_read(&self, reads: &ReadSet) -> Vec<u32> {
         let read = |step: &Step| match &step.effect {
             Effect::Bytes { obj, offset, data } => reads.contains(*obj, *offset, data.as_slice().len() as u64),
+            Effect::Blocks { images, .. } => {
+                images.iter().any(|(at, _)| reads.contains(LOG, at * BLOCK as u64, BLOCK as u64))
+            }
             _ => true,
         };
         (0..).zip(&self.units).filter(|(_, unit)| unit.steps.iter().any(read)).map(|(i, _)| i).collect()
@@ -484,6 +488,8 @@ impl std::fmt::Display for Unit {
             UnitKey::Attr { obj } => write!(f, "attributes of inode {obj}")?,
             UnitKey::Name { dir, name } => write!(f, "name {} in inode {dir}", String::from_utf8_lossy(name))?,
             UnitKey::Journal => write!(f, "journal")?,
+            UnitKey::Commits => write!(f, "ordered transactions")?,
+            UnitKey::Commit { sequence } => write!(f, "ordered transaction {sequence}")?,
         }
         write!(f, ", {} versions", self.radix)
     }

@@ -9,6 +9,7 @@ use super::state::{LOG, ObjId};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
+use wholly_blocks::BLOCK;
 
 /// What became of the effect of an event at a crash point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +132,11 @@ impl Trace {
                 | EventKind::SyncAll
                 | EventKind::Done { .. }
                 | EventKind::Create { .. }
+                | EventKind::BlockWrite { .. }
+                | EventKind::BlockDiscard { .. }
+                | EventKind::BlockCommit { .. }
+                | EventKind::BlockCommitted { .. }
+                | EventKind::BlockAbort { .. }
                 | EventKind::Mark(_) => RowState::Plain,
                 _ if survived + lost == 0 => RowState::Durable,
                 _ if choice.is_none() => RowState::Pending(survived + lost),
@@ -240,8 +246,28 @@ fn place(kind: &EventKind, names: &BTreeMap<ObjId, String>) -> (String, Option<u
         EventKind::SyncDir { dir } => (name(dir), None, None),
         EventKind::SyncAll => (name(&super::state::ROOT), None, None),
         EventKind::Mark(Mark::Begin { label, .. } | Mark::Note { label }) => (label.clone(), None, None),
+        EventKind::BlockWrite { tx, at, .. } => {
+            (format!("block {at} by {}", short(*tx)), Some(at * BLOCK as u64), Some(BLOCK as u64))
+        }
+        EventKind::BlockDiscard { tx, at, count } => {
+            let bytes = |blocks: &u64| Some(blocks * BLOCK as u64);
+            (format!("block {at} by {}", short(*tx)), bytes(at), bytes(count))
+        }
+        EventKind::BlockOrder { sequence, images, needs } => {
+            let of: Vec<u64> = images.iter().map(|(at, _)| *at).collect();
+            (format!("{sequence}: blocks {of:?}, after {needs:?}"), None, None)
+        }
+        EventKind::BlockCommit { sequences } | EventKind::BlockCommitted { sequences } => {
+            (format!("{sequences:?}"), None, None)
+        }
+        EventKind::BlockAbort { tx } => (short(*tx).to_string(), None, None),
         EventKind::Done { .. } | EventKind::Mark(Mark::Return { .. }) => (String::new(), None, None),
     }
+}
+
+/// The number of a transaction in its life.
+fn short(tx: u64) -> u64 {
+    tx & ((1 << 40) - 1)
 }
 
 impl Timeline {

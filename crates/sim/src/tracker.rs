@@ -8,10 +8,11 @@
 use super::config::{DEAD, HostModel, KERNEL, Medium, MutationKind, PmemMode, SimConfig};
 use super::event::{Attribute, Event, EventKind, Fate, NameChange};
 use super::image::Image;
-use super::pending::{Bytes, Effect, Pending, Step, UnitKey};
+use super::pending::{Bytes, Effect, Pending, Step, UnitKey, put_block};
 use super::state::{Birth, LOG, ObjId, ObjKind, State};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use wholly_blocks::Order;
 use wholly_media::PersistenceDomain;
 
 /// The crash model at one point of a trace.
@@ -68,14 +69,17 @@ impl Tracker {
     }
 
     /// Whether the order of steps matters within an image: a pending change takes bytes away, or sets times of a
-    /// directory that its names change too.
+    /// directory that its names change too, or writes blocks that another one writes.
     pub fn in_time(&self) -> bool {
         let sets_times = |step: &Step| match step.effect {
             Effect::Attribute { obj, attribute: Attribute::Times(..), .. } => self.base.obj(obj).kind == ObjKind::Dir,
             _ => false,
         };
         let attributes = |key: &UnitKey| matches!(key, UnitKey::Attr { .. } | UnitKey::Journal);
-        !self.shrinks.is_empty()
+        let of_blocks = |key: &UnitKey| matches!(key, UnitKey::Commits | UnitKey::Commit { .. });
+        // They are the last in the order of keys.
+        self.pending.chains.last_key_value().is_some_and(|(key, _)| of_blocks(key))
+            || !self.shrinks.is_empty()
             || self.pending.chains.iter().any(|(key, chain)| attributes(key) && chain.iter().any(sets_times))
     }
 
@@ -86,7 +90,7 @@ impl Tracker {
                 // A file that was made exists although nothing was written; a dropped write-through still orders.
                 match &event.kind {
                     EventKind::Create { .. } => self.create(&event.kind),
-                    EventKind::Fence { .. } => self.order(event),
+                    EventKind::Fence { .. } | EventKind::BlockCommitted { .. } => self.order(event),
                     _ => {}
                 }
                 self.now += 1;
@@ -138,10 +142,26 @@ impl Tracker {
                 let effect = Effect::Attribute { obj: *obj, attribute: attribute.clone(), time_ns };
                 self.push(New { thread: KERNEL, ..new }, self.meta_key(*obj), effect, Vec::new());
             }
+            EventKind::BlockWrite { at, page, fresh: true, .. } => put_block(&mut self.base, *at, Some(page)),
+            EventKind::BlockWrite { .. }
+            | EventKind::BlockDiscard { .. }
+            | EventKind::BlockCommit { .. }
+            | EventKind::BlockAbort { .. } => {}
+            EventKind::BlockOrder { sequence, images, needs } => {
+                let effect = Effect::Blocks { sequence: *sequence, images: images.clone() };
+                match self.config.blocks.order {
+                    Order::Total => self.push(new, UnitKey::Commits, effect, Vec::new()),
+                    Order::Dependent => {
+                        let needs = needs.iter().map(|of| UnitKey::Commit { sequence: *of }).collect();
+                        self.push(new, UnitKey::Commit { sequence: *sequence }, effect, needs);
+                    }
+                }
+            }
             EventKind::Fence { .. }
             | EventKind::Sync { .. }
             | EventKind::SyncDir { .. }
             | EventKind::SyncAll
+            | EventKind::BlockCommitted { .. }
             | EventKind::Done { .. } => {
                 if event.fate != Fate::Mutated(MutationKind::DropOrder) {
                     self.order(event);
@@ -233,8 +253,8 @@ impl Tracker {
         }
     }
 
-    /// Which unit a store of a word or a part of one belongs to: a non-temporal store to a word of which an
-    /// ordinary store is pending stays behind that.
+    /// Which unit a store of a word or a part of one belongs to: a non-temporal store to a word of which an ordinary
+    /// store is pending stays behind that.
     fn x86_key(&self, domain: PersistenceDomain, obj: ObjId, at: u64, len: u64) -> UnitKey {
         let ordinary = match domain {
             PersistenceDomain::CpuCaches => UnitKey::Order,
@@ -310,7 +330,11 @@ impl Tracker {
                 }
                 UnitKey::Order => !step.effect.touches(LOG) && by_kernel(step),
                 UnitKey::Attr { .. } | UnitKey::Name { .. } | UnitKey::Journal => true,
-                UnitKey::LogLen => false,
+                UnitKey::LogLen | UnitKey::Commits | UnitKey::Commit { .. } => false,
+            }),
+            EventKind::BlockCommitted { sequences } => self.drain(|key, step| match &step.effect {
+                Effect::Blocks { sequence, .. } => sequences.contains(sequence),
+                _ => matches!(key, UnitKey::Bytes { obj: LOG, .. }),
             }),
             EventKind::Done { begun } => {
                 let begun = *begun as i64;
@@ -328,7 +352,7 @@ impl Tracker {
             UnitKey::Order => step.effect.touches(file) && by_kernel(step),
             UnitKey::Attr { obj } => *obj == file,
             UnitKey::Journal => step.event <= journal,
-            UnitKey::Name { .. } | UnitKey::LogLen => false,
+            UnitKey::Name { .. } | UnitKey::LogLen | UnitKey::Commits | UnitKey::Commit { .. } => false,
         });
     }
 
@@ -388,6 +412,8 @@ impl Tracker {
     pub fn kill(&self) -> Image {
         let mut state = self.base.clone();
         let mut pending = self.pending.clone();
+        // What was ordered and not durable was in memory, or is what a power failure may keep of it as well.
+        pending.chains.retain(|key, _| !matches!(key, UnitKey::Commits | UnitKey::Commit { .. }));
         let gone = state.unreached(&pending.names());
         for id in &gone {
             state.forget(*id);

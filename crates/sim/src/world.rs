@@ -1,5 +1,6 @@
 //! The world that programs run in: it keeps what they see and records what they do.
 
+use super::blocks::{Blocks, SimBlocks};
 use super::config::{HostModel, Mutation, MutationKind, SimConfig};
 use super::event::{Attribute, Event, EventKind, Fate, Mark, NameChange, Trace};
 use super::files::SimHost;
@@ -13,6 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wholly_blocks::TxBlocks;
 use wholly_host::HostFs;
 use wholly_media::{Error, Guarantees, Region, Result, Site};
 
@@ -51,6 +53,8 @@ pub(super) struct Live {
     pub free_blocks: u64,
     /// Changes that a mutation has put off.
     pub late: Vec<(Call, Change)>,
+    /// Transactions of blocks.
+    pub blocks: Blocks,
     /// Stores and fences of regions that come later than they were asked for.
     pub late_steps: Vec<(Call, LateStep)>,
     /// What is durable so far; made when somebody asks, and brought up to date then.
@@ -133,6 +137,7 @@ impl World {
                 tells_births: config.births,
                 open: HashMap::new(),
                 late: Vec::new(),
+                blocks: Blocks::default(),
                 late_steps: Vec::new(),
                 tracker: None,
             }),
@@ -143,6 +148,14 @@ impl World {
     /// The log region.
     pub fn log(self: &Arc<Self>) -> Arc<dyn Region> {
         Arc::new(SimRegion::log(self.clone()))
+    }
+
+    /// Transactions of the log's blocks, as [`SimConfig::blocks`] says.
+    ///
+    /// # Panics
+    /// If the log is not a disk with sectors of a whole block ([`Medium::BLOCKS`](super::Medium::BLOCKS)).
+    pub fn blocks(self: &Arc<Self>) -> Arc<dyn TxBlocks> {
+        Arc::new(SimBlocks::new(self.clone()))
     }
 
     /// The host directory.
@@ -317,6 +330,11 @@ impl Call {
     /// Whether the call is to do nothing at all.
     pub fn is_dropped(&self) -> bool {
         self.mutation == Some(MutationKind::DropWrite)
+    }
+
+    /// Whether the call is to order nothing.
+    pub fn drops_order(&self) -> bool {
+        self.mutation == Some(MutationKind::DropOrder)
     }
 
     /// Whether the call is to do what it does later.

@@ -94,6 +94,8 @@ impl Batch {
             steals_overwrites: true,
             most_overwrites: (bound < u64::MAX).then_some(bound),
             room: room.clamp(1, sure.max(1)),
+            takes_lent: of.free_blocks_help,
+            zeroes_discarded: of.zeroes_discarded,
             checks_blocks: of.checks_blocks,
             emulated: of.emulated,
             description: format!("{}, commits in batches", of.description),
@@ -378,6 +380,9 @@ impl TxBlocks for Batch {
 
     fn lend(&self, tx: Txid, run: Run) -> Result<()> {
         let shared = &*self.0;
+        if !shared.guarantees.takes_lent {
+            return Err(Error::unsupported("lent blocks: the medium has no use for them"));
+        }
         shared.check_run(run)?;
         let blocks = run.start.0..run.start.0 + run.count;
         let mut state = shared.lock()?;

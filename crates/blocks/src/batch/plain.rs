@@ -32,7 +32,7 @@ impl Plain {
         let of = &shared.guarantees;
         let guarantees = Guarantees {
             kind: Kind::Disk,
-            atomic_unit: BLOCK as u32,
+            atomic_unit: shared.device.guarantees().plain_unit,
             block: BLOCK as u32,
             domain: PersistenceDomain::Device,
             emulated: of.emulated,

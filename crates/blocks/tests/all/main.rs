@@ -1,0 +1,7 @@
+//! The rules T1 to T12, for each implementation, and for wrong ones.
+
+mod batch;
+mod contract;
+mod ram;
+mod suite;
+mod wrong;
