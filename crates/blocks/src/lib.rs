@@ -65,6 +65,7 @@
 //! | `device` | the contract of a device |
 //! | `ordered` | the contract for engines |
 //! | [`batch`] | the contract for engines, made of a device |
+//! | [`log`] | a log of whole blocks, for any medium |
 //! | `runs` | maps from blocks to values |
 
 #![forbid(unsafe_code)]
@@ -75,6 +76,7 @@ mod block;
 mod counters;
 mod device;
 mod guarantees;
+pub mod log;
 mod ordered;
 mod runs;
 

@@ -2,6 +2,8 @@
 
 mod batch;
 mod contract;
+mod log;
 mod ram;
+mod random;
 mod suite;
 mod wrong;

@@ -16,6 +16,7 @@ use super::inode::{InodeMap, Tree};
 use super::pointer::MAX_DEPTH;
 use super::{BLOCK, Lba, Run, Seed, mix};
 use twox_hash::XxHash3_64;
+use wholly_blocks::log::RingSeed;
 
 /// Bytes of a line.
 pub const LINE: usize = 64;
@@ -177,7 +178,12 @@ impl LogSeed {
 
     /// The checksum of bytes that are stored in place.
     pub fn in_place_sum(self, at: u64, bytes: &[u8]) -> u64 {
-        XxHash3_64::oneshot_with_seed(mix(self.0, at) ^ 2, bytes)
+        self.ring().sum(at, bytes)
+    }
+
+    /// That of the log of whole blocks.
+    pub fn ring(self) -> RingSeed {
+        RingSeed::new(self.0)
     }
 
     /// That of a lane. Groups of two lanes have equal sequences, and the block in which the one goes on may be in the

@@ -11,8 +11,7 @@
 //! | `pointer.rs` | block pointers that prove themselves; the arithmetic of maps |
 //! | `dir.rs` | directory leaves and entries |
 //! | `xattr.rs` | the extended attributes of an inode, as one run of bytes |
-//! | `log.rs` | the log: lanes, and entries of one line |
-//! | `ring.rs` | the log of whole blocks |
+//! | `log.rs` | the log: lanes, and entries of one line. (That of whole blocks: the crate `wholly-blocks`.) |
 //! | `head.rs` | which lines of content are in pending blocks |
 //! | `saved.rs` | the allocators as a clean unmount saves them |
 //! | `repair.rs` | what a repair is going to store |
@@ -23,42 +22,14 @@ pub mod inode;
 pub mod log;
 pub mod pointer;
 pub mod repair;
-pub mod ring;
 pub mod saved;
 pub mod superblock;
 pub mod xattr;
 
 use twox_hash::XxHash3_64;
 
-/// Bytes of a block.
-pub const BLOCK: usize = 4096;
-
-/// The number of a block of the volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Lba(pub u64);
-
-impl Lba {
-    /// The byte of the region at which the block begins; for a number that no block has, one that no region has.
-    pub fn byte(self) -> u64 {
-        self.0.saturating_mul(BLOCK as u64)
-    }
-}
-
-/// Consecutive blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// The first one.
-    pub start: Lba,
-    /// How many there are.
-    pub count: u64,
-}
-
-/// A folded multiplication: each bit of the result depends on all bits of both arguments.
-#[inline]
-pub fn mix(one: u64, other: u64) -> u64 {
-    let wide = u128::from(one ^ 0x9e37_79b9_7f4a_7c15) * u128::from(other ^ 0xd1b5_4a32_d192_ed03);
-    wide as u64 ^ (wide >> 64) as u64
-}
+pub use wholly_blocks::log::mix;
+pub use wholly_blocks::{BLOCK, Lba, Run};
 
 /// The seed of all checksums of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

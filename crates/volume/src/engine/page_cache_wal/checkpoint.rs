@@ -6,7 +6,6 @@ use wholly_error::Result;
 
 use super::pages::Bytes;
 use super::{HOME, HOME_FENCE, PageCacheWal, TAIL};
-use crate::format::ring::encode_header;
 
 impl PageCacheWal {
     /// Whether the log or the cache is half full of what is not at home.
@@ -40,15 +39,14 @@ impl PageCacheWal {
         let target = self.log.next();
         self.write_home(&self.pages.dirty_before(target), target)?;
         self.region.fence(HOME_FENCE)?;
-        let (tail, turn) = self.log.tail(target);
-        let block = self.log.ring.header(turn);
-        self.region.write_through(TAIL, block.byte(), &encode_header(self.log.seed(), block, tail))?;
+        let (block, header) = self.log.header(target);
+        self.region.write_through(TAIL, block.byte(), &header)?;
         self.log.release(target);
         Ok(())
     }
 
-    /// Writes dirty pages home, with content of records before this one. Of the copies of the superblock, one at a
-    /// time is in doubt.
+    /// Writes dirty pages home, with content of records before this one. Of the copies of the superblock, one at a time
+    /// is in doubt.
     pub(super) fn write_home(&self, blocks: &[u64], before: u64) -> Result<()> {
         let roots = self.pages.roots().map(|root| root.0);
         for root in roots.iter().filter(|root| blocks.contains(root)) {

@@ -1,8 +1,9 @@
-//! The commit: groups queue, and one thread writes the record of all that wait.
+//! The commit: what groups change becomes images, and one thread writes the record of all that wait.
 
 use std::collections::btree_map::Entry as Place;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
+use wholly_blocks::log::{Entry, head_blocks, image_sum};
 use wholly_error::Result;
 use wholly_media::disk::AlignedBuf;
 
@@ -10,7 +11,6 @@ use super::pages::Bytes;
 use super::{COMMIT, FRESH, FRESH_FENCE, Mistake, PageCacheWal, SPILL, SPILL_FENCE};
 use crate::engine::Part;
 use crate::format::log::LINE;
-use crate::format::ring::{Entry, Record, encode_head, head_blocks, image_sum};
 use crate::format::{BLOCK, Lba, Run};
 
 /// Images, at most, in the record of several groups.
@@ -39,45 +39,6 @@ impl Change {
     }
 }
 
-/// Groups that wait for their commit.
-#[derive(Default)]
-pub(super) struct Queue {
-    waiting: VecDeque<Change>,
-    /// How many groups have ever waited, and how many of them are committed.
-    pushed: u64,
-    done: u64,
-    /// Whether a thread writes records.
-    is_led: bool,
-}
-
-#[cfg(test)]
-impl Queue {
-    /// Groups that wait, or are being committed.
-    pub fn uncommitted(&self) -> u64 {
-        self.pushed - self.done
-    }
-}
-
-/// The right to write records.
-struct Leading<'e> {
-    engine: &'e PageCacheWal,
-    /// Groups that it has committed. `None`: it has failed.
-    count: Option<u64>,
-}
-
-impl Drop for Leading<'_> {
-    fn drop(&mut self) {
-        if self.count.is_none() {
-            self.engine.fail();
-        }
-        let mut queue = self.engine.queue.lock().unwrap();
-        queue.is_led = false;
-        queue.done += self.count.unwrap_or(0);
-        drop(queue);
-        self.engine.turn.notify_all();
-    }
-}
-
 impl PageCacheWal {
     /// Commits a group. Returns its place in commit order.
     pub(super) fn commit_one(&self, part: &mut Part<'_>) -> Result<u64> {
@@ -91,9 +52,9 @@ impl PageCacheWal {
         if self.log.ring.fits(change.images()) {
             self.commit_in_turn(change)
         } else {
-            let mut leading = self.lead_alone()?;
+            let leading = self.committers.lead_alone()?;
             self.commit_large(part, change)?;
-            leading.count = Some(0);
+            leading.end(0);
             Ok(self.log.next())
         }
     }
@@ -115,47 +76,10 @@ impl PageCacheWal {
     }
 
     fn commit_in_turn(&self, change: Change) -> Result<u64> {
-        let mut queue = self.queue.lock().unwrap();
-        let ticket = queue.pushed;
-        queue.pushed += 1;
-        queue.waiting.push_back(change);
-        loop {
-            if queue.done > ticket {
-                return Ok(self.log.next());
-            }
-            self.check()?;
-            if queue.is_led {
-                queue = self.turn.wait(queue).unwrap();
-                continue;
-            }
-            queue.is_led = true;
-            let (mut batch, mut images) = (Vec::new(), 0);
-            while let Some(next) = queue.waiting.front() {
-                images += next.images();
-                if !batch.is_empty() && (images > MOST_IMAGES || !self.log.ring.fits(images)) {
-                    break;
-                }
-                batch.extend(queue.waiting.pop_front());
-            }
-            drop(queue);
-            let mut leading = Leading { engine: self, count: None };
-            let count = batch.len() as u64;
-            self.lead(batch)?;
-            leading.count = Some(count);
-            drop(leading);
-            queue = self.queue.lock().unwrap();
-        }
-    }
-
-    /// Waits until nobody writes records.
-    fn lead_alone(&self) -> Result<Leading<'_>> {
-        let mut queue = self.queue.lock().unwrap();
-        while queue.is_led {
-            queue = self.turn.wait(queue).unwrap();
-        }
-        self.check()?;
-        queue.is_led = true;
-        Ok(Leading { engine: self, count: None })
+        let ring = self.log.ring;
+        let fits = |images| images <= MOST_IMAGES && ring.fits(images);
+        self.committers.commit(change, Change::images, fits, |batch| self.lead(batch))?;
+        Ok(self.log.next())
     }
 
     /// Commits some groups by one record.
@@ -181,15 +105,8 @@ impl PageCacheWal {
         let blocks = head + images.len() as u64;
         let at = self.place(blocks)?;
         let write = |bytes: &mut [u8]| -> Result<u64> {
-            let (to_head, to_images) = bytes.split_at_mut(head as usize * BLOCK);
-            to_head.fill(0);
-            let (seed, mut entries) = (self.log.seed(), Vec::new());
-            for ((home, image), (to, i)) in images.iter().zip(to_images.chunks_exact_mut(BLOCK).zip(head..)) {
-                to.copy_from_slice(&image[..]);
-                let (home, at) = (Lba(*home), self.log.ring.block(at + i));
-                entries.push(Entry::Image { home, at, sum: image_sum(seed, home, &image[..]) });
-            }
-            let sequence = self.store_head(entries, void, (at, blocks), bytes);
+            let of = images.iter().map(|(home, image)| (Lba(*home), &**image));
+            let sequence = self.log.fill(of, self.voided(void), at, bytes);
             if self.mistake == Some(Mistake::HomeBeforeLog) {
                 self.publish_home(&images, sequence)?;
             }
@@ -218,26 +135,9 @@ impl PageCacheWal {
         Ok(())
     }
 
-    /// Stores the head of the next record at the begin of its bytes. Returns its sequence.
-    fn store_head(
-        &self,
-        mut entries: Vec<Entry>,
-        mut void: Vec<u64>,
-        (at, blocks): (u64, u64),
-        bytes: &mut [u8],
-    ) -> u64 {
-        if self.mistake == Some(Mistake::NoVoid) {
-            void.clear();
-        }
-        void.sort_unstable();
-        void.dedup();
-        for run in void.chunk_by(|one, next| one + 1 == *next) {
-            entries.push(Entry::Void(Run { start: Lba(run[0]), count: run.len() as u64 }));
-        }
-        let sequence = self.log.next();
-        let record = Record { sequence, blocks, entries };
-        encode_head(self.log.seed(), self.log.ring.block(at), &record, bytes);
-        sequence
+    /// Blocks of which earlier images are void, but for a mistake that tests plant.
+    fn voided(&self, void: Vec<u64>) -> Vec<u64> {
+        if self.mistake == Some(Mistake::NoVoid) { Vec::new() } else { void }
     }
 
     /// Where the next record goes. If the log is full, it is written back first.
@@ -280,7 +180,7 @@ impl PageCacheWal {
         let blocks = head_blocks((entries.len() + void.len()) as u64);
         let at = self.place(blocks)?;
         let mut bytes = AlignedBuf::zeroed(blocks as usize * BLOCK);
-        let sequence = self.store_head(entries.clone(), void, (at, blocks), &mut bytes);
+        let sequence = self.log.fill_head(entries.clone(), self.voided(void), (at, blocks), &mut bytes);
         self.region.write_through(COMMIT, self.log.ring.block(at).byte(), &bytes)?;
         let most = (self.pages.total() as usize / 4).max(1);
         for some in entries.chunks(most) {

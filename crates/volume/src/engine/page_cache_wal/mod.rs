@@ -10,10 +10,8 @@
 //!   that it has changed (`engine/draft.rs`). Neither is in the page cache.
 //! - *home*: the block to which the map of a file points. *Moved*: content that a group writes over goes to a fresh
 //!   block, and the pointer changes.
-//! - *record*, *image*, *ring*, *header*: see `format/ring.rs`. *Live*: a record that recovery would read. A block is
-//!   *void* in a record: images of earlier records do not count for it.
+//! - *record*, *image*, *ring*, *header*, *live*, *void*, *leader*: of the log (`wholly_blocks::log`).
 //! - *stolen*: a fresh page that is written home before its group commits, to make room.
-//! - *leader*: the committing thread that writes the record of all groups that wait.
 //! - *write back*: bring dirty pages home, so that records are live no more.
 //!
 //! # The commit
@@ -71,8 +69,7 @@
 //!    running groups differ (rule 8 of the trait), and one leader at a time makes images, from what is published.
 //! 3. A page becomes dirty after its record is durable, so whatever goes home is in the log. Home is written in whole
 //!    blocks, and records have whole blocks: a write home that tears is made again.
-//! 4. Records have sequences from 1 on in each incarnation, each begun after the one before has returned. So the last
-//!    one alone can be torn; if a record after one that is damaged is valid, that is damage.
+//! 4. The last record alone can be torn: invariant 1 of the log.
 //! 5. A dirty page knows the first record with content that is not at home. A header names a record only after all
 //!    pages with content of older ones are at home, durably; blocks of the ring are used again only after the header is
 //!    durable.
@@ -101,21 +98,20 @@
 //! |---|---|
 //! | `mod.rs` | the engine: calls of groups |
 //! | `pages.rs` | the page cache |
-//! | `log.rs` | which records are live, and where the next one goes |
-//! | `commit.rs` | queue, leader, records |
+//! | `commit.rs` | images and records of groups |
 //! | `checkpoint.rs` | writing back |
 //! | `recover.rs` | what a crash has left |
 
 mod checkpoint;
 mod commit;
-mod log;
 mod pages;
 mod recover;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use sync::{AtomicU64, Mutex, Ordering};
+use wholly_blocks::log::{Committers, Records, Ring, head_blocks};
 use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
 use wholly_vfs::GroupId;
@@ -128,11 +124,9 @@ use super::{
 };
 use crate::format::log::{LINE, LogArea, LogSeed};
 use crate::format::pointer::{FANOUT, MAX_DEPTH};
-use crate::format::ring::{Ring, head_blocks};
 use crate::format::superblock::copies;
 use crate::format::{BLOCK, Lba, Run, Seed};
-use commit::Queue;
-use log::Log;
+use commit::Change;
 use pages::{Bytes, Pages, Spare};
 
 use super::kind::{Description, Left, Opening};
@@ -175,7 +169,7 @@ pub const DESCRIPTION: Description = Description {
     about: "The same promise on any medium: a page cache, and a log of whole blocks",
     promises: true,
     takes_disks: true,
-    log: Some(Ring::area),
+    log: Some(area),
     zeroes_log: true,
     has_heads: false,
     sites: &[SITES],
@@ -183,11 +177,21 @@ pub const DESCRIPTION: Description = Description {
         let (log, cache) = ((log?, blocks), (cache_bytes, tuning.trial));
         Some(Box::new(PageCacheWal::new(region, log, (volume, incarnation), cache)))
     },
-    left: |region, logs| Left::of(recover::patches(region, logs.area, logs.seed())),
+    left: |region, logs| Left::of(recover::patches(region, logs.area, logs.seed().ring())),
 };
 
 /// Where recovery stores.
 const RECOVERY: patch::Sites = patch::Sites { proof: RECOVER_COMMIT, patch: RECOVER, fence: RECOVER_FENCE };
+
+/// The log of a new volume of so many blocks.
+fn area(start: Lba, blocks: u64) -> LogArea {
+    LogArea { start, half_blocks: Ring::area_of(blocks).div_ceil(2) as u32, lanes: 1 }
+}
+
+/// The ring of a log.
+fn ring_of(area: &LogArea) -> Ring {
+    Ring::of(area.run())
+}
 
 /// Blocks with inodes and names that one call changes, at most: a rename that exchanges two names has six.
 const FEW: u64 = 12;
@@ -239,18 +243,15 @@ impl Paged {
 pub struct PageCacheWal {
     region: Arc<dyn Region>,
     pages: Pages,
-    log: Log,
+    log: Records,
     area: LogArea,
     volume: Seed,
     groups: AtomicU64,
-    queue: Mutex<Queue>,
+    committers: Committers<Change>,
     /// The record that is being written.
     record: Spare,
-    /// A leader has finished.
-    turn: Condvar,
     /// Held while dirty pages are written back.
     writing_back: Mutex<()>,
-    failed: AtomicBool,
     /// The most private pages of a group.
     most_private: usize,
     /// The most fresh pages that are in a record.
@@ -269,19 +270,17 @@ impl PageCacheWal {
         (volume, incarnation): (Seed, u64),
         (cache_bytes, trial): (usize, Trial),
     ) -> Self {
-        let mut ring = Ring::of(&area);
+        let mut ring = ring_of(&area);
         ring.blocks = ring.blocks.min(trial.ring.unwrap_or(u64::MAX));
         let pages = Pages::new(region.clone(), trial.pages.unwrap_or(cache_bytes / BLOCK), copies(blocks));
         PageCacheWal {
-            log: Log::new(ring, LogSeed::of(volume, incarnation)),
+            log: Records::new(ring, LogSeed::of(volume, incarnation).ring()),
             area,
             volume,
             groups: AtomicU64::new(1),
-            queue: Mutex::default(),
+            committers: Committers::default(),
             record: Spare::default(),
-            turn: Condvar::new(),
             writing_back: Mutex::default(),
-            failed: AtomicBool::new(false),
             most_private: (pages.total() / 8).min(ring.blocks / 8).clamp(1, 64) as usize,
             small: (ring.blocks / 8).min(16),
             mistake: trial.mistake,
@@ -293,20 +292,13 @@ impl PageCacheWal {
 
     /// That nothing has failed.
     fn check(&self) -> Result<()> {
-        match self.failed.load(Ordering::Relaxed) {
-            false => Ok(()),
-            true => Err(Error::Poisoned("an earlier write of the volume failed".into())),
-        }
-    }
-
-    fn fail(&self) {
-        self.failed.store(true, Ordering::Relaxed);
+        self.committers.check()
     }
 
     /// Nothing is committed after an error.
     fn failing<T, E: Into<Error>>(&self, result: std::result::Result<T, E>) -> Result<T> {
         result.map_err(|error| {
-            self.fail();
+            self.committers.fail();
             error.into()
         })
     }
@@ -453,7 +445,7 @@ impl Engine for PageCacheWal {
     }
 
     fn start(&self, incarnation: u64) {
-        self.log.start(LogSeed::of(self.volume, incarnation));
+        self.log.start(LogSeed::of(self.volume, incarnation).ring());
     }
 
     fn log_blocks(&self, logged: Logged) -> u64 {
@@ -606,7 +598,7 @@ mod tests {
     const BLOCKS: u64 = 256;
 
     fn engine(region: Arc<dyn Region>, pages: usize) -> PageCacheWal {
-        engine_with(region, pages, Ring::area(Lba(2), BLOCKS))
+        engine_with(region, pages, area(Lba(2), BLOCKS))
     }
 
     fn engine_with(region: Arc<dyn Region>, pages: usize, area: LogArea) -> PageCacheWal {
@@ -669,7 +661,7 @@ mod tests {
             self.syncs.fetch_add(1, Ordering::Relaxed);
             let engine = self.engine.get().expect("it is made");
             while site == COMMIT && {
-                let waiting = engine.queue.lock().unwrap().uncommitted();
+                let waiting = engine.committers.uncommitted();
                 waiting < self.committers.load(Ordering::SeqCst)
             } {
                 std::thread::yield_now();
@@ -781,8 +773,8 @@ mod tests {
             write(&engine, &mut draft, Some(Lba(100)), &[byte; 100]).expect("write");
             commit(&engine, &mut draft).expect("commit");
         }
-        let area = Ring::area(Lba(2), BLOCKS);
-        let (ring, seed) = (Ring::of(&area), LogSeed::of(Seed::of(&[1; 16]), 1));
+        let area = area(Lba(2), BLOCKS);
+        let (ring, seed) = (ring_of(&area), LogSeed::of(Seed::of(&[1; 16]), 1).ring());
         let patches = || recover::patches(&*world.log(), &area, seed);
         let whole = patches().expect("it is sound");
         for (record, part) in (0..3).flat_map(|record| [(record, 0), (record, 1)]) {
@@ -824,8 +816,8 @@ mod tests {
             let refused = refusals.iter().filter(|refusal| refusal.is_err()).count();
             assert!(refused > 0 || site == COMMIT, "{site:?}: {refusals:?}");
             assert!(matches!(small(7), Err(Error::Poisoned(_))), "{site:?}");
-            let area = Ring::area(Lba(2), 256);
-            recover::recover(&*world.log(), &area, LogSeed::of(Seed::of(&[1; 16]), 1)).expect("recover");
+            let area = area(Lba(2), 256);
+            recover::recover(&*world.log(), &area, LogSeed::of(Seed::of(&[1; 16]), 1).ring()).expect("recover");
             let mut home = [0];
             world.log().read(Lba(100).byte(), &mut home).expect("read");
             assert_eq!(home[0], u8::from(site != COMMIT), "{site:?}");

@@ -1,28 +1,51 @@
-//! The log of the engine `page_cache_wal`: records of whole blocks in a ring.
+//! The bytes of the log on media: records of whole blocks in a ring.
 //!
-//! The area that the superblock names begins with two *headers*, which are written in turn; the newest valid one says
-//! where the oldest record stands that counts. The rest is the *ring*. A record is a *head*, with entries, and then
-//! images: whole blocks as they are to be at home. It stands in consecutive blocks: one that does not fit before the
-//! end of the ring begins at its first block. The record after one stands behind it, or at the first block.
+//! The area of the log begins with two *headers*, which are written in turn; the newest valid one says where the oldest
+//! record stands that counts. The rest is the *ring*. A record is a *head*, with entries, and then images: whole blocks
+//! as they are to be at home. It stands in consecutive blocks: one that does not fit before the end of the ring begins
+//! at its first block. The record after one stands behind it, or at the first block.
 //!
 //! Headers and heads prove themselves: their checks cover all their other bytes, and are seeded with the volume, the
-//! incarnation and the byte at which they stand. Images have their checksums in the head.
+//! incarnation and the byte at which they stand ([`RingSeed`]). Images have their checksums in the head.
 
+use twox_hash::XxHash3_64;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::log::{LogArea, LogSeed};
-use super::{BLOCK, Lba, Run};
+use crate::{BLOCK, Lba, Run};
 
 /// Blocks of headers.
 const HEADERS: u64 = 2;
 /// Bytes of the head before its entries.
-const HEAD: usize = 64;
+pub(super) const HEAD: usize = 64;
 /// Bytes of an entry.
 const ENTRY: usize = 32;
 /// The fewest and the most blocks of an area.
 const LEAST: u64 = 48;
 const MOST: u64 = 8192;
+
+/// A folded multiplication: each bit of the result depends on all bits of both arguments.
+#[inline]
+pub fn mix(one: u64, other: u64) -> u64 {
+    let wide = u128::from(one ^ 0x9e37_79b9_7f4a_7c15) * u128::from(other ^ 0xd1b5_4a32_d192_ed03);
+    wide as u64 ^ (wide >> 64) as u64
+}
+
+/// The seed of all checksums of a log in one incarnation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingSeed(u64);
+
+impl RingSeed {
+    /// By a number that no other medium and no other incarnation has.
+    pub fn new(number: u64) -> RingSeed {
+        RingSeed(number)
+    }
+
+    /// The checksum of bytes that stand, or are to stand, at a byte of the medium.
+    pub fn sum(self, at: u64, bytes: &[u8]) -> u64 {
+        XxHash3_64::oneshot_with_seed(mix(self.0, at) ^ 2, bytes)
+    }
+}
 
 /// Where the log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,16 +56,14 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// The area of a new volume: 1/64 of it, 32 MiB at most.
-    pub fn area(start: Lba, blocks: u64) -> LogArea {
-        let count = (blocks / 64).clamp(LEAST, MOST);
-        LogArea { start, half_blocks: count.div_ceil(2) as u32, lanes: 1 }
+    /// How many blocks the area of a new medium has: 1/64 of it, 32 MiB at most.
+    pub fn area_of(blocks: u64) -> u64 {
+        (blocks / 64).clamp(LEAST, MOST)
     }
 
     /// That of an area.
-    pub fn of(area: &LogArea) -> Ring {
-        let run = area.run();
-        Ring { start: run.start, blocks: run.count.saturating_sub(HEADERS) }
+    pub fn of(area: Run) -> Ring {
+        Ring { start: area.start, blocks: area.count.saturating_sub(HEADERS) }
     }
 
     /// The block of the header that is written in this turn.
@@ -113,18 +134,18 @@ impl Tail {
 }
 
 /// A header as it stands in a block.
-pub fn encode_header(seed: LogSeed, block: Lba, tail: Tail) -> [u8; BLOCK] {
+pub fn encode_header(seed: RingSeed, block: Lba, tail: Tail) -> [u8; BLOCK] {
     let mut raw = RawHeader { check: 0.into(), sequence: tail.sequence.into(), at: tail.at.into(), reserved: [0; 40] };
-    raw.check = seed.in_place_sum(block.byte(), &raw.as_bytes()[8..]).max(1).into();
+    raw.check = seed.sum(block.byte(), &raw.as_bytes()[8..]).max(1).into();
     let mut bytes = [0; BLOCK];
     bytes[..HEAD].copy_from_slice(raw.as_bytes());
     bytes
 }
 
 /// The header in a block, if there is one.
-pub fn decode_header(seed: LogSeed, block: Lba, bytes: &[u8]) -> Option<Tail> {
+pub fn decode_header(seed: RingSeed, block: Lba, bytes: &[u8]) -> Option<Tail> {
     let (raw, _) = RawHeader::read_from_prefix(bytes).ok()?;
-    let check = seed.in_place_sum(block.byte(), &raw.as_bytes()[8..]).max(1);
+    let check = seed.sum(block.byte(), &raw.as_bytes()[8..]).max(1);
     (raw.check.get() == check).then_some(Tail { sequence: raw.sequence.get(), at: raw.at.get() })
 }
 
@@ -145,8 +166,8 @@ pub enum Entry {
 }
 
 /// The checksum of an image.
-pub fn image_sum(seed: LogSeed, home: Lba, image: &[u8]) -> u64 {
-    seed.in_place_sum(home.byte(), image)
+pub fn image_sum(seed: RingSeed, home: Lba, image: &[u8]) -> u64 {
+    seed.sum(home.byte(), image)
 }
 
 /// What a head says.
@@ -161,7 +182,7 @@ pub struct Record {
 }
 
 /// Stores the head of a record that stands from a block on.
-pub fn encode_head(seed: LogSeed, block: Lba, record: &Record, bytes: &mut [u8]) {
+pub fn encode_head(seed: RingSeed, block: Lba, record: &Record, bytes: &mut [u8]) {
     let bytes = &mut bytes[..head_blocks(record.entries.len() as u64) as usize * BLOCK];
     bytes.fill(0);
     let raw = RawHead {
@@ -180,7 +201,7 @@ pub fn encode_head(seed: LogSeed, block: Lba, record: &Record, bytes: &mut [u8])
         let raw = RawEntry { block: block.into(), at: at.into(), sum: sum.into(), count: count.into() };
         bytes.copy_from_slice(raw.as_bytes());
     }
-    let check = seed.in_place_sum(block.byte(), &bytes[8..]).max(1);
+    let check = seed.sum(block.byte(), &bytes[8..]).max(1);
     bytes[..8].copy_from_slice(&check.to_le_bytes());
 }
 
@@ -192,9 +213,9 @@ pub fn head_len(ring: &Ring, bytes: &[u8]) -> Option<u64> {
 }
 
 /// The head that stands from a block on, given all of it.
-pub fn decode_head(seed: LogSeed, block: Lba, bytes: &[u8]) -> Option<Record> {
+pub fn decode_head(seed: RingSeed, block: Lba, bytes: &[u8]) -> Option<Record> {
     let (raw, rest) = RawHead::read_from_prefix(bytes).ok()?;
-    if raw.check.get() != seed.in_place_sum(block.byte(), &bytes[8..]).max(1) {
+    if raw.check.get() != seed.sum(block.byte(), &bytes[8..]).max(1) {
         return None;
     }
     let of = |bytes: &[u8]| {
@@ -212,11 +233,10 @@ pub fn decode_head(seed: LogSeed, block: Lba, bytes: &[u8]) -> Option<Record> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::Seed;
 
     #[test]
     fn each_flipped_bit_is_detected() {
-        let of = |incarnation| LogSeed::of(Seed::of(&[3; 16]), incarnation);
+        let of = RingSeed::new;
         let seed = of(7);
         let entries = vec![
             Entry::Image { home: Lba(900), at: Lba(30), sum: u64::MAX },
@@ -244,8 +264,8 @@ mod tests {
     #[test]
     fn rings_are_inside_of_their_areas() {
         for blocks in [128, 4096, 1 << 20, 1 << 30] {
-            let area = Ring::area(Lba(2), blocks);
-            let (run, ring) = (area.run(), Ring::of(&area));
+            let run = Run { start: Lba(2), count: Ring::area_of(blocks) };
+            let ring = Ring::of(run);
             assert!((LEAST..=MOST).contains(&run.count), "{blocks}");
             assert_eq!((ring.header(0), ring.header(1), ring.header(2)), (Lba(2), Lba(3), Lba(2)));
             assert_eq!(ring.block(ring.blocks).0, run.start.0 + run.count);

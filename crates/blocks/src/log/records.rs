@@ -4,9 +4,8 @@ use std::collections::{HashMap, VecDeque};
 
 use sync::Mutex;
 
-use crate::format::Run;
-use crate::format::log::LogSeed;
-use crate::format::ring::{Ring, Tail};
+use super::ring::{Entry, Record, Ring, RingSeed, Tail, encode_head, encode_header, image_sum};
+use crate::{BLOCK, Lba, Run};
 
 struct Live {
     sequence: u64,
@@ -15,7 +14,7 @@ struct Live {
 }
 
 struct State {
-    seed: LogSeed,
+    seed: RingSeed,
     /// The sequence of the next record. All before it are published.
     next: u64,
     /// Where it stands, unless it begins at the first block.
@@ -29,29 +28,32 @@ struct State {
 }
 
 impl State {
-    fn new(seed: LogSeed) -> State {
+    fn new(seed: RingSeed) -> State {
         let Tail { sequence, at } = Tail::FIRST;
         State { seed, next: sequence, at, live: VecDeque::new(), imaged: HashMap::new(), turn: 0 }
     }
 }
 
 /// See the module.
-pub struct Log {
+pub struct Records {
+    /// Where they stand.
     pub ring: Ring,
     state: Mutex<State>,
 }
 
-impl Log {
-    pub fn new(ring: Ring, seed: LogSeed) -> Log {
-        Log { ring, state: Mutex::new(State::new(seed)) }
+impl Records {
+    /// None yet.
+    pub fn new(ring: Ring, seed: RingSeed) -> Records {
+        Records { ring, state: Mutex::new(State::new(seed)) }
     }
 
     /// Begins a new incarnation: no record counts.
-    pub fn start(&self, seed: LogSeed) {
+    pub fn start(&self, seed: RingSeed) {
         *self.state.lock().unwrap() = State::new(seed);
     }
 
-    pub fn seed(&self) -> LogSeed {
+    /// The seed of this incarnation.
+    pub fn seed(&self) -> RingSeed {
         self.state.lock().unwrap().seed
     }
 
@@ -98,8 +100,59 @@ impl Log {
         self.state.lock().unwrap().live.iter().map(|record| record.blocks).sum()
     }
 
+    /// The header that says that records before this one do not count, and the block for it. Once it is durable, they
+    /// are [`release`](Self::release)d.
+    pub fn header(&self, sequence: u64) -> (Lba, [u8; BLOCK]) {
+        let (tail, turn) = self.tail(sequence);
+        let block = self.ring.header(turn);
+        (block, encode_header(self.seed(), block, tail))
+    }
+
+    /// Fills the bytes of the next record, which is to stand at a block of the ring, with images, and with blocks of
+    /// which earlier images are void. Returns its sequence. The bytes are as many as
+    /// [`head_blocks`](super::head_blocks) of all entries, and the images.
+    ///
+    /// # Panics
+    /// If they are not.
+    pub fn fill<'i>(
+        &self,
+        images: impl ExactSizeIterator<Item = (Lba, &'i [u8; BLOCK])>,
+        void: Vec<u64>,
+        at: u64,
+        bytes: &mut [u8],
+    ) -> u64 {
+        let blocks = (bytes.len() / BLOCK) as u64;
+        let head = blocks - images.len() as u64;
+        let (to_head, to_images) = bytes.split_at_mut(head as usize * BLOCK);
+        to_head.fill(0);
+        let (seed, mut entries) = (self.seed(), Vec::new());
+        for ((home, image), (to, i)) in images.zip(to_images.chunks_exact_mut(BLOCK).zip(head..)) {
+            to.copy_from_slice(image);
+            entries.push(Entry::Image { home, at: self.ring.block(at + i), sum: image_sum(seed, home, image) });
+        }
+        self.fill_head(entries, void, (at, blocks), to_head)
+    }
+
+    /// The same for a record that has so many blocks, and whose images stand in blocks that its entries name.
+    pub fn fill_head(
+        &self,
+        mut entries: Vec<Entry>,
+        mut void: Vec<u64>,
+        (at, blocks): (u64, u64),
+        bytes: &mut [u8],
+    ) -> u64 {
+        void.sort_unstable();
+        void.dedup();
+        for run in void.chunk_by(|one, next| one + 1 == *next) {
+            entries.push(Entry::Void(Run { start: Lba(run[0]), count: run.len() as u64 }));
+        }
+        let sequence = self.next();
+        encode_head(self.seed(), self.ring.block(at), &Record { sequence, blocks, entries }, bytes);
+        sequence
+    }
+
     /// What the header is to say so that records before this one do not count, and which header it is.
-    pub fn tail(&self, sequence: u64) -> (Tail, u64) {
+    fn tail(&self, sequence: u64) -> (Tail, u64) {
         let state = &mut *self.state.lock().unwrap();
         state.turn += 1;
         let first = state.live.iter().find(|record| record.sequence >= sequence);
@@ -122,14 +175,12 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::Seed;
-    use crate::format::{Lba, log::LogArea};
 
     /// Records never overlap those that count, and a reader finds each behind the one before or at the first block.
     #[test]
     fn records_that_count_stay() {
-        let ring = Ring::of(&LogArea { start: Lba(2), half_blocks: 12, lanes: 1 });
-        let log = Log::new(ring, LogSeed::of(Seed::of(&[1; 16]), 1));
+        let ring = Ring::of(Run { start: Lba(2), count: 24 });
+        let log = Records::new(ring, RingSeed::new(1));
         let mut random = wholly_sim::Random(3);
         let (mut live, mut end): (VecDeque<(u64, u64)>, _) = (VecDeque::new(), 0);
         let (mut full, mut wrapped) = (0, 0);

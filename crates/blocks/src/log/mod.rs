@@ -1,0 +1,41 @@
+//! The log of whole blocks, for any [`Region`](wholly_media::Region): its bytes, which records count, who writes them,
+//! and what a crash leaves. The engine `page_cache_wal` of volumes runs over it.
+//!
+//! # Terms
+//!
+//! - *record*: a head with entries, and images. *Image*: a whole block as it is to be at home. *Ring*, *header*: see
+//!   `ring.rs`. *Live*: a record that recovery would read. *Tail*: the first of them, which the newest header names. A
+//!   block is *void* in a record: images of earlier records do not count for it.
+//! - *leader*: the committing thread that writes the record of all that wait, its *followers*.
+//!
+//! # Invariants
+//!
+//! 1. Records have sequences from 1 on in each incarnation, each begun after the one before is durable. So the last one
+//!    alone can be torn; if a record after one that is damaged is valid, that is damage.
+//! 2. A header names a record only after all that older ones have images of is at home, durably. Blocks of the ring are
+//!    used again only after the header is durable ([`Records::release`]).
+//! 3. A block with a live image that is freed, or that gets content past the log, is void in the record of whoever does
+//!    so ([`Records::imaged`]). So recovery never puts an old image over what a later owner has stored.
+//! 4. Recovery reads, makes durable what it believes, stores the last image of each block that is not void, and fences.
+//!    Only then is the incarnation raised.
+//! 5. One leader at a time; after one that has failed, nobody writes a record ([`Committers`]).
+//!
+//! | file | idea |
+//! |---|---|
+//! | `ring.rs` | the bytes on media |
+//! | `records.rs` | which records are live, and where the next one goes |
+//! | `committers.rs` | leader and followers |
+//! | `recover.rs` | what a crash has left |
+//! | `device.rs` | the commands of a device with transactions |
+
+mod committers;
+mod device;
+mod records;
+mod recover;
+mod ring;
+
+pub use committers::{Committers, Leading};
+pub use device::{LogDevice, SITES, recover};
+pub use records::Records;
+pub use recover::{Recovered, read};
+pub use ring::{Entry, Ring, RingSeed, head_blocks, image_sum, mix};
