@@ -15,18 +15,16 @@ pub struct Contract(pub Order);
 
 struct Life(Arc<World>, Arc<dyn TxBlocks>);
 
-impl Life {
-    fn new(world: Arc<World>) -> Box<dyn Opened> {
-        let blocks = world.blocks();
-        Box::new(Life(world, blocks))
-    }
+fn life(world: Arc<World>) -> Box<dyn Opened> {
+    let blocks = world.blocks();
+    Box::new(Life(world, blocks))
 }
 
 impl Subject for Contract {
     fn make(&self, most_overwrites: Option<u64>) -> Box<dyn Opened> {
         let rules = BlockRules { order: self.0, most_overwrites, room: ROOM };
         let mutations = vec![Mutation::new(FAILS, MutationKind::Fail(Errno::IO))];
-        Life::new(World::new(SimConfig { mutations, ..SimConfig::blocks(BLOCKS, rules) }))
+        life(World::new(SimConfig { mutations, ..SimConfig::blocks(BLOCKS, rules) }))
     }
 }
 
@@ -42,7 +40,7 @@ impl Opened for Life {
         for point in begun..=self.0.now() {
             let done = trace.point(point).for_each_image(&ExploreLimits::default(), |_, image: &Image| {
                 if seen.insert(image.hash()) {
-                    lives.push(Life::new(World::from_image(image, self.0.config().clone())));
+                    lives.push(life(World::from_image(image, self.0.config().clone())));
                 }
                 ControlFlow::Continue(())
             });
@@ -54,7 +52,7 @@ impl Opened for Life {
     fn rotten(&self, at: u64) -> Box<dyn Opened> {
         let mut image = self.0.latest();
         image.fail_reads(&Place::Log, at * 4096..(at + 1) * 4096);
-        Life::new(World::from_image(&image, self.0.config().clone()))
+        life(World::from_image(&image, self.0.config().clone()))
     }
 }
 

@@ -31,8 +31,11 @@ pub trait Opened {
     fn rotten(&self, at: u64) -> Box<dyn Opened>;
 }
 
-/// The cases, by rule.
-pub const CASES: &[(&str, fn(&dyn Subject))] = &[
+/// A case, and the rule that it is for.
+type Case = (&'static str, fn(&dyn Subject));
+
+/// All of them.
+pub const CASES: &[Case] = &[
     ("T1 atomic", atomic),
     ("T1 order", keeps_the_order),
     ("T2 own", own),
@@ -146,13 +149,14 @@ fn atomic(subject: &dyn Subject) {
 fn keeps_the_order(subject: &dyn Subject) {
     let opened = filled(subject, None);
     let kind = opened.blocks().guarantees().order;
-    // Each transaction, what it writes, and what it depends on.
-    let all: [(&[(u64, u8)], &[usize], &[usize]); 5] = [
-        (&[(0, 1), (1, 1)], &[], &[]),
-        (&[(1, 2), (2, 2)], &[], &[0]),
-        (&[(3, 3)], &[], &[]),
-        (&[(4, 4)], &[2], &[2]),
-        (&[(5, 5)], &[], &[]),
+    // Of each transaction what it writes, what `order` is told, and what it depends on.
+    type Planned = (&'static [(u64, u8)], Option<usize>, Option<usize>);
+    let all: [Planned; 5] = [
+        (&[(0, 1), (1, 1)], None, None),
+        (&[(1, 2), (2, 2)], None, Some(0)),
+        (&[(3, 3)], None, None),
+        (&[(4, 4)], Some(2), Some(2)),
+        (&[(5, 5)], None, None),
     ];
     let old: Vec<u8> = (100..106).collect();
     let with = |kept: u32| {

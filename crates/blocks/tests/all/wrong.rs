@@ -61,15 +61,13 @@ struct Wrong {
     before: Mutex<BTreeMap<u64, Page>>,
 }
 
-impl Wrong {
-    fn new(inner: Arc<dyn TxBlocks>, broken: Break) -> Arc<dyn TxBlocks> {
-        let mut guarantees = inner.guarantees().clone();
-        if broken == Break::SaysTotal {
-            guarantees.order = Order::Total;
-        }
-        let (pages, counts, before) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Arc::new(Wrong { inner, guarantees, broken, pages, counts, before })
+fn wrong(inner: Arc<dyn TxBlocks>, broken: Break) -> Arc<dyn TxBlocks> {
+    let mut guarantees = inner.guarantees().clone();
+    if broken == Break::SaysTotal {
+        guarantees.order = Order::Total;
     }
+    let (pages, counts, before) = (Mutex::default(), Mutex::default(), Mutex::default());
+    Arc::new(Wrong { inner, guarantees, broken, pages, counts, before })
 }
 
 impl TxBlocks for Wrong {
@@ -238,7 +236,7 @@ struct Broken(Break);
 struct Life(Box<dyn Opened>, Arc<dyn TxBlocks>, Break);
 
 fn life(opened: Box<dyn Opened>, broken: Break) -> Box<dyn Opened> {
-    let blocks = Wrong::new(opened.blocks(), broken);
+    let blocks = wrong(opened.blocks(), broken);
     Box::new(Life(opened, blocks, broken))
 }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 /// Crates that have `publish = false` are not here: most serve the tests, some cannot be published.
 const PUBLISHED: [&str; 11] = [
     "wholly",
+    "wholly-blocks",
     "wholly-changes",
     "wholly-epochs",
     "wholly-error",
