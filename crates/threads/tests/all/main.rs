@@ -1,5 +1,6 @@
 //! Tests by threads in many schedules.
 
+mod blocks;
 mod mistakes;
 mod oracle;
 mod schedules;
