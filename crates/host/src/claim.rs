@@ -136,6 +136,12 @@ impl Claim {
         self.here.maker.load(Ordering::Relaxed) == 0
     }
 
+    /// Whether the calling process made it and has lost it for ever: see [`Refused::Seized`].
+    #[inline]
+    pub fn is_seized(&self) -> bool {
+        !self.is_inherited() && self.shared.owner.0.load(Ordering::Relaxed) & (HEIR | FREE) != 0
+    }
+
     /// Whether the calling process made it and no child is known to have it.
     #[inline]
     pub fn is_mine(&self) -> bool {

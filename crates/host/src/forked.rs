@@ -73,6 +73,12 @@ impl<O: Inherit + ?Sized> Forked<O> {
         self.claim.as_ref().is_some_and(|claim| claim.is_inherited())
     }
 
+    /// Whether this process opened it, and has lost it for ever: a child has it.
+    #[inline]
+    pub fn is_seized(&self) -> bool {
+        self.claim.as_ref().is_some_and(|claim| claim.is_seized())
+    }
+
     /// Whether this process opened it, and no child is known to have it.
     #[inline]
     pub fn is_mine(&self) -> bool {

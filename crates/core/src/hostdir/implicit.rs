@@ -39,10 +39,16 @@ impl Below for StoreInner {
 
     fn commit(&self, epoch: &mut Option<Epoch>) -> Result<()> {
         let Some(running) = epoch else { return Ok(()) };
-        // Where it fails, for want of space or by a bystander, the group goes on.
-        running.write().unwrap().commit()?;
-        *epoch = None;
-        Ok(())
+        let mut running = running.write().unwrap();
+        let committed = running.commit();
+        // Where it fails, for want of space or by a bystander, the group goes on. If half of a call is in it, it never
+        // commits: it is undone, and this error tells of it.
+        let has_ended = committed.is_ok() || (running.is_broken() && self.check_usable().is_ok());
+        drop(running);
+        if has_ended {
+            *epoch = None;
+        }
+        committed
     }
 }
 

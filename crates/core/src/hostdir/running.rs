@@ -65,8 +65,8 @@ pub(crate) use xattrs::Spaces;
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if self.store.forked.is_inherited() {
-            // It is the parent's, and lives there.
+        if self.store.forked.is_inherited() || self.store.forked.is_seized() {
+            // It is the parent's, and lives there; or a child has what it would undo.
             std::mem::forget((self.seat.take(), self.parked.take(), self.recent.take()));
             wholly_host::keep_for_ever(&self.store);
             return;
@@ -486,9 +486,9 @@ impl Running {
         if self.plain && self.write_straight(inner, offset, data)? {
             return Ok(());
         }
-        self.write_any(inner, offset, data)?;
+        let written = self.write_any(inner, offset, data);
         self.keep_to_memory();
-        Ok(())
+        written
     }
 
     /// What a write does in a plain group that has the file, where it stays within the file and the segment, is too
@@ -563,12 +563,13 @@ impl Running {
         // What is written again and again takes its blocks once.
         let most = size.max(end).div_ceil(BLOCK).saturating_sub(file.promised_blocks);
         let blocks = end.div_ceil(BLOCK).saturating_sub(first).min(most);
-        file.promised_blocks += blocks;
         if blocks == 0 {
             return Ok(());
         }
         let inner = file.inner.clone();
-        self.promise(Promise::bytes(blocks * BLOCK), &inner.path)
+        self.promise(Promise::bytes(blocks * BLOCK), &inner.path)?;
+        self.seat_mut().files[i].promised_blocks += blocks;
+        Ok(())
     }
 
     /// The group is about to take so much of the host; `what` it is for.
@@ -616,9 +617,12 @@ impl Running {
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
-            let take = self.fit(at, data.len() - done).map_err(|error| self.break_off(error))?;
-            let place = self.entry(EntryKind::Write, inner.id, at, &data[done..done + take]);
-            let place = place.map_err(|error| self.break_off(error))?;
+            let taken = self.fit(at, data.len() - done).and_then(|take| {
+                let place = self.entry(EntryKind::Write, inner.id, at, &data[done..done + take])?;
+                Ok((take, place))
+            });
+            // Where the first piece finds no room, nothing of the call is in the group.
+            let (take, place) = taken.map_err(|error| if done > 0 { self.break_off(error) } else { error })?;
             self.seat_mut().writes.push(PrivateWrite { file: i as u32, length: take as u32, offset: at, place });
             done += take;
         }
@@ -823,6 +827,11 @@ impl Running {
         self.in_lane = true;
         self.sequence = sequence;
         Ok(())
+    }
+
+    /// Whether half of a call is in the group: it must not commit.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.is_some()
     }
 
     /// Half of a call is in the group: it must not commit.

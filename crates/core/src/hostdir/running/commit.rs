@@ -45,6 +45,7 @@ impl Running {
         self.commit_identified(|_| ()).inspect_err(|_| {
             if !self.has_ended() {
                 self.keep_room_for_commit();
+                self.keep_to_memory();
             }
         })
     }
@@ -320,7 +321,7 @@ impl Running {
     /// Undoes the group, unless it has ended.
     #[inline]
     pub(in crate::hostdir) fn abort(&mut self) {
-        if self.seat.is_some() && !self.store.forked.is_inherited() {
+        if self.seat.is_some() && !self.store.forked.is_inherited() && !self.store.forked.is_seized() {
             self.undo();
         }
     }

@@ -186,9 +186,10 @@ impl Running {
         if image {
             self.write_image(i, inner, offset, data)?;
         } else {
-            for Gap { from, to } in gaps {
+            for (n, Gap { from, to }) in gaps.into_iter().enumerate() {
                 let part = &data[(from - offset) as usize..(to - offset) as usize];
-                self.write_to_log(i, inner, from, part).map_err(|error| self.break_off(error))?;
+                let written = self.write_to_log(i, inner, from, part);
+                written.map_err(|error| if n > 0 { self.break_off(error) } else { error })?;
             }
             for piece in over {
                 let part = &data[(piece.offset - offset) as usize..][..piece.length as usize];
@@ -220,7 +221,7 @@ impl Running {
         let mut block = vec![0; length as usize];
         self.read(inner, start, &mut block)?;
         block[(offset - start) as usize..][..data.len()].copy_from_slice(data);
-        self.write_to_log(i, inner, start, &block).map_err(|error| self.break_off(error))
+        self.write_to_log(i, inner, start, &block)
     }
 
     /// Gives log back where the group has many dead bytes.

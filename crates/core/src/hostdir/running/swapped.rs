@@ -30,6 +30,11 @@ impl Running {
     #[cold]
     fn swap_out(&mut self) {
         let store = self.store.clone();
+        let bytes = self.seat().gathered_bytes - self.seat().swapped_bytes;
+        // What the host has is promised to what is to come home. A place is up to twice as long as what is in it.
+        if store.left_to_promise().is_ok_and(|left| left.bytes < 2 * bytes) {
+            return;
+        }
         let seat = self.seat_mut();
         // Those before were looked at when they were the last.
         for (number, entry) in seat.gathered.iter_mut().enumerate().skip(seat.looked_at) {
