@@ -34,7 +34,8 @@ pub enum Medium {
     },
     /// A disk.
     Disk {
-        /// Bytes that survive wholly or not at all: 512 or 4096.
+        /// Bytes that survive wholly or not at all: 512 or 4096, or up to 8192 for the slots of a flash file. A power of
+        /// two.
         sector: u32,
     },
 }
@@ -212,7 +213,7 @@ impl SimConfig {
         assert!(self.home_page.is_power_of_two() && (8..=4096).contains(&self.home_page), "home_page");
         for medium in [self.log, self.home] {
             if let Medium::Disk { sector } = medium {
-                assert!(sector.is_power_of_two() && (8..=4096).contains(&sector), "sector");
+                assert!(sector.is_power_of_two() && (8..=8192).contains(&sector), "sector");
             }
         }
     }

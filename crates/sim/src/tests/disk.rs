@@ -72,6 +72,23 @@ fn a_sector_tears_only_where_asked_for() {
     assert!(tail(1) && tail(0));
 }
 
+/// The slot of a flash file: a page with its spare bytes is programmed wholly, torn or not at all.
+#[test]
+fn a_sector_of_8_kib_is_one_unit() {
+    const SLOT: usize = 8192;
+    let run = |tearing| {
+        let world = world(SimConfig { tearing, log_len: 2 * SLOT as u64, log: Medium::Disk { sector: 8192 }, ..disk() });
+        world.log().write(W, 0, &[1; SLOT]).unwrap();
+        world.log().fence(F).unwrap();
+        world.log().write(W, 0, &[2; SLOT]).unwrap();
+        seen(&world, |image| image.read(&Place::Log).unwrap()[..SLOT].to_vec())
+    };
+    assert_eq!(run(false), set([vec![1; SLOT], vec![2; SLOT]]));
+    let torn = run(true);
+    assert_eq!(torn.len(), 5, "old, new; torn with an old, a zero, a random tail");
+    assert!(torn.iter().all(|slot| slot[0] != 0));
+}
+
 #[test]
 fn the_log_and_the_files_are_synced_apart() {
     let world = world(disk());
