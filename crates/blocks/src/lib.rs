@@ -67,6 +67,7 @@
 //! | [`batch`] | the contract for engines, made of a device |
 //! | [`log`] | a log of whole blocks, for any medium |
 //! | `runs` | maps from blocks to values |
+//! | [`xftl`] | a simulated flash disk: the paper's device, as a model |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -79,6 +80,7 @@ mod guarantees;
 pub mod log;
 mod ordered;
 mod runs;
+pub mod xftl;
 
 pub use block::{BLOCK, Lba, Page, Run};
 pub use counters::{Counters, Tag};

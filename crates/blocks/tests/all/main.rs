@@ -4,6 +4,6 @@ mod batch;
 mod contract;
 mod log;
 mod ram;
-mod random;
 mod suite;
 mod wrong;
+mod xftl;

@@ -1,0 +1,118 @@
+//! Collection: greedy. The data block with the fewest valid pages is emptied, at any time, whatever runs.
+
+use wholly_error::Result;
+
+use super::device::{Ftl, Mistake};
+use super::flash::{Ppn, Read};
+use super::layout::{Kind, Spare};
+use super::site;
+use super::space::{Owner, Stream, Use};
+use super::xl2p::Place;
+
+impl Ftl {
+    /// Blocks that are kept free: for the next checkpoints, and for the chains of all running transactions.
+    fn kept(&self) -> u32 {
+        let chains = self.budget.data - self.data_blocks();
+        (self.budget.system + chains).saturating_sub(self.space.count(Use::System))
+    }
+
+    /// Whether so many blocks more are free than have to be kept.
+    pub fn has_free(&self, blocks: u32) -> bool {
+        self.space.count(Use::Free) >= self.kept() + blocks
+    }
+
+    /// Collects until a data block may be opened for the host, and another one to collect into after that.
+    fn make_room(&mut self) -> Result<()> {
+        while self.space.count(Use::Data) >= self.data_blocks() && self.collect()? {}
+        if !self.has_free(2) {
+            self.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    /// Where the next page of the host's content goes. Room was promised to it.
+    ///
+    /// One block more than those that are kept is always free when the host's content is programmed: a crash gives the
+    /// blocks that wait back their content, and whoever recovers has to collect.
+    pub fn place_of_data(&mut self) -> Result<Ppn> {
+        if self.space.opens_next(Stream::Data) {
+            self.make_room()?;
+        } else if !self.has_free(1) {
+            self.checkpoint()?;
+        }
+        let may_open = self.space.count(Use::Data) < self.data_blocks() && self.has_free(2);
+        let at = self.space.next(Stream::Data, may_open, true);
+        at.ok_or_else(|| self.no_space())
+    }
+
+    /// Collects until there are no more data blocks than may be: running transactions have taken some of these for
+    /// their chains.
+    pub fn keep_within(&mut self) -> Result<()> {
+        while self.space.count(Use::Data) > self.data_blocks() && self.collect()? {}
+        Ok(())
+    }
+
+    /// Empties the data block with the fewest valid pages. It waits for the next root then (X3). Returns whether there
+    /// was one.
+    fn collect(&mut self) -> Result<bool> {
+        // What it holds takes one block at most, beside those that are not full.
+        if !self.has_free(1) {
+            self.checkpoint()?;
+        }
+        let Some(victim) = self.space.victim() else { return Ok(false) };
+        for at in self.geometry.pages_of(victim) {
+            let owner = self.space.owner(at);
+            let is_running = matches!(owner, Owner::Running(..));
+            match owner {
+                Owner::Running(..) if self.makes(Mistake::RunningIsGarbage) => {
+                    self.space.set_owner(at, Owner::Nobody);
+                    self.live -= 1;
+                }
+                Owner::Map(_) | Owner::Running(..) if !self.move_page(at, owner)? => {
+                    // It cannot be read, by whoever wants it. Its block is left as it is.
+                    self.space.stick(victim);
+                    self.stuck += u64::from(self.geometry.pages - self.space.valid(victim));
+                    return Ok(true);
+                }
+                Owner::Map(_) | Owner::Running(..) | Owner::Nobody => {}
+                _ => unreachable!("a data block holds content only"),
+            }
+            debug_assert!(!is_running || self.space.owner(at) == Owner::Nobody);
+        }
+        self.space.set_use(victim, Use::Waiting);
+        let is_new = || -> Result<bool> {
+            let first = self.flash.look(self.geometry.page(victim, 0))?;
+            Ok(
+                matches!(first, Read::Programmed(spare, ()) if Spare::decode(&spare).is_some_and(|s| s.sequence > self.root)),
+            )
+        };
+        if self.makes(Mistake::EraseBeforeRoot) || self.makes(Mistake::ChainForgotten) && is_new()? {
+            self.erase(&[victim])?;
+        }
+        Ok(true)
+    }
+
+    /// Programs a page elsewhere, and changes what names it (X7). Returns whether it could be read.
+    fn move_page(&mut self, at: Ppn, owner: Owner) -> Result<bool> {
+        let Read::Programmed(spare, page) = self.flash.read(at)? else { return Ok(false) };
+        let Some(old) = Spare::decode(&spare) else { return Ok(false) };
+        let may_open = self.has_free(1);
+        let to =
+            self.space.next(Stream::Data, may_open, false).expect("a block was free, and a victim fills at most one");
+        let origin = if old.kind == Kind::Moved { old.origin } else { old.sequence };
+        let spare = Spare { tag: old.tag, origin, ..self.spare(Kind::Moved, old.number, old.index) };
+        self.program(site::MOVE, to, &page, spare)?;
+        self.clock.copy(self.channel(at), self.channel(to));
+        self.programs.collection += 1;
+        self.space.set_owner(at, Owner::Nobody);
+        self.space.set_owner(to, owner);
+        match owner {
+            Owner::Running(slot, lpn) if !self.makes(Mistake::TableOfTransaction) => {
+                self.txs.at_mut(slot).pages.insert(lpn, Place::At(to));
+            }
+            Owner::Map(lpn) => _ = self.map.set(lpn, Some(to)),
+            _ => {}
+        }
+        Ok(true)
+    }
+}
