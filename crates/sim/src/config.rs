@@ -34,8 +34,8 @@ pub enum Medium {
     },
     /// A disk.
     Disk {
-        /// Bytes that survive wholly or not at all: 512 or 4096, or up to 8192 for the slots of a flash file. A power of
-        /// two.
+        /// Bytes that survive wholly or not at all: 512 or 4096, or up to 8192 for the slots of a flash file. A power
+        /// of two.
         sector: u32,
     },
 }

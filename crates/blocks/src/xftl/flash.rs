@@ -254,8 +254,8 @@ struct RawFile {
 }
 const _: () = assert!(size_of::<RawFile>() == 64);
 
-/// The head of a slot, with the spare bytes behind it. It stands in the slot twice: one that has rotted is mended by the
-/// other, which also tells which logical page is lost if the page has rotted.
+/// The head of a slot, with the spare bytes behind it. It stands in the slot twice: one that has rotted is mended by
+/// the other, which also tells which logical page is lost if the page has rotted.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 struct RawSlot {

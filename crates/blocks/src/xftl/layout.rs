@@ -320,8 +320,8 @@ pub(super) struct Root {
     pub dropped: [u64; 5],
     /// Transactions that ran; not all, if there were many.
     pub running: Vec<u64>,
-    /// Blocks that pages of later programs, or of running transactions, may be in, beside blocks that were opened later.
-    /// `None`: any.
+    /// Blocks that pages of later programs, or of running transactions, may be in, beside blocks that were opened
+    /// later. `None`: any.
     pub scan: Option<Vec<u32>>,
 }
 

@@ -25,16 +25,17 @@
 //!
 //! - **X1** A flash page is valid if and only if the map, a running transaction, the last root or a chain after it
 //!   names it. Collection moves pages that the map or a running transaction names, and no others.
-//! - **X2** A chain is believed only as a whole: all pages are there, of one incarnation and number, and the checksum of
-//!   the last one covers all entries.
-//! - **X3** An erase block is erased only if the last durable root, with all that it names, and the chains after it name
-//!   nothing in it. So a block that was collected *waits* for the next root.
-//! - **X4** Chains, and plain writes between them, are applied in the order of their sequences, from that of the root on.
+//! - **X2** A chain is believed only as a whole: all pages are there, of one incarnation and number, and the checksum
+//!   of the last one covers all entries.
+//! - **X3** An erase block is erased only if the last durable root, with all that it names, and the chains after it
+//!   name nothing in it. So a block that was collected *waits* for the next root.
+//! - **X4** Chains, and plain writes between them, are applied in the order of their sequences, from that of the root
+//!   on.
 //! - **X5** An open raises the incarnation durably, by a root, before it serves. Chains and plain writes count only if
 //!   they have the incarnation of the last root. A page that a running transaction had written is never adopted.
 //! - **X6** An abort programs nothing. What a running transaction has written costs its own programs, and no others.
-//! - **X7** Collection keeps a page's logical number, transaction and tag in the spare bytes, and changes the table that
-//!   named it: the map, or the transaction's.
+//! - **X7** Collection keeps a page's logical number, transaction and tag in the spare bytes, and changes the table
+//!   that named it: the map, or the transaction's.
 //!
 //! # Steps of a commit
 //!

@@ -419,9 +419,9 @@ impl Ftl {
         }
     }
 
-    /// A chain that was durable cannot be read as a whole. Which pages it has written is told by what is left of it, and
-    /// by pages of transactions that no chain names. Which ones it has discarded, nothing else tells: if it has, all are
-    /// in doubt that were not written after it.
+    /// A chain that was durable cannot be read as a whole. Which pages it has written is told by what is left of it,
+    /// and by pages of transactions that no chain names. Which ones it has discarded, nothing else tells: if it has,
+    /// all are in doubt that were not written after it.
     fn doubt(
         &mut self,
         number: u64,

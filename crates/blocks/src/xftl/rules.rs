@@ -15,7 +15,8 @@ use crate::Page;
 
 /// A chip that is watched. It panics if
 ///
-/// - a page is programmed twice, out of order, or into a block that is not erased (or whose erase nobody has waited for);
+/// - a page is programmed twice, out of order, or into a block that is not erased (or whose erase nobody has waited
+///   for);
 /// - an erased page is read, or a page of a block that was erased is not;
 /// - a block is erased in which a page is that is durably named: by the newest root and what it names, or by a whole
 ///   chain after it (X3).

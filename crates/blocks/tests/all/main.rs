@@ -4,6 +4,7 @@ mod batch;
 mod contract;
 mod log;
 mod ram;
+mod random;
 mod suite;
 mod wrong;
 mod xftl;

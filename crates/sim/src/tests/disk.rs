@@ -77,7 +77,8 @@ fn a_sector_tears_only_where_asked_for() {
 fn a_sector_of_8_kib_is_one_unit() {
     const SLOT: usize = 8192;
     let run = |tearing| {
-        let world = world(SimConfig { tearing, log_len: 2 * SLOT as u64, log: Medium::Disk { sector: 8192 }, ..disk() });
+        let world =
+            world(SimConfig { tearing, log_len: 2 * SLOT as u64, log: Medium::Disk { sector: 8192 }, ..disk() });
         world.log().write(W, 0, &[1; SLOT]).unwrap();
         world.log().fence(F).unwrap();
         world.log().write(W, 0, &[2; SLOT]).unwrap();

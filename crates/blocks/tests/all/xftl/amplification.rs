@@ -1,7 +1,8 @@
 //! Write amplification of greedy collection by uniform random overwrites, against the closed form a / (a + W(-a e^-a)),
 //! where a is the over-provisioning factor 1 / utilisation and W is Lambert's function. All figures are a model's.
 //!
-//! The device has 1,024 blocks of 128 pages for content, filled to 70 and 90 %; with `WHOLLY_LONG=1` to 80 and 93 %, too.
+//! The device has 1,024 blocks of 128 pages for content, filled to 70 and 90 %; with `WHOLLY_LONG=1` to 80 and 93 %,
+//! too.
 
 use super::*;
 use wholly_blocks::xftl::Programs;

@@ -313,8 +313,8 @@ fn explore_inner(subject: &Subject, trial: Trial, mutations: &[Mutation], depth:
     }
 }
 
-/// Opens what a crash has left, with what is broken on purpose, and tells whether it is allowed. Returns how many states
-/// of the recovery were opened.
+/// Opens what a crash has left, with what is broken on purpose, and tells whether it is allowed. Returns how many
+/// states of the recovery were opened.
 fn recover(
     subject: &Subject,
     trial: Trial,

@@ -6,6 +6,7 @@ mod crash;
 mod histories;
 mod limits;
 mod rot;
+mod suite;
 mod traps;
 
 use std::sync::Arc;

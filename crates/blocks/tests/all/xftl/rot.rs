@@ -50,8 +50,8 @@ fn written(is_settled: bool) -> (Geometry, Image, Vec<u64>, Vec<u64>) {
     (geometry, made.latest(), now, before)
 }
 
-/// T9, for a bit of each part of each slot: of the spare bytes and their copy, of the page, of what is not used. Nothing
-/// but what was committed is served; what cannot be is an error that names the page; other pages are read.
+/// T9, for a bit of each part of each slot: of the spare bytes and their copy, of the page, of what is not used.
+/// Nothing but what was committed is served; what cannot be is an error that names the page; other pages are read.
 #[test]
 fn a_bit_turned_over_anywhere_is_an_error_or_nothing() {
     for is_settled in [true, false] {

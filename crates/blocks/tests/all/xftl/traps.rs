@@ -1,5 +1,5 @@
-//! Mistakes on purpose, and mutants: each program, erase and wait left out, put off or exchanged. Each is caught, or the
-//! reason why it cannot be is told.
+//! Mistakes on purpose, and mutants: each program, erase and wait left out, put off or exchanged. Each is caught, or
+//! the reason why it cannot be is told.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -149,11 +149,11 @@ fn a_check_that_raises_the_incarnation_is_seen() {
     assert!(!run(Some(Mistake::LookRaises)));
 }
 
-/// Mutants that leave nothing that a crash could show. Of all of them the reason is the same. An erase is asked for only
-/// if nothing durable names the block; what is left of its pages then has lower sequences than the last root, or is of no
-/// kind that is adopted, so it counts for nothing, whenever the erase comes. Programs that follow go to the same slots, so
-/// that they come after it. The waits are there because a chip asks for them: a block that is being erased is not
-/// programmed, which the rules of flash check beside this (`Rules`).
+/// Mutants that leave nothing that a crash could show, all for the same reason. An erase is asked for only if nothing
+/// durable names the block. What is left of its pages has lower sequences than the last root, or is of no kind that is
+/// adopted: it counts for nothing, whenever the erase comes. Programs that follow go to the same slots, so they come
+/// after it. The waits are there because a chip asks for them: a block that is being erased is not programmed, which
+/// the rules of flash check beside this (`Rules`).
 const EQUIVALENT: &[(Site, MutationKind)] = &[
     (site::RING_ERASE, MutationKind::DelayWrite),
     (site::RING_ERASE, MutationKind::Late),
