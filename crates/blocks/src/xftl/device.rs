@@ -101,8 +101,6 @@ pub(super) struct Ftl {
     pub live: u64,
     /// Pages of chains that running transactions are sure to need.
     pub promised: u64,
-    /// Invalid pages that cannot be collected.
-    pub stuck: u64,
     pub since_root: u64,
     /// Transactions that were begun in this life.
     begun: u64,
@@ -144,7 +142,6 @@ impl Ftl {
             trims: Runs::default(),
             live: 0,
             promised: 0,
-            stuck: 0,
             since_root: 0,
             begun: 0,
             counters: Counters::default(),
@@ -214,7 +211,7 @@ impl Ftl {
 
     /// Whether there is room for so many pages more of content, with so many pages of chains.
     fn has_room(&self, pages: u64, chain: u64) -> bool {
-        self.live + self.stuck + pages <= self.budget.room(&self.geometry, self.chain_room(chain))
+        self.live + self.space.stuck_pages() + pages <= self.budget.room(&self.geometry, self.chain_room(chain))
     }
 
     /// Refuses if there is not. Pages of the buffer that were written plainly, and are to replace others, give room; so

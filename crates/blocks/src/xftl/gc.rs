@@ -71,7 +71,6 @@ impl Ftl {
                 Owner::Map(_) | Owner::Running(..) if !self.move_page(at, owner)? => {
                     // It cannot be read, by whoever wants it. Its block is left as it is.
                     self.space.stick(victim);
-                    self.stuck += u64::from(self.geometry.pages - self.space.valid(victim));
                     return Ok(true);
                 }
                 Owner::Map(_) | Owner::Running(..) | Owner::Nobody => {}
@@ -97,8 +96,8 @@ impl Ftl {
         let Read::Programmed(spare, page) = self.flash.read(at)? else { return Ok(false) };
         let Some(old) = Spare::decode(&spare) else { return Ok(false) };
         let may_open = self.has_free(1);
-        let to =
-            self.space.next(Stream::Data, may_open, false).expect("a block was free, and a victim fills at most one");
+        // Only blocks that cannot be collected, as something in them has rotted, can have taken the room for it.
+        let to = self.space.next(Stream::Data, may_open, false).ok_or_else(|| self.no_space())?;
         let origin = if old.kind == Kind::Moved { old.origin } else { old.sequence };
         let spare = Spare { tag: old.tag, origin, ..self.spare(Kind::Moved, old.number, old.index) };
         self.program(site::MOVE, to, &page, spare)?;

@@ -171,8 +171,8 @@ pub(super) struct Space {
     owners: Vec<u64>,
     valid: Vec<u32>,
     uses: Vec<Use>,
-    /// Blocks from which a page that is valid could not be read: they are not collected.
-    stuck: Vec<bool>,
+    /// Blocks from which a page that is valid could not be read: they are not collected while anything in them is valid.
+    stuck: BTreeSet<u32>,
     /// Erased blocks of each channel, the one with the fewest erases first.
     free: Vec<BTreeSet<(u32, u32)>>,
     open: [Vec<Option<Open>>; 2],
@@ -200,7 +200,7 @@ impl Space {
             owners: vec![0; geometry.all() as usize],
             valid: vec![0; blocks],
             uses: vec![Use::Waiting; blocks],
-            stuck: vec![false; blocks],
+            stuck: BTreeSet::new(),
             free: vec![BTreeSet::new(); channels],
             open: [vec![None; channels], vec![None; channels]],
             turn: [0; 2],
@@ -225,7 +225,7 @@ impl Space {
     pub fn release(&mut self, block: u32, erases: u32) {
         assert_eq!(self.valid[block as usize], 0, "a block with valid pages was erased");
         self.set_use(block, Use::Free);
-        self.stuck[block as usize] = false;
+        self.stuck.remove(&block);
         self.free[self.geometry.channel_of(block)].insert((erases, block));
     }
 
@@ -247,7 +247,12 @@ impl Space {
     }
 
     pub fn stick(&mut self, block: u32) {
-        self.stuck[block as usize] = true;
+        self.stuck.insert(block);
+    }
+
+    /// Invalid pages that cannot be collected.
+    pub fn stuck_pages(&self) -> u64 {
+        self.stuck.iter().map(|block| u64::from(self.geometry.pages - self.valid[*block as usize])).sum()
     }
 
     /// Whether a block is open.
@@ -307,7 +312,8 @@ impl Space {
     /// pages are valid.
     pub fn victim(&self) -> Option<u32> {
         let is_full = |block: &u32| {
-            self.uses[*block as usize] == Use::Data && !self.stuck[*block as usize] && !self.is_open(*block)
+            let is_stuck = self.stuck.contains(block) && self.valid[*block as usize] > 0;
+            self.uses[*block as usize] == Use::Data && !is_stuck && !self.is_open(*block)
         };
         let least = (RING..self.geometry.blocks).filter(is_full).min_by_key(|block| self.valid[*block as usize])?;
         (self.valid[least as usize] < self.geometry.pages).then_some(least)

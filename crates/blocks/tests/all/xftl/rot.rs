@@ -153,6 +153,49 @@ fn what_is_no_flash_file_says_so() {
     assert!(matches!(&error, Error::Invalid(why) if why.contains("wholly flash init")), "{error}");
 }
 
+/// Collection leaves a page that has rotted where it is, so that whoever reads it is told; its block comes back once the
+/// logical page is written anew.
+#[test]
+fn collection_leaves_what_has_rotted() {
+    let (geometry, image, now, _) = written(true);
+    let lost = |image: &Image| {
+        let device = open(image).unwrap();
+        (0..LOGICAL).find(|lpn| value(&device, None, *lpn).is_err())
+    };
+    let rotten = (8..geometry.all() as u32).filter_map(|ppn| {
+        let mut image = image.clone();
+        image.flip_bit(&Place::Log, OverRegion::offset(Ppn(ppn)) + 5000, 1);
+        open(&image).is_ok_and(|device| device.damage().is_empty()).then(|| (lost(&image), image))
+    });
+    let rotten: Vec<(u32, Image)> = rotten.filter_map(|(lpn, image)| Some((lpn?, image))).collect();
+    assert!(rotten.len() > 5, "{}", rotten.len());
+    for (lpn, image) in rotten {
+        let device = open(&image).unwrap();
+        let mut random = Random(u64::from(lpn));
+        let mut expected = now.clone();
+        let mut churn = |device: &Device, expected: &mut Vec<u64>, without: Option<u32>| {
+            for n in 1..400 {
+                let at = random.below(LOGICAL.into()) as u32;
+                if Some(at) != without {
+                    plain(device, at, 10_000 + n).unwrap();
+                    expected[at as usize] = 10_000 + n;
+                }
+            }
+        };
+        churn(&device, &mut expected, Some(lpn));
+        for at in 0..LOGICAL {
+            match value(&device, None, at) {
+                Ok(value) => assert_eq!((value, at != lpn), (expected[at as usize], true)),
+                Err(error) => assert!(matches!(error, Error::Corrupt { .. }) && at == lpn, "{error}"),
+            }
+        }
+        plain(&device, lpn, 5).unwrap();
+        expected[lpn as usize] = 5;
+        churn(&device, &mut expected, None);
+        (0..LOGICAL).for_each(|at| assert_eq!(value(&device, None, at).unwrap(), expected[at as usize]));
+    }
+}
+
 /// Bytes that were exchanged, or written elsewhere, prove themselves at their own places only.
 #[test]
 fn misdirected_slots_are_not_believed() {
