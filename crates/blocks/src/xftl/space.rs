@@ -171,7 +171,8 @@ pub(super) struct Space {
     owners: Vec<u64>,
     valid: Vec<u32>,
     uses: Vec<Use>,
-    /// Blocks from which a page that is valid could not be read: they are not collected while anything in them is valid.
+    /// Blocks from which a page that is valid could not be read: they are not collected while anything in them is
+    /// valid.
     stuck: BTreeSet<u32>,
     /// Erased blocks of each channel, the one with the fewest erases first.
     free: Vec<BTreeSet<(u32, u32)>>,

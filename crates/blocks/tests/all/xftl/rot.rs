@@ -153,8 +153,8 @@ fn what_is_no_flash_file_says_so() {
     assert!(matches!(&error, Error::Invalid(why) if why.contains("wholly flash init")), "{error}");
 }
 
-/// Collection leaves a page that has rotted where it is, so that whoever reads it is told; its block comes back once the
-/// logical page is written anew.
+/// Collection leaves a page that has rotted where it is, so that whoever reads it is told; its block comes back once
+/// the logical page is written anew.
 #[test]
 fn collection_leaves_what_has_rotted() {
     let (geometry, image, now, _) = written(true);
