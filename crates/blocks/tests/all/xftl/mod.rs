@@ -3,6 +3,7 @@
 mod amplification;
 mod counts;
 mod crash;
+mod files;
 mod histories;
 mod limits;
 mod rot;
