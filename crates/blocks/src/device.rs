@@ -14,7 +14,7 @@ impl Txid {
     /// The `count`th transaction, from 1 on, of an incarnation.
     ///
     /// # Panics
-    /// If either number does not fit: nobody lives so long.
+    /// If the incarnation does not fit into 24 bits, or the count into 40.
     pub fn new(incarnation: u64, count: u64) -> Txid {
         assert!(incarnation < 1 << 24 && (1..1 << 40).contains(&count), "no number is left for a transaction");
         Txid(incarnation << 40 | count)
@@ -26,8 +26,8 @@ impl Txid {
 pub enum Placement {
     /// Its committed version is read by others, and must survive if the transaction does not.
     Overwrite,
-    /// Nobody reads a committed version, nor will before the transaction is ordered: that version may be given up, or
-    /// stored over, at once. The block is free for all others until then.
+    /// The block's committed version is not needed any more: no other transaction reads or writes the block before this
+    /// one is ordered. The device may store over that version at once.
     Fresh,
 }
 

@@ -56,7 +56,7 @@ pub struct DeviceGuarantees {
     pub plain_unit: u32,
     /// Whether each block is checked as it is read (T9).
     pub checks_blocks: bool,
-    /// Whether this only stands in for the device: a model, of which no time is a device's.
+    /// Whether this is a model of a device. Then its times are not those of any real device.
     pub emulated: bool,
     /// A line for people and reports.
     pub description: String,

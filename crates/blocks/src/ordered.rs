@@ -56,8 +56,8 @@ pub trait TxBlocks: Send + Sync {
     fn read(&self, tx: Option<Txid>, at: Lba, bytes: &mut [u8; BLOCK]) -> Result<()>;
 
     /// Makes blocks read as zeros, for the transaction now and for all once it is ordered (T11). Makes no device work.
-    /// Whoever gets such a block later writes it as `Fresh` only after this transaction is durable: else the bytes of a
-    /// free that does not survive are lost.
+    /// The next owner of such a block may write it as [`Fresh`](crate::Placement::Fresh) only once this transaction is
+    /// durable. Before that, a crash would undo the discard, and the old bytes would be gone.
     ///
     /// # Errors
     /// As [`write`](Self::write).

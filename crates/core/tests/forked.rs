@@ -155,6 +155,41 @@ fn a_child_that_uses_it_first_keeps_it() {
     });
 }
 
+/// An epoch of several segments of the log is the parent's, and the log is the child's: when the parent gives the epoch
+/// up, it stores nothing over what the child has committed.
+#[test]
+fn a_parent_that_lost_it_gives_its_epoch_up() {
+    const PIECE: u64 = 64 << 10;
+    // Not in a row, so that they go to the log.
+    let places = || (0..48).rev().map(|n| n * PIECE);
+    on_media("epoch", Policy::PerSync, |place| {
+        ["a", "b"].iter().for_each(|name| std::fs::write(place.dir.join(name), vec![0; 48 * PIECE as usize]).unwrap());
+        let options = Options { policy: place.policy, background: false, ..Options::default() };
+        let host = || HostOptions { medium: place.medium, ..HostOptions::default() };
+        let store = Store::open_with(&*place.dir, options.clone(), host()).unwrap();
+        let (a, b) = (store.open_file("a").unwrap(), store.open_file("b").unwrap());
+        places().for_each(|at| a.write_at(at, &[9; PIECE as usize]).unwrap());
+        let child = Child::fork(|| {
+            for at in places() {
+                b.write_at(at, &[5; PIECE as usize])?;
+                b.sync()?;
+            }
+            Ok(())
+        });
+        child.join();
+        drop((a, b, store));
+        let store = Store::open_with(&*place.dir, options, host()).unwrap();
+        let (a, b) = (store.open_file("a").unwrap(), store.open_file("b").unwrap());
+        for at in places() {
+            let mut bytes = [[1; PIECE as usize]; 2];
+            for (file, bytes) in [&a, &b].into_iter().zip(&mut bytes) {
+                assert_eq!(file.read_at(at, bytes).unwrap(), PIECE as usize);
+            }
+            assert!(bytes[0] == [0; PIECE as usize] && bytes[1] == [5; PIECE as usize], "at byte {at}");
+        }
+    });
+}
+
 #[test]
 fn a_parent_that_uses_it_first_keeps_it() {
     on_media("parent", Policy::PerOp, |place| {

@@ -147,7 +147,7 @@ impl Shared {
     /// Goes on when another thread has ended something, or this one has committed the open batch.
     ///
     /// # Panics
-    /// If nobody commits and nothing is ordered: then this would never end.
+    /// If no commit is under way and the open batch is empty: the caller would wait for ever.
     fn commit_or_wait<'a>(&'a self, site: Site, state: Locked<'a>) -> Result<Locked<'a>> {
         if state.works { self.wait(state) } else { self.lead(site, state) }
     }

@@ -151,8 +151,8 @@ pub struct LogDevice {
 }
 
 impl LogDevice {
-    /// Over the first `blocks` blocks of a region, with a log in an area beyond them or among blocks that nobody
-    /// writes. What an earlier incarnation has left was [recovered](recover), and no other has had this seed and
+    /// Over the first `blocks` blocks of a region. Its log is in an area that is beyond them, or in blocks that callers
+    /// never write. What an earlier incarnation has left was [recovered](recover), and no other has had this seed and
     /// incarnation. A test may allow fewer `overwrites` at once than the log has room for.
     pub fn new(
         region: Arc<dyn Region>,
@@ -224,7 +224,7 @@ impl LogDevice {
         let (block, header) = self.records.header(target);
         self.failing(self.region.write_through(TAIL, block.byte(), &header).map_err(Error::from))?;
         self.records.release(target);
-        // Nobody commits meanwhile: it has no others.
+        // No commit adds dirty blocks meanwhile.
         self.lock()?.dirty.clear();
         Ok(())
     }

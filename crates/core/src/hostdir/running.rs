@@ -65,8 +65,8 @@ pub(crate) use xattrs::Spaces;
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if self.store.forked.is_inherited() || self.store.forked.is_seized() {
-            // It is the parent's, and lives there; or a child has what it would undo.
+        if self.store.forked.is_inherited() {
+            // It is the parent's, and lives there.
             std::mem::forget((self.seat.take(), self.parked.take(), self.recent.take()));
             wholly_host::keep_for_ever(&self.store);
             return;

@@ -76,7 +76,8 @@ fn threads(config: SimConfig, seed: u64) {
                 });
             }
         });
-        assert!(store.stat().home_bytes_written > 0, "the log is small, so much of it went home");
+        // Groups may hold all of the log, so that it grows. In later lives it may be long enough for all of their writes.
+        assert!(life > 0 || store.stat().home_bytes_written > 0, "the log is small, so much of it went home");
         if life == 1 {
             store.checkpoint().unwrap();
             assert_eq!(store.stat().pending_blocks, 0);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::small;
 use rustix::io::Errno;
-use wholly::{Error, KeepUndo, Options, Rename, Store, site};
+use wholly::{Error, KeepUndo, Options, Policy, Rename, Store, site};
 use wholly_host::HostFs;
 use wholly_media::Site;
 use wholly_sim::{ExploreLimits, Explorer, Mutation, MutationKind, SimConfig, World};
@@ -47,6 +47,37 @@ fn tree(host: &dyn HostFs, dir: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     }
     all.sort();
     all
+}
+
+/// A write for which the host has no space is refused however often it is made, in a group and in an epoch. Once there
+/// is space it is made.
+#[test]
+fn what_was_refused_is_refused_again() {
+    for config in media() {
+        for policy in [Policy::PerOp, Policy::PerSync] {
+            let world = World::new(SimConfig { log_len: 0, ..config.clone() });
+            world.add_file("a", &[]);
+            let options = Options { policy, spare_bytes: 0, ..small() };
+            Store::format_on(&*world.log(), &options, [7; 16]).unwrap();
+            world.has_free(4);
+            let store = open(&world, options);
+            let a = store.open_file("a").unwrap();
+            let mut group = (policy == Policy::PerOp).then(|| store.begin());
+            let mut write = || match &mut group {
+                Some(group) => group.write_at(&a, 0, &[1; 32 << 10]),
+                None => a.write_at(0, &[1; 32 << 10]),
+            };
+            for attempt in 0..3 {
+                let refused = write();
+                assert!(matches!(refused, Err(Error::NoSpace(_))), "{attempt}: {refused:?}");
+            }
+            world.has_free(1000);
+            write().unwrap();
+            group.map_or_else(|| a.sync(), |group| group.commit()).unwrap();
+            store.checkpoint().unwrap();
+            assert_eq!(tree(&*world.host(), b""), [(b"a".to_vec(), vec![1; 32 << 10])]);
+        }
+    }
 }
 
 /// Names that end do so before the bytes for which there is no space: of files, of a directory out of which something

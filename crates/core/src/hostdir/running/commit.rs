@@ -318,7 +318,8 @@ impl Running {
         }
     }
 
-    /// Undoes the group, unless it has ended.
+    /// Undoes the group, unless it has ended, or a child has the store: then the places that it would undo are the
+    /// child's.
     #[inline]
     pub(in crate::hostdir) fn abort(&mut self) {
         if self.seat.is_some() && !self.store.forked.is_inherited() && !self.store.forked.is_seized() {
