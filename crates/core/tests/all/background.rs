@@ -76,7 +76,7 @@ fn threads(config: SimConfig, seed: u64) {
                 });
             }
         });
-        // Groups may hold all of the log, so that it grows. In later lives it may be long enough for all of their writes.
+        // Groups may hold all of the log, so that it grows: in later lives perhaps as long as all that they write.
         assert!(life > 0 || store.stat().home_bytes_written > 0, "the log is small, so much of it went home");
         if life == 1 {
             store.checkpoint().unwrap();
