@@ -54,6 +54,9 @@ impl Runs {
 
     /// Takes pages out.
     pub fn remove(&mut self, from: u32, to: u32) {
+        if from == to {
+            return;
+        }
         let before = self.runs.range(..from).next_back().map(|(at, end)| (*at, *end));
         if let Some((at, end)) = before
             && end > from
