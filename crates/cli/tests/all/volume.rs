@@ -475,6 +475,11 @@ fn a_mounted_volume_has_a_policy() {
         let mut seen = [0; 2];
         files[1].read_exact_at(&mut seen, 5099).unwrap();
         assert_eq!(seen, [3, 2], "it is seen at once");
+        // The child closes what it has of the files, which is a sync under `per-sync`.
+        if policy != "per-sync" {
+            let stat = wholly(&["stat", &rig.path("point")]).out;
+            assert!(stat.contains("  not synced   2 files\n"), "{stat}");
+        }
         server.kill().unwrap();
         server.wait().unwrap();
         drop(files);
@@ -490,10 +495,17 @@ fn a_mounted_volume_has_a_policy() {
     // What no sync has committed, the unmount does.
     let mut server = serve_with(&image, &rig.point(), "policy=shared=1000");
     std::fs::write(rig.point().join("last"), [4; 9000]).unwrap();
+    // Where there is no space for a second version of so much, the policy commits before it is asked to.
+    let large = rig.point().join("large");
+    std::fs::write(&large, vec![5; 9 << 20]).unwrap();
+    std::fs::File::options().write(true).open(&large).unwrap().write_all_at(&vec![6; 9 << 20], 0).unwrap();
+    let stat = wholly(&["stat", &rig.path("point")]).out;
+    assert!(stat.contains("committed early"), "{stat}");
     rig.umount();
     assert!(server.wait().unwrap().success());
     wholly(&["mount", &image, &rig.path("point")]).exits(0);
     assert_eq!(std::fs::read(rig.point().join("last")).unwrap(), [4; 9000]);
+    assert!(std::fs::read(large).unwrap() == vec![6; 9 << 20]);
     rig.umount();
     std::fs::remove_file(&image).unwrap();
 }

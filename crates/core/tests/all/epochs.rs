@@ -409,6 +409,38 @@ fn a_full_log_fails_the_write_and_not_the_sync() {
     assert_eq!(bytes, [2; 11], "nobody has synced it");
 }
 
+/// A sync brings back what is in the swap. Where the log has no room for it, that leaves memory again.
+#[test]
+fn a_sync_that_fails_leaves_memory_to_others() {
+    let world = World::new(SimConfig { log_len: 0, ..SimConfig::disk() });
+    ["a", "b"].iter().for_each(|name| world.add_file(name, &[1; 100_000]));
+    let options = Options {
+        segment_bytes: 4096,
+        log_min_bytes: 16 << 10,
+        log_max_bytes: 16 << 10,
+        gather_bytes: 1500,
+        pending_bytes: 200,
+        ..options(Policy::PerSync)
+    };
+    Store::format_on(&*world.log(), &options, [7; 16]).unwrap();
+    let (log, ..) = Held::new(world.log());
+    let store = Store::open_on(log.clone(), world.host(), options, None).unwrap();
+    let (a, b) = (store.open_file("a").unwrap(), store.open_file("b").unwrap());
+    a.write_at(0, &[2; 1200]).unwrap();
+    assert!(store.stat().gathered_bytes <= 200);
+    log.is_full.store(true, Ordering::SeqCst);
+    let mut group = store.begin();
+    while group.append(&b, &[3; 1000]).is_ok() {}
+    let refused = a.sync();
+    assert!(matches!(refused, Err(Error::NoSpace(_))), "{refused:?}");
+    assert!(store.stat().gathered_bytes < 600, "{} bytes in memory", store.stat().gathered_bytes);
+    drop(group);
+    a.sync().unwrap();
+    let mut bytes = [0; 1201];
+    a.read_at(0, &mut bytes).unwrap();
+    assert_eq!(bytes[..], [&[2; 1200][..], &[1]].concat());
+}
+
 /// One more file with calls that are not committed than there may be is refused, and keeps none of the others from
 /// anything.
 #[test]

@@ -80,6 +80,33 @@ fn what_was_refused_is_refused_again() {
     }
 }
 
+/// What an epoch has in memory goes to the swap, but not where the host has no more space than is promised to what is
+/// to come home.
+#[test]
+fn the_swap_takes_no_promised_space() {
+    let world = World::new(SimConfig { log_len: 0, ..SimConfig::disk() });
+    world.add_file("a", &[]);
+    let options = Options { policy: Policy::PerSync, spare_bytes: 0, pending_bytes: 200, ..small() };
+    Store::format_on(&*world.log(), &options, [7; 16]).unwrap();
+    let store = open(&world, options);
+    let a = store.open_file("a").unwrap();
+    let swapped = || {
+        let trace = world.trace();
+        trace.events.iter().filter(|event| event.site == Some(site::SWAP_WRITE)).count()
+    };
+    world.has_free(2);
+    a.write_at(0, &[1; 4096]).unwrap();
+    assert_eq!(swapped(), 0, "the last block is promised");
+    assert!(store.stat().gathered_bytes > 200);
+    world.has_free(1000);
+    a.write_at(4096, &[2; 100]).unwrap();
+    assert!(swapped() > 0);
+    assert!(store.stat().gathered_bytes <= 200);
+    a.sync().unwrap();
+    store.checkpoint().unwrap();
+    assert_eq!(tree(&*world.host(), b""), [(b"a".to_vec(), [vec![1; 4096], vec![2; 100]].concat())]);
+}
+
 /// Names that end do so before the bytes for which there is no space: of files, of a directory out of which something
 /// moves, of what is moved, and of what is replaced. The power may fail at any point of that.
 #[test]
