@@ -64,6 +64,10 @@ crash: ## explore crashes beyond what `make test` does, hours on 2 cores; ARGS="
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject volume:undo $(ARGS)
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject volume:shadow $(ARGS)
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject volume:page_cache_wal $(ARGS)
+	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject blocks:contract $(ARGS)
+	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject blocks:log --world disk \
+	  --world disk-torn --world pmem $(ARGS)
+	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject blocks:xftl $(ARGS)
 
 suites: ## run public suites for file systems on mounts and in views, and in an ordinary directory beside them
 	$(CARGO) build --release --package wholly-cli

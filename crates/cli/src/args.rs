@@ -5,6 +5,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use wholly_crash::blocks;
 use wholly_host::HostMedium;
 use wholly_volume::EngineKind;
 
@@ -617,12 +618,13 @@ pub struct CrashArgs {
     /// Workloads: names, random-SEED, random-FROM..TO [default: all written by hand, and some on names]
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
-    /// What to explore: `store`, or `volume:ENGINE` with an engine of `wholly mkfs` that promises something [default:
-    /// store; with --replay, the subject of the state]
+    /// What to explore: `store`; `volume:ENGINE` with an engine of `wholly mkfs` that promises something; or
+    /// transactions of blocks, `blocks:contract`, `blocks:log` or `blocks:xftl` [default: store; with --replay, the
+    /// subject of the state]
     #[arg(long, value_name = "SUBJECT", value_parser = parse_subject)]
     pub subject: Option<SubjectArg>,
-    /// World: medium and host file system; repeatable [default: pmem and disk for a store; for a volume, the first two
-    /// in which its engine is explored]
+    /// World: medium and host file system; repeatable [default: pmem and disk for a store; for others, the first two in
+    /// which they are explored]
     #[arg(long = "world", value_name = "NAME")]
     pub worlds: Vec<String>,
     /// How much of each workload to explore
@@ -659,6 +661,8 @@ pub enum SubjectArg {
     Store,
     /// A volume with this engine.
     Volume(EngineKind),
+    /// Transactions of blocks.
+    Blocks(blocks::Kind),
 }
 
 impl SubjectArg {
@@ -667,18 +671,25 @@ impl SubjectArg {
         match self {
             SubjectArg::Store => "store".into(),
             SubjectArg::Volume(engine) => format!("volume:{}", engine.name()),
+            SubjectArg::Blocks(kind) => format!("blocks:{}", kind.name()),
         }
     }
 }
 
 fn parse_subject(text: &str) -> Result<SubjectArg, String> {
+    if let Some(kind) = text.strip_prefix("blocks:").and_then(blocks::Kind::named) {
+        return Ok(SubjectArg::Blocks(kind));
+    }
     let mut engines = wholly_crash::volume::engines();
     match text.strip_prefix("volume:").map(|name| engines.find(|engine| engine.name() == name)) {
         Some(Some(engine)) => Ok(SubjectArg::Volume(engine)),
         None if text == "store" => Ok(SubjectArg::Store),
         _ => {
             let names: Vec<&str> = wholly_crash::volume::engines().map(EngineKind::name).collect();
-            Err(format!("a subject is store, or volume:ENGINE with one of {}", names.join(", ")))
+            Err(format!(
+                "a subject is store, blocks:contract, blocks:log, blocks:xftl, or volume:ENGINE with one of {}",
+                names.join(", ")
+            ))
         }
     }
 }

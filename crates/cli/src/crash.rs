@@ -15,6 +15,7 @@ use std::time::Instant;
 use wholly_crash::{
     Limits, Outcome, SETTINGS, Seen, Setting, Subject, Workload,
     archive::{self, Archive},
+    blocks::{self, OnBlocks},
     catalogue, explore_into, replay, sequences, subject_of,
     volume::{self, Calls, OnVolume},
 };
@@ -134,9 +135,10 @@ pub fn names(option: Option<&str>) -> Vec<(String, String)> {
     let named = match option {
         Some("--world") => worlds(),
         Some("--subject") => {
-            let volumes = volume::engines().map(|engine| format!("volume:{}", engine.name()));
-            let subject = |name| Named { name, about: "subject".into() };
-            std::iter::once("store".to_string()).chain(volumes).map(subject).collect()
+            let volumes = volume::engines().map(SubjectArg::Volume);
+            let subjects = std::iter::once(SubjectArg::Store).chain(volumes);
+            let subjects = subjects.chain(blocks::Kind::ALL.map(SubjectArg::Blocks));
+            subjects.map(|subject| Named { name: subject.name(), about: "subject".into() }).collect()
         }
         Some("--effort" | "--piece" | "--replay" | "--html" | "--svg") => return Vec::new(),
         _ => {
@@ -152,9 +154,13 @@ fn list(subject: SubjectArg, ui: &Ui) -> Result<Exit, Failure> {
     let named = |(name, about): (&str, &str)| Named { name: name.into(), about: about.into() };
     let on_volumes = volume::BY_HAND.iter().map(|(name, about, _)| named((name, about))).collect();
     let mut listed = Listed { workloads: workloads(), workloads_on_volumes: on_volumes, worlds: worlds() };
-    if let SubjectArg::Volume(engine) = subject {
-        listed.workloads.clear();
-        listed.worlds.retain(|world| volume::worlds(engine).contains(&&*world.name));
+    match subject {
+        SubjectArg::Store => {}
+        SubjectArg::Volume(engine) => {
+            listed.workloads.clear();
+            listed.worlds.retain(|world| volume::worlds(engine).contains(&&*world.name));
+        }
+        SubjectArg::Blocks(kind) => return list_blocks(kind, ui),
     }
     ui.emit("crash", &listed, |listed| {
         let lines =
@@ -171,6 +177,23 @@ fn list(subject: SubjectArg, ui: &Ui) -> Result<Exit, Failure> {
             "{of_stores}workloads on volumes (also ones, pairs and some-pairs of all calls; and scripts):\n{}\nworlds \
              (for volumes, those of media that the engine takes):\n{}",
             lines(&listed.workloads_on_volumes),
+            lines(&listed.worlds)
+        )
+    })?;
+    Ok(Exit::DONE)
+}
+
+fn list_blocks(kind: blocks::Kind, ui: &Ui) -> Result<Exit, Failure> {
+    let program = |program: &blocks::Program| Named { name: program.name.into(), about: program.about.into() };
+    let world = |name: &&str| Named { name: (*name).into(), about: blocks::about(name).into() };
+    let workloads = blocks::programs_of(kind).map(program).collect();
+    let worlds = kind.worlds().iter().map(world).collect();
+    ui.emit("crash", &Listed { workloads, workloads_on_volumes: Vec::new(), worlds }, |listed| {
+        let lines =
+            |named: &[Named]| -> String { named.iter().map(|n| format!("  {:<18} {}\n", n.name, n.about)).collect() };
+        format!(
+            "workloads on transactions of blocks (also by-hand, for all):\n{}\nworlds:\n{}",
+            lines(&listed.workloads),
             lines(&listed.worlds)
         )
     })?;
@@ -197,6 +220,7 @@ enum Work {
     Workloads(Vec<Workload>, Limits),
     Archive(Archive, archive::Limits),
     Volume(Vec<OnVolume<Calls>>, Limits),
+    Blocks(Vec<OnBlocks>, Limits),
 }
 
 impl Task {
@@ -206,6 +230,7 @@ impl Task {
             Work::Workloads(workloads, _) => workloads.len(),
             Work::Archive(..) => 1,
             Work::Volume(programs, _) => programs.len(),
+            Work::Blocks(programs, _) => programs.len(),
         }
     }
 }
@@ -231,10 +256,27 @@ fn tasks_on_volume(args: &CrashArgs, engine: EngineKind) -> Result<Vec<Task>, Fa
     names.into_iter().map(task).collect()
 }
 
+/// What is done to transactions of blocks.
+fn tasks_on_blocks(args: &CrashArgs, kind: blocks::Kind) -> Result<Vec<Task>, Failure> {
+    let limits = match args.effort {
+        Effort::Hunt => Limits::hunt(),
+        Effort::Quick => Limits::quick(),
+        Effort::Thorough => Limits::thorough(),
+    };
+    let asked = args.workloads.iter().map(|name| &**name);
+    let names: Vec<&str> = if args.workloads.is_empty() { vec!["by-hand"] } else { asked.collect() };
+    let found = names.into_iter().map(|name| blocks::several(kind, name).ok_or_else(|| unknown("workload", name)));
+    let found: Vec<Vec<OnBlocks>> = found.collect::<Result<_, _>>()?;
+    let task = |on: OnBlocks| Task { name: on.program.name.into(), work: Work::Blocks(vec![on], limits.clone()) };
+    Ok(found.into_iter().flatten().map(task).collect())
+}
+
 /// What is done in a world.
 fn tasks(args: &CrashArgs, world: &Setting) -> Result<Vec<Task>, Failure> {
-    if let SubjectArg::Volume(engine) = args.subject() {
-        return tasks_on_volume(args, engine);
+    match args.subject() {
+        SubjectArg::Store => {}
+        SubjectArg::Volume(engine) => return tasks_on_volume(args, engine),
+        SubjectArg::Blocks(kind) => return tasks_on_blocks(args, kind),
     }
     let (limits, of_names, of_archive) = match args.effort {
         Effort::Hunt => (Limits::hunt(), Limits::glance(), archive::Limits::hunt()),
@@ -278,6 +320,10 @@ fn keep_piece(tasks: &mut [Vec<Task>], piece: Piece) {
                 programs.retain(|_| is_ours());
                 !programs.is_empty()
             }
+            Work::Blocks(programs, _) => {
+                programs.retain(|_| is_ours());
+                !programs.is_empty()
+            }
             Work::Archive(..) => is_ours(),
         });
     }
@@ -292,10 +338,12 @@ fn unknown(what: &str, name: &str) -> Failure {
 fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
     let default = match args.subject() {
         SubjectArg::Volume(engine) => volume::worlds(engine)[..2].to_vec(),
+        SubjectArg::Blocks(kind) => kind.worlds()[..2].to_vec(),
         SubjectArg::Store => vec!["pmem", "disk"],
     };
     let named = |name: &str| match args.subject() {
         SubjectArg::Volume(engine) => volume::setting_for(engine, name),
+        SubjectArg::Blocks(kind) => kind.setting(name),
         SubjectArg::Store => Setting::find(name),
     };
     let asked = args.worlds.iter().map(|name| &**name);
@@ -332,6 +380,7 @@ fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
             match &task.work {
                 Work::Workloads(workloads, limits) => in_lots(workloads, world, (&seen, limits), done),
                 Work::Volume(programs, limits) => in_lots(programs, world, (&seen, limits), done),
+                Work::Blocks(programs, limits) => in_lots(programs, world, (&seen, limits), done),
                 Work::Archive(archive, limits) => done(archive::explore(*archive, world, &seen, limits), 1),
             }
             (together.distinct, together.nested) = (seen.distinct() - before.0, seen.nested().saturating_sub(before.1));

@@ -104,7 +104,7 @@ fn remove_all(view: &StoreVfs, ctx: &Context) -> usize {
     let handle = view.opendir(ctx, Ino::ROOT).unwrap();
     loop {
         let mut some = Vec::new();
-        view.readdir(ctx, handle, offset, &mut |entry| {
+        view.readdir(ctx, &handle, offset, &mut |entry| {
             offset = entry.next;
             some.push(entry.name.to_vec());
             some.len() < 100

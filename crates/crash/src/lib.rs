@@ -7,6 +7,7 @@ mod anatomy;
 mod apart;
 pub mod archive;
 pub mod between;
+pub mod blocks;
 mod by_hand;
 pub mod bystanders;
 pub mod catalogue;

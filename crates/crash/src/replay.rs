@@ -1,5 +1,5 @@
 //! Rebuilding one state from its name: `WORKLOAD:WORLD:CHOICE`, with `/CHOICE` for each crash inside of the recovery
-//! before it. Before it stands the subject, where that is no store: `volume:ENGINE:`.
+//! before it. Before it stands the subject, where that is no store: `volume:ENGINE:`, `blocks:IMPLEMENTATION:`.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use wholly_sim::{Choice, Image, Pick, Place, Timeline, Trace, World};
 
 use crate::archive::{self, Archive};
+use crate::blocks::{self, OnBlocks};
 use crate::catalogue;
 use crate::life::{Extent, live};
 use crate::run::{Run, run};
@@ -95,6 +96,7 @@ impl Recovery {
 pub fn subject_of(name: &str) -> Result<String, BadName> {
     Ok(match parse(name)?.0 {
         Recorded::Volume(volume) => format!("volume:{}", volume.engine.name()),
+        Recorded::Blocks(blocks) => format!("blocks:{}", blocks.kind.name()),
         Recorded::Workload(_) | Recorded::Archive(_) => "store".into(),
     })
 }
@@ -114,6 +116,7 @@ pub fn replay(name: &str) -> Result<Replay, BadName> {
         Recorded::Archive(archive) => archive::replay(archive, name, &setting, path),
         Recorded::Workload(workload) => replay_of(&workload, name, &setting, path),
         Recorded::Volume(subject) => replay_of(&subject, name, &setting, path),
+        Recorded::Blocks(subject) => replay_of(&subject, name, &setting, path),
     }
 }
 
@@ -192,27 +195,36 @@ enum Recorded {
     Workload(Workload),
     Archive(Archive),
     Volume(OnVolume<Calls>),
+    Blocks(OnBlocks),
 }
 
 /// What was recorded, the world and the choices.
 fn parse(name: &str) -> Result<(Recorded, Setting, &str), BadName> {
     let bad = || BadName(name.into());
-    let (subject, of_subject) = match name.strip_prefix("volume:") {
-        Some(rest) => rest.split_once(':').map(|(engine, rest)| (Some(engine), rest)).ok_or_else(bad)?,
-        None => (None, name),
+    let subject = ["volume:", "blocks:"].into_iter().find(|subject| name.starts_with(subject));
+    let (of, of_subject) = match subject {
+        Some(subject) => name[subject.len()..].split_once(':').ok_or_else(bad)?,
+        None => ("", name),
     };
     let (workload, rest) = of_subject.split_once(':').ok_or_else(bad)?;
     let (world, path) = rest.split_once(':').ok_or_else(bad)?;
     let no = |what: &str, name_of: &str| BadName(format!("{name}: no {what} {name_of:?}"));
-    let Some(engine) = subject else {
+    if subject == Some("blocks:") {
+        let kind = blocks::Kind::named(of).ok_or_else(|| no("implementation", of))?;
+        let program = blocks::programs_of(kind).find(|known| known.name == workload);
+        let program = program.ok_or_else(|| no("workload", workload))?;
+        let setting = kind.setting(world).ok_or_else(|| no("world", world))?;
+        return Ok((Recorded::Blocks(OnBlocks { kind, program }), setting, path));
+    }
+    if subject.is_none() {
         let recorded = match (Archive::named(workload), catalogue::find(workload)) {
             (Some(archive), _) => Recorded::Archive(archive),
             (None, Some(workload)) => Recorded::Workload(workload),
             (None, None) => return Err(no("workload", workload)),
         };
         return Ok((recorded, Setting::find(world).ok_or_else(|| no("world", world))?, path));
-    };
-    let engine = volume::engines().find(|known| known.name() == engine).ok_or_else(|| no("engine", engine))?;
+    }
+    let engine = volume::engines().find(|known| known.name() == of).ok_or_else(|| no("engine", of))?;
     let program = Calls::named(workload).ok_or_else(|| no("workload", workload))?;
     let setting = volume::setting_for(engine, world).ok_or_else(|| no("world", world))?;
     Ok((Recorded::Volume(OnVolume { engine, program }), setting, path))

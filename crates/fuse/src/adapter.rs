@@ -20,6 +20,7 @@ use crate::convert::{attr, device, errno, ino, kind, nothing, set_time, unknown}
 use crate::groups::{Belonging, Call, Touches};
 use crate::identity::Identity;
 use crate::lost::Lost;
+use crate::open::OpenFiles;
 use crate::points::Points;
 use crate::untold::Untold;
 
@@ -47,16 +48,14 @@ pub(crate) struct Adapter {
     pub points: Points,
     /// What nobody may hear of.
     pub lost: Lost,
+    /// What is open.
+    pub open: OpenFiles,
 }
 
 /// What the kernel does not know the meaning of, or deals with alone: a handle of ours neither appends nor syncs by
 /// itself.
 fn flags(open: OpenFlags) -> OFlags {
     OFlags::from_bits_retain(open.0 as u32) - (OFlags::APPEND | OFlags::SYNC | OFlags::DSYNC | OFlags::DIRECT)
-}
-
-fn handle(fh: FileHandle) -> Handle {
-    Handle(fh.0)
 }
 
 /// A value; where there is none, the error is the reply.
@@ -111,9 +110,9 @@ impl Adapter {
         }
     }
 
-    fn opened(reply: ReplyOpen, opened: Result<Handle>, flags: FopenFlags) {
+    fn opened(&self, reply: ReplyOpen, opened: Result<Handle>, flags: FopenFlags) {
         match opened {
-            Ok(handle) => reply.opened(FileHandle(handle.0), flags),
+            Ok(handle) => reply.opened(self.open.add(handle), flags),
             Err(error) => reply.error(errno(error)),
         }
     }
@@ -170,14 +169,15 @@ impl fuser::Filesystem for Adapter {
         let mut change = SetAttr { mode: bits.map(mode), uid, gid, size, atime, mtime };
         let touches = Touches { node: Some(node), content: size.is_some(), handle: fh, ..Touches::default() };
         let call = had!(self.change(req, &touches), reply);
-        let fh = fh.filter(|_| size.is_some()).map(handle);
+        let open = fh.filter(|_| size.is_some()).map(|fh| self.open.get(fh)).transpose();
+        let open = had!(open, reply);
         if takes_set_id(req, &change) {
             match self.vfs.getattr(&call.ctx, ino(node)) {
                 Ok(found) => change.mode = without_set_id(&found),
                 Err(error) => return reply.error(errno(error)),
             }
         }
-        self.attr(reply, self.vfs.setattr(&call.ctx, ino(node), fh, &change));
+        self.attr(reply, self.vfs.setattr(&call.ctx, ino(node), open.as_ref(), &change));
     }
 
     fn readlink(&self, req: &Request, node: INodeNo, reply: ReplyData) {
@@ -248,7 +248,7 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn open(&self, req: &Request, node: INodeNo, open: OpenFlags, reply: ReplyOpen) {
-        Self::opened(reply, self.vfs.open(&self.look(req).ctx, ino(node), flags(open)), self.open_flags(open));
+        self.opened(reply, self.vfs.open(&self.look(req).ctx, ino(node), flags(open)), self.open_flags(open));
     }
 
     fn read(
@@ -264,7 +264,8 @@ impl fuser::Filesystem for Adapter {
     ) {
         let mut bytes = vec![0; size as usize];
         self.groups.note_read(node);
-        let read = self.vfs.read(&self.look(req).ctx, handle(fh), offset, &mut bytes);
+        let open = had!(self.open.get(fh), reply);
+        let read = self.vfs.read(&self.look(req).ctx, &open, offset, &mut bytes);
         data(
             reply,
             read.map(|length| {
@@ -307,7 +308,8 @@ impl fuser::Filesystem for Adapter {
         };
         let appends = !is_page && open.0 & OFlags::APPEND.bits() as i32 != 0;
         if appends && self.groups.ends_may_be_stale() {
-            return match self.vfs.append(&call.ctx, handle(fh), bytes) {
+            let open = had!(self.open.get(fh), reply);
+            return match self.vfs.append(&call.ctx, &open, bytes) {
                 Ok(to) => self.groups.appended(node, offset, bytes.len(), to, reply),
                 Err(error) => {
                     self.groups.note_write(node, offset, bytes.len(), 0);
@@ -315,7 +317,8 @@ impl fuser::Filesystem for Adapter {
                 }
             };
         }
-        let result = self.vfs.write(&call.ctx, handle(fh), offset, bytes);
+        let open = had!(self.open.get(fh), reply);
+        let result = self.vfs.write(&call.ctx, &open, offset, bytes);
         match (&result, is_page) {
             (Err(error), true) => self.lost.note(*error),
             (_, true) => {}
@@ -327,7 +330,7 @@ impl fuser::Filesystem for Adapter {
     fn flush(&self, req: &Request, _node: INodeNo, fh: FileHandle, _lock_owner: LockOwner, reply: ReplyEmpty) {
         match self.syncs_on_close {
             // The kernel does not wait for `release`.
-            true => done(reply, self.vfs.fsync(&self.outside(req).ctx, handle(fh))),
+            true => done(reply, self.open.get(fh).and_then(|open| self.vfs.fsync(&self.outside(req).ctx, &open))),
             // There is nothing to do at any close, and this answer the kernel keeps: it does not ask again. It writes
             // what is dirty in its pages all the same.
             false => reply.error(errno(Errno::NOSYS)),
@@ -345,20 +348,22 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         self.groups.release(fh);
-        done(reply, self.vfs.release(&self.late(req).ctx, handle(fh)));
+        done(reply, self.open.take(fh).and_then(|open| self.vfs.release(&self.late(req).ctx, open)));
     }
 
     fn fsync(&self, req: &Request, _node: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
         let ctx = &self.outside(req).ctx;
-        done(reply, if datasync { self.vfs.fdatasync(ctx, handle(fh)) } else { self.vfs.fsync(ctx, handle(fh)) });
+        let open = had!(self.open.get(fh), reply);
+        done(reply, if datasync { self.vfs.fdatasync(ctx, &open) } else { self.vfs.fsync(ctx, &open) });
     }
 
     fn opendir(&self, req: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        Self::opened(reply, self.vfs.opendir(&self.look(req).ctx, ino(node)), FopenFlags::empty());
+        self.opened(reply, self.vfs.opendir(&self.look(req).ctx, ino(node)), FopenFlags::empty());
     }
 
     fn readdir(&self, req: &Request, _node: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let listed = self.vfs.readdir(&self.look(req).ctx, handle(fh), offset, &mut |entry| {
+        let open = had!(self.open.get(fh), reply);
+        let listed = self.vfs.readdir(&self.look(req).ctx, &open, offset, &mut |entry| {
             !reply.add(INodeNo(entry.ino.0), entry.next, kind(entry.kind), OsStr::from_bytes(entry.name))
         });
         match listed {
@@ -370,7 +375,8 @@ impl fuser::Filesystem for Adapter {
     fn readdirplus(&self, req: &Request, node: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
         let call = self.look(req);
         let ctx = &call.ctx;
-        let listed = self.vfs.readdir(ctx, handle(fh), offset, &mut |entry| {
+        let open = had!(self.open.get(fh), reply);
+        let listed = self.vfs.readdir(ctx, &open, offset, &mut |entry| {
             let name = OsStr::from_bytes(entry.name);
             let found = match self.find(ctx, ino(node), name) {
                 Ok(found) => found,
@@ -405,11 +411,12 @@ impl fuser::Filesystem for Adapter {
 
     fn releasedir(&self, req: &Request, _node: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
         self.groups.release(fh);
-        done(reply, self.vfs.releasedir(&self.late(req).ctx, handle(fh)));
+        done(reply, self.open.take(fh).and_then(|open| self.vfs.releasedir(&self.late(req).ctx, open)));
     }
 
     fn fsyncdir(&self, req: &Request, _node: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        done(reply, self.vfs.fsyncdir(&self.outside(req).ctx, handle(fh)));
+        let open = had!(self.open.get(fh), reply);
+        done(reply, self.vfs.fsyncdir(&self.outside(req).ctx, &open));
     }
 
     fn statfs(&self, req: &Request, node: INodeNo, reply: ReplyStatfs) {
@@ -472,7 +479,13 @@ impl fuser::Filesystem for Adapter {
             Ok((made, handle)) => {
                 call.made(&made);
                 let flags = self.open_flags(OpenFlags(open));
-                reply.created(&self.valid, &attr(&self.identity.shown(&made)), GENERATION, FileHandle(handle.0), flags);
+                reply.created(
+                    &self.valid,
+                    &attr(&self.identity.shown(&made)),
+                    GENERATION,
+                    self.open.add(handle),
+                    flags,
+                );
             }
             Err(error) => reply.error(errno(error)),
         }
@@ -486,7 +499,13 @@ impl fuser::Filesystem for Adapter {
             Ok((made, handle)) => {
                 call.made(&made);
                 let flags = self.open_flags(OpenFlags(open));
-                reply.created(&self.valid, &attr(&self.identity.shown(&made)), GENERATION, FileHandle(handle.0), flags);
+                reply.created(
+                    &self.valid,
+                    &attr(&self.identity.shown(&made)),
+                    GENERATION,
+                    self.open.add(handle),
+                    flags,
+                );
             }
             Err(error) => reply.error(errno(error)),
         }
@@ -504,7 +523,8 @@ impl fuser::Filesystem for Adapter {
     ) {
         let how = had!(Fallocate::from_flags(how as u32), reply);
         let call = had!(self.change(req, &content(node, fh)), reply);
-        done(reply, self.vfs.fallocate(&call.ctx, handle(fh), how, offset, length));
+        let open = had!(self.open.get(fh), reply);
+        done(reply, self.vfs.fallocate(&call.ctx, &open, how, offset, length));
     }
 
     fn lseek(&self, req: &Request, _node: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
@@ -516,7 +536,8 @@ impl fuser::Filesystem for Adapter {
             (SEEK_DATA | SEEK_HOLE, Err(_)) => return reply.error(errno(Errno::NXIO)),
             _ => return reply.error(errno(Errno::INVAL)),
         };
-        match self.vfs.seek(&self.look(req).ctx, handle(fh), seek) {
+        let open = had!(self.open.get(fh), reply);
+        match self.vfs.seek(&self.look(req).ctx, &open, seek) {
             Ok(offset) => reply.offset(offset as i64),
             Err(error) => reply.error(errno(error)),
         }
@@ -537,9 +558,9 @@ impl fuser::Filesystem for Adapter {
     ) {
         // How many were copied is told in 32 bits.
         let length = length.min(1 << 30) as usize;
-        let (from, to) = (handle(fh), handle(fh_out));
+        let (from, to) = (had!(self.open.get(fh), reply), had!(self.open.get(fh_out), reply));
         let call = had!(self.change(req, &content(node_out, fh_out)), reply);
-        written(reply, self.vfs.copy_file_range(&call.ctx, from, offset, to, offset_out, length));
+        written(reply, self.vfs.copy_file_range(&call.ctx, &from, offset, &to, offset_out, length));
     }
 
     fn ioctl(
@@ -553,6 +574,6 @@ impl fuser::Filesystem for Adapter {
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
-        self.groups.request(req, node, fh, what, reply);
+        self.groups.request(req, node, (fh, self.open.get(fh)), what, reply);
     }
 }

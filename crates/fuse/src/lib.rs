@@ -44,6 +44,7 @@
 //! | `identity.rs` | whose numbers of users and groups these are |
 //! | `kernel.rs` | mounting and unmounting |
 //! | `lost.rs` | writes of which no program is sure to hear that they failed |
+//! | `open.rs` | open files and directories |
 //! | `options.rs` | what follows `-o` |
 //! | `points.rs` | names on which other file systems are mounted |
 //! | `untold.rs` | access lists that a program could not be told |
@@ -59,6 +60,7 @@ mod groups;
 mod identity;
 mod kernel;
 mod lost;
+mod open;
 mod options;
 mod points;
 mod untold;
@@ -80,6 +82,7 @@ pub use groups::{Asker, Doom, Joined};
 pub use identity::{Identity, User};
 pub use kernel::{TYPE, Unmounter, open_mount, remount};
 pub use lost::Lost;
+use open::OpenFiles;
 pub use options::{Clock, MountOptions, OptionError, Sharing};
 pub use points::Point;
 use points::Points;
@@ -221,5 +224,6 @@ fn adapter(vfs: Arc<dyn Groups>, options: &MountOptions) -> io::Result<Adapter> 
         points,
         lost,
         untold: Untold::default(),
+        open: OpenFiles::default(),
     })
 }

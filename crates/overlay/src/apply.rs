@@ -332,7 +332,7 @@ impl<'a, 'v> Apply<'a, 'v> {
                 let bytes = Bytes { fd: std::os::fd::AsFd::as_fd(&fd), size: stat.size, path };
                 let flags = OFlags::WRONLY | OFlags::EXCL;
                 let (made, handle) = vfs.create(&ctx, dir, name, flags, stat.mode).of("create", path)?;
-                if moves && stat.size >= LARGE && self.move_bytes((open, name), (made.ino, handle), stat, path)? {
+                if moves && stat.size >= LARGE && self.move_bytes((open, name), (made.ino, &handle), stat, path)? {
                     return Ok(made.ino);
                 }
                 content::write(&self.group, handle, made.ino, &bytes, path)?;
@@ -354,7 +354,7 @@ impl<'a, 'v> Apply<'a, 'v> {
     fn move_bytes(
         &self,
         (open, name): (&OpenDir, &[u8]),
-        (ino, handle): (Ino, Handle),
+        (ino, handle): (Ino, &Handle),
         stat: &Stat,
         path: &[u8],
     ) -> Result<bool> {
@@ -364,7 +364,7 @@ impl<'a, 'v> Apply<'a, 'v> {
         let from = join(UPPER.as_bytes(), path);
         let moved = group.vfs.import_content(group.id, handle, &from);
         if moved.map_err(|error| Error::Store { path: show(path), error })? {
-            group.vfs.release(&group.superuser(), handle).of("release", path)?;
+            group.vfs.release(&group.superuser(), handle.clone()).of("release", path)?;
             group.set_times(ino, stat, path)?;
             return Ok(true);
         }

@@ -52,7 +52,7 @@ impl Bytes<'_> {
 struct Open<'g, 'v> {
     group: &'g Group<'v>,
     ctx: Context,
-    handle: Handle,
+    handle: &'g Handle,
     path: &'g [u8],
 }
 
@@ -145,9 +145,9 @@ fn differences(new: &[u8], old: &[u8], had: usize) -> Vec<(usize, usize)> {
 
 /// Writes a new file, and closes it.
 pub(crate) fn write(group: &Group<'_>, handle: Handle, ino: Ino, bytes: &Bytes<'_>, path: &[u8]) -> Result<()> {
-    let open = Open { group, ctx: group.superuser(), handle, path };
+    let open = Open { group, ctx: group.superuser(), handle: &handle, path };
     let written = write_all(&open, bytes);
-    group.vfs.release(&open.ctx, handle).of("release", path)?;
+    group.vfs.release(&open.ctx, handle.clone()).of("release", path)?;
     let end = written?;
     if end < bytes.size {
         group.set(ino, &SetAttr { size: Some(bytes.size), ..SetAttr::default() }, path)?;
@@ -191,11 +191,11 @@ pub(crate) fn update(
         group.set(ino, &SetAttr { size: Some(bytes.size), ..SetAttr::default() }, path)?;
     }
     let handle = group.vfs.open(&ctx, ino, OFlags::RDWR | OFlags::NOATIME).of("open", path)?;
-    let open = Open { group, ctx, handle, path };
+    let open = Open { group, ctx, handle: &handle, path };
     let same = below.map_or_else(|| Ok(Vec::new()), |below| same_blocks(bytes, below));
     let compared = same.and_then(|same| compare_all(&open, bytes, &same));
     let reserved = compared.and_then(|changed| Ok(changed | reserve(&open, bytes, below)?));
-    group.vfs.release(&open.ctx, handle).of("release", path)?;
+    group.vfs.release(&open.ctx, handle.clone()).of("release", path)?;
     Ok(reserved? || before != bytes.size)
 }
 

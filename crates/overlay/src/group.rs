@@ -131,7 +131,7 @@ impl<'v> Group<'v> {
     pub fn names(&self, dir: Ino, path: &[u8]) -> Result<Vec<Vec<u8>>> {
         let (ctx, mut names) = (self.superuser(), Vec::new());
         let handle = self.vfs.opendir(&ctx, dir).of("opendir", path)?;
-        let read = self.vfs.readdir(&ctx, handle, 0, &mut |entry| {
+        let read = self.vfs.readdir(&ctx, &handle, 0, &mut |entry| {
             if entry.name != b"." && entry.name != b".." {
                 names.push(entry.name.to_vec());
             }

@@ -7,19 +7,17 @@
 mod acting;
 mod inodes;
 
-use std::collections::HashMap;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, RawDir, SeekFrom, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::io::ReadWriteFlags;
 use wholly_vfs::{
-    Access, Attr, Context, Errno, Fallocate, FileType, Handle, Ino, Listed, Mode, OFlags, Rename, Result, Seek,
-    SetAttr, SetTime, SetXattr, StatFs, Vfs,
+    Access, Attr, Context, Errno, Fallocate, FileType, Handle, Handles, Ino, Listed, Mode, OFlags, Rename, Result,
+    Seek, SetAttr, SetTime, SetXattr, StatFs, Vfs,
 };
 
 use acting::{Acting, with_umask};
@@ -44,8 +42,7 @@ const CALM: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::CLOEXE
 /// with `EPERM`. [`setattr`](Vfs::setattr) with several attributes is several calls of the kernel here, not one.
 pub struct HostVfs {
     inodes: Inodes,
-    handles: Mutex<HashMap<u64, Arc<OwnedFd>>>,
-    next_handle: AtomicU64,
+    handles: Handles,
     /// Keeps two appends on one handle from reading each other's position.
     appending: Mutex<()>,
 }
@@ -65,12 +62,7 @@ impl HostVfs {
     /// # Errors
     /// Those of `statx`.
     pub fn of(root: OwnedFd) -> Result<HostVfs> {
-        Ok(HostVfs {
-            inodes: Inodes::new(root)?,
-            handles: Mutex::default(),
-            next_handle: AtomicU64::new(1),
-            appending: Mutex::default(),
-        })
+        Ok(HostVfs { inodes: Inodes::new(root)?, handles: Handles::from(1), appending: Mutex::default() })
     }
 
     /// The directory, for calls that know nothing of the trait.
@@ -80,23 +72,11 @@ impl HostVfs {
 
     /// How many references and handles there are: none, once all were given back.
     pub fn held(&self) -> (u64, usize) {
-        (self.inodes.references(), self.handles.lock().unwrap_or_else(PoisonError::into_inner).len())
+        (self.inodes.references(), self.handles.count())
     }
 
-    fn handle(&self, handle: Handle) -> Result<Arc<OwnedFd>> {
-        let handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
-        handles.get(&handle.0).cloned().ok_or(Errno::BADF)
-    }
-
-    fn keep(&self, fd: OwnedFd) -> Handle {
-        let number = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        self.handles.lock().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::new(fd));
-        Handle(number)
-    }
-
-    fn close(&self, handle: Handle) -> Result<()> {
-        let closed = self.handles.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
-        closed.map(drop).ok_or(Errno::BADF)
+    fn handle<'h>(&self, handle: &'h Handle) -> Result<&'h OwnedFd> {
+        self.handles.get(handle)
     }
 
     /// What was just made as `name`.
@@ -116,7 +96,7 @@ impl HostVfs {
             return Err(if kind == FileType::Directory { Errno::ISDIR } else { Errno::NXIO });
         }
         let place = rustix::fs::openat(CWD, itself(&fd), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        Ok((self.inodes.adopt(place)?, self.keep(fd)))
+        Ok((self.inodes.adopt(place)?, self.handles.open(fd)))
     }
 }
 
@@ -157,7 +137,7 @@ impl Vfs for HostVfs {
         self.inodes.attr(ino)
     }
 
-    fn setattr(&self, ctx: &Context, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> Result<Attr> {
+    fn setattr(&self, ctx: &Context, ino: Ino, handle: Option<&Handle>, change: &SetAttr) -> Result<Attr> {
         let inode = self.inodes.get(ino)?;
         let kind = self.inodes.attr(ino)?.kind;
         let opened = handle.map(|handle| self.handle(handle)).transpose()?;
@@ -257,7 +237,7 @@ impl Vfs for HostVfs {
         if kind == FileType::Directory {
             return Err(Errno::ISDIR);
         }
-        Ok(self.keep(fd))
+        Ok(self.handles.open(fd))
     }
 
     fn create(&self, ctx: &Context, dir: Ino, name: &[u8], flags: OFlags, mode: Mode) -> Result<(Attr, Handle)> {
@@ -273,17 +253,17 @@ impl Vfs for HostVfs {
         self.opened(with_umask(ctx, || rustix::fs::openat(&dir, ".", flags, mode))?)
     }
 
-    fn read(&self, ctx: &Context, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    fn read(&self, ctx: &Context, handle: &Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let (file, _acting) = (self.handle(handle)?, Acting::new(ctx)?);
         rustix::io::pread(&*file, buf, offset)
     }
 
-    fn write(&self, ctx: &Context, handle: Handle, offset: u64, data: &[u8]) -> Result<usize> {
+    fn write(&self, ctx: &Context, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize> {
         let (file, _acting) = (self.handle(handle)?, Acting::new(ctx)?);
         rustix::io::pwrite(&*file, data, offset)
     }
 
-    fn append(&self, ctx: &Context, handle: Handle, data: &[u8]) -> Result<(u64, usize)> {
+    fn append(&self, ctx: &Context, handle: &Handle, data: &[u8]) -> Result<(u64, usize)> {
         let (file, _acting) = (self.handle(handle)?, Acting::new(ctx)?);
         let _alone = self.appending.lock().unwrap_or_else(PoisonError::into_inner);
         // From the descriptor's own position, which nobody else uses and which ends behind what was written.
@@ -295,9 +275,9 @@ impl Vfs for HostVfs {
     fn copy_file_range(
         &self,
         ctx: &Context,
-        from: Handle,
+        from: &Handle,
         from_offset: u64,
-        to: Handle,
+        to: &Handle,
         to_offset: u64,
         len: usize,
     ) -> Result<usize> {
@@ -306,12 +286,12 @@ impl Vfs for HostVfs {
         rustix::fs::copy_file_range(&*from, Some(&mut from_offset), &*to, Some(&mut to_offset), len)
     }
 
-    fn fallocate(&self, ctx: &Context, handle: Handle, how: Fallocate, offset: u64, len: u64) -> Result<()> {
+    fn fallocate(&self, ctx: &Context, handle: &Handle, how: Fallocate, offset: u64, len: u64) -> Result<()> {
         let (file, _acting) = (self.handle(handle)?, Acting::new(ctx)?);
         rustix::fs::fallocate(&*file, rustix::fs::FallocateFlags::from_bits_retain(how.flags()), offset, len)
     }
 
-    fn seek(&self, ctx: &Context, handle: Handle, seek: Seek) -> Result<u64> {
+    fn seek(&self, ctx: &Context, handle: &Handle, seek: Seek) -> Result<u64> {
         let (file, _acting) = (self.handle(handle)?, Acting::new(ctx)?);
         let from = match seek {
             Seek::Data(offset) => SeekFrom::Data(offset),
@@ -320,28 +300,28 @@ impl Vfs for HostVfs {
         rustix::fs::seek(&*file, from)
     }
 
-    fn fsync(&self, _ctx: &Context, handle: Handle) -> Result<()> {
-        rustix::fs::fsync(&*self.handle(handle)?)
+    fn fsync(&self, _ctx: &Context, handle: &Handle) -> Result<()> {
+        rustix::fs::fsync(self.handle(handle)?)
     }
 
-    fn fdatasync(&self, _ctx: &Context, handle: Handle) -> Result<()> {
-        rustix::fs::fdatasync(&*self.handle(handle)?)
+    fn fdatasync(&self, _ctx: &Context, handle: &Handle) -> Result<()> {
+        rustix::fs::fdatasync(self.handle(handle)?)
     }
 
     fn release(&self, _ctx: &Context, handle: Handle) -> Result<()> {
-        self.close(handle)
+        self.handles.close::<OwnedFd>(&handle).map(drop)
     }
 
     fn opendir(&self, ctx: &Context, dir: Ino) -> Result<Handle> {
         let (dir, _acting) = (self.inodes.get(dir)?, Acting::new(ctx)?);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(self.keep(rustix::fs::openat(CWD, itself(&dir), flags, Mode::empty())?))
+        Ok(self.handles.open(rustix::fs::openat(CWD, itself(&dir), flags, Mode::empty())?))
     }
 
     fn readdir(
         &self,
         ctx: &Context,
-        handle: Handle,
+        handle: &Handle,
         offset: u64,
         each: &mut dyn FnMut(Listed<'_>) -> bool,
     ) -> Result<()> {
@@ -372,12 +352,12 @@ impl Vfs for HostVfs {
         Ok(())
     }
 
-    fn fsyncdir(&self, _ctx: &Context, handle: Handle) -> Result<()> {
-        rustix::fs::fsync(&*self.handle(handle)?)
+    fn fsyncdir(&self, _ctx: &Context, handle: &Handle) -> Result<()> {
+        rustix::fs::fsync(self.handle(handle)?)
     }
 
     fn releasedir(&self, _ctx: &Context, handle: Handle) -> Result<()> {
-        self.close(handle)
+        self.handles.close::<OwnedFd>(&handle).map(drop)
     }
 
     fn setxattr(&self, ctx: &Context, ino: Ino, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {

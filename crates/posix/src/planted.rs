@@ -16,7 +16,7 @@ pub struct Planted<'v> {
     /// Of inodes whose times were forgotten to be changed: what they were, and what they really are.
     forgotten: Mutex<HashMap<Ino, (Attr, Attr)>>,
     /// What handles are open on.
-    open: Mutex<HashMap<Handle, Ino>>,
+    open: Mutex<HashMap<u64, Ino>>,
 }
 
 /// An inode whose times are to be forgotten, and what keeps it known meanwhile.
@@ -66,13 +66,13 @@ impl<'v> Planted<'v> {
         Ok((attr.ino, Some(Found::counted(self.inner, attr))))
     }
 
-    fn opened(&self, handle: Handle) -> Result<Known<'v>> {
+    fn opened(&self, handle: &Handle) -> Result<Known<'v>> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.get(&handle).map(|&ino| (ino, None)).ok_or(Errno::BADF)
+        open.get(&handle.number()).map(|&ino| (ino, None)).ok_or(Errno::BADF)
     }
 
     fn keep(&self, handle: Handle, ino: Ino) -> Handle {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, ino);
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(handle.number(), ino);
         handle
     }
 
@@ -113,7 +113,7 @@ wholly_vfs::pass_on! {
             self.inner.getattr(ctx, ino).map(|attr| self.seen(attr))
         }
 
-        fn setattr(&self, ctx: &Context, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> Result<Attr> {
+        fn setattr(&self, ctx: &Context, ino: Ino, handle: Option<&Handle>, change: &SetAttr) -> Result<Attr> {
             let mut change = *change;
             if let Some(size) = change.size.filter(|_| self.has(Mistake::TruncateNeverGrows)) {
                 change.size = Some(size.min(self.inner.getattr(ctx, ino)?.size));
@@ -199,7 +199,7 @@ wholly_vfs::pass_on! {
             Ok((self.seen(attr), self.keep(handle, attr.ino)))
         }
 
-        fn read(&self, ctx: &Context, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        fn read(&self, ctx: &Context, handle: &Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
             if self.has(Mistake::RemovedFilesAreEmpty) && self.inner.getattr(ctx, self.opened(handle)?.0)?.nlink == 0 {
                 return Ok(0);
             }
@@ -207,7 +207,7 @@ wholly_vfs::pass_on! {
             self.forgetting(Mistake::ReadForgetsTimes, ctx, || self.opened(handle), read)
         }
 
-        fn write(&self, ctx: &Context, handle: Handle, offset: u64, data: &[u8]) -> Result<usize> {
+        fn write(&self, ctx: &Context, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize> {
             let ctx = self.ctx(ctx, Mistake::WriteKeepsSetIds);
             let write = || self.inner.write(&ctx, handle, offset, data);
             self.forgetting(Mistake::WriteForgetsTimes, &ctx, || self.opened(handle), write)
@@ -216,9 +216,9 @@ wholly_vfs::pass_on! {
         fn copy_file_range(
             &self,
             ctx: &Context,
-            from: Handle,
+            from: &Handle,
             from_offset: u64,
-            to: Handle,
+            to: &Handle,
             to_offset: u64,
             len: usize,
         ) -> Result<usize> {
@@ -226,7 +226,7 @@ wholly_vfs::pass_on! {
             self.inner.copy_file_range(ctx, from, from_offset, to, to_offset, len)
         }
 
-        fn fallocate(&self, ctx: &Context, handle: Handle, mut how: Fallocate, offset: u64, len: u64) -> Result<()> {
+        fn fallocate(&self, ctx: &Context, handle: &Handle, mut how: Fallocate, offset: u64, len: u64) -> Result<()> {
             if self.has(Mistake::PunchDoesNothing) && how == Fallocate::Punch {
                 return Ok(());
             }
@@ -236,7 +236,7 @@ wholly_vfs::pass_on! {
             self.inner.fallocate(ctx, handle, how, offset, len)
         }
 
-        fn seek(&self, ctx: &Context, handle: Handle, seek: Seek) -> Result<u64> {
+        fn seek(&self, ctx: &Context, handle: &Handle, seek: Seek) -> Result<u64> {
             let found = self.inner.seek(ctx, handle, seek);
             match seek {
                 Seek::Data(offset) if self.has(Mistake::SeekSeesNoHoles) => found.map(|_| offset),
@@ -245,14 +245,14 @@ wholly_vfs::pass_on! {
         }
 
         fn release(&self, ctx: &Context, handle: Handle) -> Result<()> {
-            self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+            self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.number());
             self.inner.release(ctx, handle)
         }
 
         fn readdir(
             &self,
             ctx: &Context,
-            handle: Handle,
+            handle: &Handle,
             offset: u64,
             each: &mut dyn FnMut(Listed<'_>) -> bool,
         ) -> Result<()> {

@@ -237,7 +237,7 @@ impl<'v> Tree<'v> {
     }
 
     /// Reads from an open directory, at most so many names.
-    pub fn read_open_dir(&self, dir: Handle, mut offset: u64, most: usize) -> Result<Vec<Name>> {
+    pub fn read_open_dir(&self, dir: &Handle, mut offset: u64, most: usize) -> Result<Vec<Name>> {
         let mut names: Vec<Name> = Vec::new();
         loop {
             let before = names.len();
@@ -265,10 +265,10 @@ impl<'v> Tree<'v> {
     }
 
     /// Does something with a directory that is open.
-    pub fn with_dir<T>(&self, path: impl AsRef<[u8]>, work: impl FnOnce(Handle) -> Result<T>) -> Result<T> {
+    pub fn with_dir<T>(&self, path: impl AsRef<[u8]>, work: impl FnOnce(&Handle) -> Result<T>) -> Result<T> {
         let dir = self.find(path)?;
         let handle = self.vfs.opendir(&self.ctx, dir.ino())?;
-        let done = work(handle);
+        let done = work(&handle);
         self.vfs.releasedir(&self.ctx, handle)?;
         done
     }
@@ -300,8 +300,8 @@ pub struct File<'v> {
 
 impl<'v> File<'v> {
     /// The same open file for another user.
-    pub fn by<T>(&self, tree: &Tree<'v>, call: impl FnOnce(&dyn Vfs, &Context, Handle) -> T) -> T {
-        call(self.tree.vfs, &tree.ctx, self.handle)
+    pub fn by<T>(&self, tree: &Tree<'v>, call: impl FnOnce(&dyn Vfs, &Context, &Handle) -> T) -> T {
+        call(self.tree.vfs, &tree.ctx, &self.handle)
     }
 
     /// `fstat`.
@@ -312,7 +312,7 @@ impl<'v> File<'v> {
     /// `pread`: as much as there is of it.
     pub fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
         let mut buf = vec![0xee; len];
-        let read = self.tree.vfs.read(&self.tree.ctx, self.handle, offset, &mut buf)?;
+        let read = self.tree.vfs.read(&self.tree.ctx, &self.handle, offset, &mut buf)?;
         buf.truncate(read);
         Ok(buf)
     }
@@ -324,7 +324,7 @@ impl<'v> File<'v> {
 
     /// `pwrite`.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<usize> {
-        self.tree.vfs.write(&self.tree.ctx, self.handle, offset, data)
+        self.tree.vfs.write(&self.tree.ctx, &self.handle, offset, data)
     }
 
     /// `pwrite`, to the end.
@@ -335,13 +335,13 @@ impl<'v> File<'v> {
 
     /// Writes at the end.
     pub fn append(&self, data: &[u8]) -> Result<(u64, usize)> {
-        self.tree.vfs.append(&self.tree.ctx, self.handle, data)
+        self.tree.vfs.append(&self.tree.ctx, &self.handle, data)
     }
 
     /// `ftruncate`.
     pub fn truncate(&self, size: u64) -> Result<Attr> {
         let change = SetAttr { size: Some(size), ..SetAttr::default() };
-        self.tree.vfs.setattr(&self.tree.ctx, self.ino, Some(self.handle), &change)
+        self.tree.vfs.setattr(&self.tree.ctx, self.ino, Some(&self.handle), &change)
     }
 
     /// `futimens`.
@@ -352,27 +352,27 @@ impl<'v> File<'v> {
 
     /// `fallocate`.
     pub fn allocate(&self, how: Fallocate, offset: u64, len: u64) -> Result<()> {
-        self.tree.vfs.fallocate(&self.tree.ctx, self.handle, how, offset, len)
+        self.tree.vfs.fallocate(&self.tree.ctx, &self.handle, how, offset, len)
     }
 
     /// `lseek` for data or holes.
     pub fn seek(&self, seek: Seek) -> Result<u64> {
-        self.tree.vfs.seek(&self.tree.ctx, self.handle, seek)
+        self.tree.vfs.seek(&self.tree.ctx, &self.handle, seek)
     }
 
     /// `copy_file_range`, from this one.
     pub fn copy_to(&self, offset: u64, to: &File<'_>, to_offset: u64, len: usize) -> Result<usize> {
-        self.tree.vfs.copy_file_range(&self.tree.ctx, self.handle, offset, to.handle, to_offset, len)
+        self.tree.vfs.copy_file_range(&self.tree.ctx, &self.handle, offset, &to.handle, to_offset, len)
     }
 
     /// `fsync`.
     pub fn fsync(&self) -> Result<()> {
-        self.tree.vfs.fsync(&self.tree.ctx, self.handle)
+        self.tree.vfs.fsync(&self.tree.ctx, &self.handle)
     }
 
     /// `fdatasync`.
     pub fn fdatasync(&self) -> Result<()> {
-        self.tree.vfs.fdatasync(&self.tree.ctx, self.handle)
+        self.tree.vfs.fdatasync(&self.tree.ctx, &self.handle)
     }
 
     /// Gives it a name.
@@ -386,6 +386,6 @@ impl<'v> File<'v> {
 impl Drop for File<'_> {
     fn drop(&mut self) {
         // Who wants to know what a close says closes by hand.
-        let _ = self.tree.vfs.release(&self.tree.ctx, self.handle);
+        let _ = self.tree.vfs.release(&self.tree.ctx, self.handle.clone());
     }
 }

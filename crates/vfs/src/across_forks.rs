@@ -18,7 +18,7 @@ pub trait AcrossForks: Groups {
     ///
     /// # Errors
     /// `EBADF` for a handle that is not open.
-    fn identity(&self, handle: Handle) -> Result<(u64, u64), Errno>;
+    fn identity(&self, handle: &Handle) -> Result<(u64, u64), Errno>;
 
     /// Why this process does not have the store or volume, as far as it has found out.
     fn lost(&self) -> Option<Error> {

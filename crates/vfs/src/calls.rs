@@ -340,7 +340,7 @@ impl<V: AcrossForks> Calls<V> {
             let found = paths.resolve(ctx, Ino::ROOT, path, true)?;
             let dir = self.vfs.opendir(ctx, found.ino())?;
             let mut names = Vec::new();
-            let listed = self.vfs.readdir(ctx, dir, 0, &mut |entry| {
+            let listed = self.vfs.readdir(ctx, &dir, 0, &mut |entry| {
                 if !matches!(entry.name, b"." | b"..") {
                     names.push(DirEntry {
                         name: entry.name.to_vec(),

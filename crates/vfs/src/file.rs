@@ -45,26 +45,26 @@ impl<V: AcrossForks> FileCalls<'_, V> {
 
     pub fn add(&self) -> Result<()> {
         let group = self.ctx.group.ok_or_else(|| Error::Invalid("there is no group to add a file to".into()))?;
-        self.file.vfs.add(group, self.file.handle)
+        self.file.vfs.add(group, &self.file.handle)
     }
 
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let ctx = Context { group: self.ctx.group, ..Context::superuser() };
-        self.done(self.file.vfs.read(&ctx, self.file.handle, offset, buf))
+        self.done(self.file.vfs.read(&ctx, &self.file.handle, offset, buf))
     }
 
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        let written = self.done(self.file.vfs.write(&self.ctx, self.file.handle, offset, data))?;
+        let written = self.done(self.file.vfs.write(&self.ctx, &self.file.handle, offset, data))?;
         self.all((), written, data)
     }
 
     pub fn append(&self, data: &[u8]) -> Result<u64> {
-        let (offset, written) = self.done(self.file.vfs.append(&self.ctx, self.file.handle, data))?;
+        let (offset, written) = self.done(self.file.vfs.append(&self.ctx, &self.file.handle, data))?;
         self.all(offset, written, data)
     }
 
     pub fn sync(&self) -> Result<()> {
-        self.done(self.file.vfs.fsync(&self.ctx, self.file.handle))
+        self.done(self.file.vfs.fsync(&self.ctx, &self.file.handle))
     }
 
     fn all<T>(&self, value: T, written: usize, data: &[u8]) -> Result<T> {
@@ -76,11 +76,11 @@ impl<V: AcrossForks> FileCalls<'_, V> {
 
     pub fn set_len(&self, length: u64) -> Result<()> {
         let change = SetAttr { size: Some(length), ..SetAttr::default() };
-        self.done(self.file.vfs.setattr(&self.ctx, self.file.ino, Some(self.file.handle), &change).map(drop))
+        self.done(self.file.vfs.setattr(&self.ctx, self.file.ino, Some(&self.file.handle), &change).map(drop))
     }
 
     pub fn fallocate(&self, how: Fallocate, offset: u64, length: u64) -> Result<()> {
-        self.done(self.file.vfs.fallocate(&self.ctx, self.file.handle, how, offset, length))
+        self.done(self.file.vfs.fallocate(&self.ctx, &self.file.handle, how, offset, length))
     }
 }
 
@@ -94,7 +94,7 @@ impl<V: AcrossForks> File<V> {
         mode: Mode,
     ) -> std::result::Result<Self, Errno> {
         let (found, handle) = Paths(&**vfs).open(ctx, Ino::ROOT, path, flags, mode)?;
-        let id = vfs.identity(handle).inspect_err(|_| _ = vfs.release(ctx, handle))?;
+        let id = vfs.identity(&handle).inspect_err(|_| _ = vfs.release(ctx, handle.clone()))?;
         let ino = found.into_counted().ino;
         Ok(File { vfs: vfs.clone(), ino, id, handle, path: path.into(), heir: OnceLock::new() })
     }
@@ -114,7 +114,7 @@ impl<V: AcrossForks> File<V> {
 
     /// The file as this process has it open.
     fn here(&self) -> Result<&File<V>> {
-        if self.vfs.has_given(self.handle.0) {
+        if self.vfs.has_given(self.handle.number()) {
             return Ok(self);
         }
         if let Some(heir) = self.heir.get() {
@@ -191,9 +191,9 @@ impl<V: AcrossForks> File<V> {
 
 impl<V: AcrossForks> Drop for File<V> {
     fn drop(&mut self) {
-        let _ = self.vfs.release(&me(), self.handle);
+        let _ = self.vfs.release(&me(), self.handle.clone());
         // A child does not give back what its parent has.
-        if self.vfs.has_given(self.handle.0) {
+        if self.vfs.has_given(self.handle.number()) {
             self.vfs.forget(self.ino, 1);
         }
     }

@@ -71,7 +71,7 @@ pub trait Groups: Vfs {
     ///
     /// # Errors
     /// [`Error::Busy`] if another group has it; [`Error::Refused`] with `EBADF` if the handle is not open for writing.
-    fn add(&self, group: GroupId, handle: Handle) -> Result<()>;
+    fn add(&self, group: GroupId, handle: &Handle) -> Result<()>;
 
     /// Commits a group. When this returns, it is durable. It has ended, also after an error.
     ///

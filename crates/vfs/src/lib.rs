@@ -57,6 +57,7 @@ mod file;
 pub mod follow;
 mod group;
 pub mod groups;
+mod handles;
 mod how;
 mod pass_on;
 mod paths;
@@ -71,12 +72,13 @@ pub use calls::Calls;
 pub use file::File;
 pub use group::Group;
 pub use groups::{Committed, Groups, Seen, Ticket};
+pub use handles::{Handle, Handles};
 pub use how::{Fallocate, Rename, SetXattr};
 pub use paths::Paths;
 pub use policy::Policy;
 pub use resolve::{Found, Last, NAME_MAX, PATH_MAX, Parent};
 pub use stat::{DirEntry, Inode, Stat};
-pub use types::{Attr, Context, GroupId, Handle, Ino, Listed, Pending, Seek, SetAttr, SetTime, StatFs, Timestamp};
+pub use types::{Attr, Context, GroupId, Ino, Listed, Pending, Seek, SetAttr, SetTime, StatFs, Timestamp};
 
 pub use rustix::fs::{Access, FileType, Mode, OFlags};
 pub use rustix::io::Errno;
@@ -133,7 +135,7 @@ pub trait Vfs: Send + Sync {
     /// - `EISDIR` and `EINVAL` for the size of an object that is not a regular file; `EFBIG`.
     /// - `EINVAL` for nanoseconds of a second or more.
     /// - `EBADF` and `EINVAL` for a handle that is not open for writing.
-    fn setattr(&self, ctx: &Context, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> Result<Attr>;
+    fn setattr(&self, ctx: &Context, ino: Ino, handle: Option<&Handle>, change: &SetAttr) -> Result<Attr>;
 
     /// Checks whether the context has these permissions (`faccessat` with `AT_EACCESS`).
     ///
@@ -232,7 +234,7 @@ pub trait Vfs: Send + Sync {
     ///
     /// # Errors
     /// `EBADF` if the handle is not open for reading; `EINVAL` if the range ends beyond 2^63 bytes.
-    fn read(&self, ctx: &Context, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize>;
+    fn read(&self, ctx: &Context, handle: &Handle, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
     /// Writes `data` at `offset`, or at the end of the file if the handle was opened with `APPEND`: a data operation.
     /// Returns how many bytes were written: fewer only at the largest size of a file, or if space ends. With `DSYNC` or
@@ -243,14 +245,14 @@ pub trait Vfs: Send + Sync {
     ///
     /// # Errors
     /// `EBADF` if the handle is not open for writing; `EFBIG`; `EINVAL` if the range ends beyond 2^63 bytes.
-    fn write(&self, ctx: &Context, handle: Handle, offset: u64, data: &[u8]) -> Result<usize>;
+    fn write(&self, ctx: &Context, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize>;
 
     /// Writes `data` at the end of the file, however the handle was opened. No other bytes come between the end and
     /// these. Returns the offset at which they begin, and how many were written. Otherwise like [`write`](Self::write).
     ///
     /// # Errors
     /// Those of [`write`](Self::write).
-    fn append(&self, ctx: &Context, handle: Handle, data: &[u8]) -> Result<(u64, usize)>;
+    fn append(&self, ctx: &Context, handle: &Handle, data: &[u8]) -> Result<(u64, usize)>;
 
     /// Copies up to `len` bytes from one open file to another one or within one file, possibly without moving them: a
     /// data operation. Returns how many bytes were copied: 0 at the end of the source.
@@ -261,9 +263,9 @@ pub trait Vfs: Send + Sync {
     fn copy_file_range(
         &self,
         ctx: &Context,
-        from: Handle,
+        from: &Handle,
         from_offset: u64,
-        to: Handle,
+        to: &Handle,
         to_offset: u64,
         len: usize,
     ) -> Result<usize>;
@@ -273,25 +275,25 @@ pub trait Vfs: Send + Sync {
     /// # Errors
     /// `EBADF` if the handle is not open for writing; `EINVAL` for an empty range; `EFBIG`; `EOPNOTSUPP` for
     /// what is not supported.
-    fn fallocate(&self, ctx: &Context, handle: Handle, how: Fallocate, offset: u64, len: u64) -> Result<()>;
+    fn fallocate(&self, ctx: &Context, handle: &Handle, how: Fallocate, offset: u64, len: u64) -> Result<()>;
 
     /// Returns the offset at which data or a hole begins.
     ///
     /// # Errors
     /// `ENXIO` at or beyond the end of the file, and for data if only a hole follows.
-    fn seek(&self, ctx: &Context, handle: Handle, seek: Seek) -> Result<u64>;
+    fn seek(&self, ctx: &Context, handle: &Handle, seek: Seek) -> Result<u64>;
 
     /// Makes the data and attributes of the file durable, and with them everything before in commit order.
     ///
     /// # Errors
     /// `EIO` if they are not durable: the store or volume is then poisoned.
-    fn fsync(&self, ctx: &Context, handle: Handle) -> Result<()>;
+    fn fsync(&self, ctx: &Context, handle: &Handle) -> Result<()>;
 
     /// Like [`fsync`](Self::fsync), but without times: makes durable what is needed to read the data.
     ///
     /// # Errors
     /// Those of [`fsync`](Self::fsync).
-    fn fdatasync(&self, ctx: &Context, handle: Handle) -> Result<()>;
+    fn fdatasync(&self, ctx: &Context, handle: &Handle) -> Result<()>;
 
     /// Closes a file. The handle is not valid afterwards, even if this returns an error.
     ///
@@ -315,7 +317,7 @@ pub trait Vfs: Send + Sync {
     fn readdir(
         &self,
         ctx: &Context,
-        handle: Handle,
+        handle: &Handle,
         offset: u64,
         each: &mut dyn FnMut(Listed<'_>) -> bool,
     ) -> Result<()>;
@@ -324,7 +326,7 @@ pub trait Vfs: Send + Sync {
     ///
     /// # Errors
     /// Those of [`fsync`](Self::fsync).
-    fn fsyncdir(&self, ctx: &Context, handle: Handle) -> Result<()>;
+    fn fsyncdir(&self, ctx: &Context, handle: &Handle) -> Result<()>;
 
     /// Closes a directory. The handle is not valid afterwards.
     ///

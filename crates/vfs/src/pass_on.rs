@@ -51,6 +51,14 @@ macro_rules! __pass_on {
                     $call
                 }
             };
+            (give $d one:ident) => {
+                fn $d one(&self, $ctx: &Context, handle: Handle) -> Result<()> {
+                    let $this = self;
+                    #[allow(unused_mut, reason = "as above")]
+                    let mut $pass = |to: &_, ctx: &Context| $crate::Vfs::$d one(to, ctx, handle.clone());
+                    $call
+                }
+            };
             (bare $d one:ident($d($d arg:ident: $d takes:ty),*) -> $d gives:ty) => {
                 fn $d one(&self, $d($d arg: $d takes),*) -> $d gives {
                     let $bare_this = self;
@@ -65,7 +73,7 @@ macro_rules! __pass_on {
             one! { call lookup(dir: Ino, name: &[u8]) -> Result<Attr> }
             one! { bare forget(ino: Ino, references: u64) -> () }
             one! { call getattr(ino: Ino) -> Result<Attr> }
-            one! { call setattr(ino: Ino, handle: Option<Handle>, change: &SetAttr) -> Result<Attr> }
+            one! { call setattr(ino: Ino, handle: Option<&Handle>, change: &SetAttr) -> Result<Attr> }
             one! { call access(ino: Ino, access: Access) -> Result<()> }
             one! { call readlink(ino: Ino) -> Result<Vec<u8>> }
             one! { call mknod(dir: Ino, name: &[u8], kind: FileType, mode: Mode, rdev: u64) -> Result<Attr> }
@@ -78,22 +86,22 @@ macro_rules! __pass_on {
             one! { call open(ino: Ino, flags: OFlags) -> Result<Handle> }
             one! { call create(dir: Ino, name: &[u8], flags: OFlags, mode: Mode) -> Result<(Attr, Handle)> }
             one! { call tmpfile(dir: Ino, flags: OFlags, mode: Mode) -> Result<(Attr, Handle)> }
-            one! { call read(handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> }
-            one! { call write(handle: Handle, offset: u64, data: &[u8]) -> Result<usize> }
-            one! { call append(handle: Handle, data: &[u8]) -> Result<(u64, usize)> }
+            one! { call read(handle: &Handle, offset: u64, buf: &mut [u8]) -> Result<usize> }
+            one! { call write(handle: &Handle, offset: u64, data: &[u8]) -> Result<usize> }
+            one! { call append(handle: &Handle, data: &[u8]) -> Result<(u64, usize)> }
             one! {
-                call copy_file_range(from: Handle, from_offset: u64, to: Handle, to_offset: u64, len: usize)
+                call copy_file_range(from: &Handle, from_offset: u64, to: &Handle, to_offset: u64, len: usize)
                     -> Result<usize>
             }
-            one! { call fallocate(handle: Handle, how: Fallocate, offset: u64, len: u64) -> Result<()> }
-            one! { call seek(handle: Handle, seek: Seek) -> Result<u64> }
-            one! { call fsync(handle: Handle) -> Result<()> }
-            one! { call fdatasync(handle: Handle) -> Result<()> }
-            one! { call release(handle: Handle) -> Result<()> }
+            one! { call fallocate(handle: &Handle, how: Fallocate, offset: u64, len: u64) -> Result<()> }
+            one! { call seek(handle: &Handle, seek: Seek) -> Result<u64> }
+            one! { call fsync(handle: &Handle) -> Result<()> }
+            one! { call fdatasync(handle: &Handle) -> Result<()> }
+            one! { give release }
             one! { call opendir(dir: Ino) -> Result<Handle> }
-            one! { call readdir(handle: Handle, offset: u64, each: &mut dyn FnMut(Listed<'_>) -> bool) -> Result<()> }
-            one! { call fsyncdir(handle: Handle) -> Result<()> }
-            one! { call releasedir(handle: Handle) -> Result<()> }
+            one! { call readdir(handle: &Handle, offset: u64, each: &mut dyn FnMut(Listed<'_>) -> bool) -> Result<()> }
+            one! { call fsyncdir(handle: &Handle) -> Result<()> }
+            one! { give releasedir }
             one! { call setxattr(ino: Ino, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> }
             one! { call getxattr(ino: Ino, name: &[u8]) -> Result<Vec<u8>> }
             one! { call listxattr(ino: Ino) -> Result<Vec<u8>> }

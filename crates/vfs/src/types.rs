@@ -12,10 +12,6 @@ impl Ino {
     pub const ROOT: Ino = Ino(1);
 }
 
-/// An open file or directory, from `open`, `create`, `tmpfile` or `opendir` to its release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Handle(pub u64);
-
 /// A running explicit group: the number that its calls have in their contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupId(pub u64);

@@ -254,17 +254,17 @@ macro_rules! guard {
                 }
 
                 fn release(&self, ctx: &Context, handle: Handle) -> Result<()> {
-                    self.0.gives_back(self.0.has_given(handle.0), |vfs| vfs.release(ctx, handle))
+                    self.0.gives_back(self.0.has_given(handle.number()), |vfs| vfs.release(ctx, handle))
                 }
 
                 fn releasedir(&self, ctx: &Context, handle: Handle) -> Result<()> {
-                    self.0.gives_back(self.0.has_given(handle.0), |vfs| vfs.releasedir(ctx, handle))
+                    self.0.gives_back(self.0.has_given(handle.number()), |vfs| vfs.releasedir(ctx, handle))
                 }
 
                 fn readdir(
                     &self,
                     ctx: &Context,
-                    handle: Handle,
+                    handle: &Handle,
                     offset: u64,
                     each: &mut dyn FnMut(Listed<'_>) -> bool,
                 ) -> Result<()> {
@@ -300,7 +300,7 @@ macro_rules! guard {
                 !self.0.opened().is_inherited() || self.0.has_given(number)
             }
 
-            fn identity(&self, handle: wholly_vfs::Handle) -> wholly_vfs::Result<(u64, u64)> {
+            fn identity(&self, handle: &wholly_vfs::Handle) -> wholly_vfs::Result<(u64, u64)> {
                 self.0.used(None, |vfs| vfs.identity(handle))
             }
 
@@ -314,7 +314,7 @@ macro_rules! guard {
                 self.0.used(None, |vfs| vfs.begin_as(seen))
             }
 
-            fn add(&self, group: GroupId, handle: wholly_vfs::Handle) -> wholly_error::Result<()> {
+            fn add(&self, group: GroupId, handle: &wholly_vfs::Handle) -> wholly_error::Result<()> {
                 self.0.used(Some(group), |vfs| vfs.add(group, handle))
             }
 

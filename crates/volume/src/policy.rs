@@ -174,7 +174,7 @@ impl Policed {
     }
 
     /// See [`UnguardedVfs::identity`].
-    fn identity(&self, handle: Handle) -> Result<(u64, u64)> {
+    fn identity(&self, handle: &Handle) -> Result<(u64, u64)> {
         self.vfs.identity(handle)
     }
 
@@ -189,7 +189,7 @@ impl Policed {
 
     /// The mark of an open file, and how it was opened. An inode has one mark as long as it has references, open
     /// handles, or changes in a running group.
-    fn opened(&self, handle: Handle) -> Result<(Arc<Mark>, OFlags)> {
+    fn opened(&self, handle: &Handle) -> Result<(Arc<Mark>, OFlags)> {
         self.vfs.of_handle(handle).map(|(inode, flags)| (inode.mark().clone(), flags))
     }
 
@@ -284,6 +284,8 @@ impl Policed {
         let done = self.epochs.change(&self.vfs, &file, 1 + (bytes / PIECE) as u64, within)?;
         if flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
             self.epochs.sync(&self.vfs, Some(&file))?;
+            // Another thread's sync may have failed for it.
+            self.vfs.mounted().core.check_usable()?;
         }
         Ok(done)
     }
@@ -323,7 +325,7 @@ wholly_vfs::pass_on! {
             self.naming_inode(ino, |vfs| vfs.removexattr(ctx, ino, name))
         }
 
-        fn setattr(&self, ctx: &Context, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> Result<Attr> {
+        fn setattr(&self, ctx: &Context, ino: Ino, handle: Option<&Handle>, change: &SetAttr) -> Result<Attr> {
             // The kernel has the time set by an open with `O_TRUNC`, too.
             let mtime = if change.mtime == SetTime::Now { SetTime::Now } else { SetTime::Omit };
             let content = SetAttr { size: change.size, mtime, ..SetAttr::default() };
@@ -353,7 +355,7 @@ wholly_vfs::pass_on! {
         fn open(&self, ctx: &Context, ino: Ino, flags: OFlags) -> Result<Handle> {
             let handle = self.vfs.open(ctx, ino, flags - OFlags::TRUNC)?;
             if flags.contains(OFlags::TRUNC) {
-                self.truncate(ctx, ino).inspect_err(|_| _ = self.vfs.release(ctx, handle))?;
+                self.truncate(ctx, ino).inspect_err(|_| _ = self.vfs.release(ctx, handle.clone()))?;
             }
             Ok(handle)
         }
@@ -364,28 +366,28 @@ wholly_vfs::pass_on! {
             // It was there.
             if flags.contains(OFlags::TRUNC) && attr.size > 0 {
                 attr = self.truncate(ctx, attr.ino).inspect_err(|_| {
-                    let _ = self.vfs.release(ctx, handle);
+                    let _ = self.vfs.release(ctx, handle.clone());
                     self.forget(attr.ino, 1);
                 })?;
             }
             Ok((attr, handle))
         }
 
-        fn read(&self, ctx: &Context, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        fn read(&self, ctx: &Context, handle: &Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
             self.looking(ctx, Some(self.opened(handle)?.0), |vfs, ctx| vfs.read(ctx, handle, offset, buf))
         }
 
-        fn write(&self, ctx: &Context, handle: Handle, offset: u64, data: &[u8]) -> Result<usize> {
+        fn write(&self, ctx: &Context, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize> {
             let write = |vfs: &UnguardedVfs, ctx: &Context| vfs.write(ctx, handle, offset, data);
             self.writing(ctx, self.opened(handle)?, data.len(), write)
         }
 
-        fn append(&self, ctx: &Context, handle: Handle, data: &[u8]) -> Result<(u64, usize)> {
+        fn append(&self, ctx: &Context, handle: &Handle, data: &[u8]) -> Result<(u64, usize)> {
             self.writing(ctx, self.opened(handle)?, data.len(), |vfs, ctx| vfs.append(ctx, handle, data))
         }
 
         fn copy_file_range(
-            &self, ctx: &Context, from: Handle, from_offset: u64, to: Handle, to_offset: u64, len: usize
+            &self, ctx: &Context, from: &Handle, from_offset: u64, to: &Handle, to_offset: u64, len: usize
         ) -> Result<usize> {
             let ((source, _), of) = (self.opened(from)?, self.opened(to)?);
             // What is written to the source from here on is as if it came after the copy.
@@ -397,29 +399,29 @@ wholly_vfs::pass_on! {
             self.writing(ctx, of, len.min(COPIED), copy)
         }
 
-        fn fallocate(&self, ctx: &Context, handle: Handle, how: Fallocate, offset: u64, len: u64) -> Result<()> {
+        fn fallocate(&self, ctx: &Context, handle: &Handle, how: Fallocate, offset: u64, len: u64) -> Result<()> {
             self.writing(ctx, self.opened(handle)?, 0, |vfs, ctx| vfs.fallocate(ctx, handle, how, offset, len))
         }
 
-        fn seek(&self, ctx: &Context, handle: Handle, seek: Seek) -> Result<u64> {
+        fn seek(&self, ctx: &Context, handle: &Handle, seek: Seek) -> Result<u64> {
             self.looking(ctx, Some(self.opened(handle)?.0), |vfs, ctx| vfs.seek(ctx, handle, seek))
         }
 
-        fn fsync(&self, ctx: &Context, handle: Handle) -> Result<()> {
+        fn fsync(&self, ctx: &Context, handle: &Handle) -> Result<()> {
             self.epochs.sync(&self.vfs, Some(&self.opened(handle)?.0))?;
             self.vfs.fsync(ctx, handle)
         }
 
-        fn fdatasync(&self, ctx: &Context, handle: Handle) -> Result<()> {
+        fn fdatasync(&self, ctx: &Context, handle: &Handle) -> Result<()> {
             self.fsync(ctx, handle)
         }
 
         fn release(&self, ctx: &Context, handle: Handle) -> Result<()> {
-            let closed = self.epochs.close(&self.vfs, &self.opened(handle)?.0);
+            let closed = self.epochs.close(&self.vfs, &self.opened(&handle)?.0);
             self.vfs.release(ctx, handle).and(closed.map_err(Errno::from))
         }
 
-        fn fsyncdir(&self, ctx: &Context, handle: Handle) -> Result<()> {
+        fn fsyncdir(&self, ctx: &Context, handle: &Handle) -> Result<()> {
             self.epochs.sync(&self.vfs, None)?;
             self.vfs.fsyncdir(ctx, handle)
         }
@@ -440,7 +442,7 @@ impl Groups for Policed {
         self.vfs.begin_as(seen)
     }
 
-    fn add(&self, group: GroupId, handle: Handle) -> wholly_error::Result<()> {
+    fn add(&self, group: GroupId, handle: &Handle) -> wholly_error::Result<()> {
         let refused = |errno| wholly_error::Error::of("an open file", errno);
         let (file, _) = self.opened(handle).map_err(refused)?;
         self.naming(|| vec![file.clone()], |vfs| Ok(vfs.add(group, handle)?)).map_err(refused)

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use sync::{AtomicU64, Ordering, RwLock};
+use sync::Mutex;
 use wholly_error::Error;
 use wholly_vfs::groups::{only, only_private};
 use wholly_vfs::rules::names::{check_node, check_target};
 use wholly_vfs::rules::permit::{Who, check_open};
 use wholly_vfs::{
-    Access, Attr, Committed, Context, Errno, Fallocate, FileType, GroupId, Groups, Handle, Ino, Listed, Mode, OFlags,
-    Rename, Result, Seek, Seen, SetAttr, SetXattr, StatFs, Ticket, Vfs,
+    Access, Attr, Committed, Context, Errno, Fallocate, FileType, GroupId, Groups, Handle, Handles, Ino, Listed, Mode,
+    OFlags, Rename, Result, Seek, Seen, SetAttr, SetXattr, StatFs, Ticket, Vfs,
 };
 
 use crate::Volume;
@@ -23,7 +23,6 @@ use crate::fs::table::{ByNumber, Held, Inode};
 use crate::fs::{Core, DIRECTORY, PERMISSIONS, REGULAR, SYMLINK};
 use crate::open::Mounted;
 
-const SHARDS: u64 = 16;
 /// Bytes that are copied from file to file at a time.
 pub(crate) const COPIED: usize = 1 << 20;
 /// Offsets in a listing below this one are those of `.` and `..`; then keys follow.
@@ -83,8 +82,9 @@ guard!(VolumeVfs);
 /// The same, without regard to forks.
 pub(crate) struct UnguardedVfs {
     volume: Arc<Mounted>,
-    next: AtomicU64,
-    handles: Vec<RwLock<ByNumber<Arc<Open>>>>,
+    handles: Handles,
+    /// The inodes that are open, by the numbers of the handles.
+    open: Mutex<ByNumber<Arc<Inode>>>,
 }
 
 impl OverVolume for UnguardedVfs {
@@ -93,16 +93,14 @@ impl OverVolume for UnguardedVfs {
     }
 
     fn end(&self) {
-        for shard in &self.handles {
-            let opened: Vec<_> = shard.write().unwrap().drain().collect();
-            opened.into_iter().for_each(|(_, open)| self.core().forget(&open.inode, 1));
-        }
+        let open = std::mem::take(&mut *self.open.lock().unwrap());
+        open.into_values().for_each(|inode| self.core().forget(&inode, 1));
     }
 }
 
 impl UnguardedVfs {
     /// Claims an open file for a group.
-    pub fn claim(&self, group: GroupId, handle: Handle) -> Result<()> {
+    pub fn claim(&self, group: GroupId, handle: &Handle) -> Result<()> {
         let open = self.file(handle)?;
         if !open.writes() {
             return Err(Errno::BADF);
@@ -111,8 +109,8 @@ impl UnguardedVfs {
     }
 
     pub fn over(volume: Arc<Mounted>) -> Self {
-        let next = AtomicU64::new(volume.core.first_number);
-        UnguardedVfs { volume, next, handles: (0..SHARDS).map(|_| RwLock::default()).collect() }
+        let handles = Handles::from(volume.core.first_number);
+        UnguardedVfs { volume, handles, open: Mutex::default() }
     }
 
     fn core(&self) -> &Core {
@@ -121,17 +119,16 @@ impl UnguardedVfs {
 
     /// The number of references to inodes, and of open files and directories.
     pub fn held(&self) -> (u64, usize) {
-        let handles = self.handles.iter().map(|shard| shard.read().unwrap().len()).sum();
-        (self.core().table.references(), handles)
+        (self.core().table.references(), self.handles.count())
     }
 
     /// The inode of an open file or directory, and how it was opened.
-    pub fn of_handle(&self, handle: Handle) -> Result<(Arc<Inode>, OFlags)> {
+    pub fn of_handle(&self, handle: &Handle) -> Result<(Arc<Inode>, OFlags)> {
         self.opened(handle).map(|open| (open.inode.clone(), open.flags))
     }
 
     /// The same inode, which no other one is after it.
-    pub fn identity(&self, handle: Handle) -> Result<(u64, u64)> {
+    pub fn identity(&self, handle: &Handle) -> Result<(u64, u64)> {
         self.opened(handle).map(|open| (open.inode.id.ino, open.inode.id.generation.into()))
     }
 
@@ -139,31 +136,30 @@ impl UnguardedVfs {
         &self.volume
     }
 
-    fn shard(&self, handle: Handle) -> &RwLock<ByNumber<Arc<Open>>> {
-        &self.handles[(handle.0 % SHARDS) as usize]
+    #[inline]
+    fn opened<'h>(&self, handle: &'h Handle) -> Result<&'h Open> {
+        self.handles.get(handle)
     }
 
-    fn opened(&self, handle: Handle) -> Result<Arc<Open>> {
-        self.shard(handle).read().unwrap().get(&handle.0).cloned().ok_or(Errno::BADF)
-    }
-
-    fn file(&self, handle: Handle) -> Result<Arc<Open>> {
+    #[inline]
+    fn file<'h>(&self, handle: &'h Handle) -> Result<&'h Open> {
         self.opened(handle).and_then(|open| if open.is_dir() { Err(Errno::BADF) } else { Ok(open) })
     }
 
-    fn directory(&self, handle: Handle) -> Result<Arc<Open>> {
+    fn directory<'h>(&self, handle: &'h Handle) -> Result<&'h Open> {
         self.opened(handle).and_then(|open| if open.is_dir() { Ok(open) } else { Err(Errno::NOTDIR) })
     }
 
     fn number(&self, held: Held<'_>, flags: OFlags) -> Handle {
-        let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed));
-        let open = Open { inode: held.keep(), flags };
-        self.shard(handle).write().unwrap().insert(handle.0, Arc::new(open));
+        let inode = held.keep();
+        let handle = self.handles.open(Open { inode: inode.clone(), flags });
+        self.open.lock().unwrap().insert(handle.number(), inode);
         handle
     }
 
-    fn close(&self, handle: Handle) -> Result<()> {
-        let open = self.shard(handle).write().unwrap().remove(&handle.0).ok_or(Errno::BADF)?;
+    fn close(&self, handle: &Handle) -> Result<()> {
+        let open: &Open = self.handles.close(handle)?;
+        self.open.lock().unwrap().remove(&handle.number());
         self.core().forget(&open.inode, 1);
         Ok(())
     }
@@ -245,7 +241,7 @@ impl Vfs for UnguardedVfs {
         self.core().attr(&*self.core().held_by(ctx, ino.0)?)
     }
 
-    fn setattr(&self, ctx: &Context, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> Result<Attr> {
+    fn setattr(&self, ctx: &Context, ino: Ino, handle: Option<&Handle>, change: &SetAttr) -> Result<Attr> {
         let _call = self.core().enter(ctx)?;
         let held = self.core().held_by(ctx, ino.0)?;
         let open = handle.map(|handle| self.opened(handle)).transpose()?;
@@ -333,7 +329,7 @@ impl Vfs for UnguardedVfs {
             let handle = self.number(held, flags);
             let given = self.core().held_by(ctx, ino).and_then(|held| self.given(held));
             if given.is_err() {
-                self.close(handle)?;
+                self.close(&handle)?;
             }
             return given.map(|attr| (attr, handle));
         }
@@ -351,29 +347,29 @@ impl Vfs for UnguardedVfs {
         Ok((attr, self.number(second, flags)))
     }
 
-    fn read(&self, ctx: &Context, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    fn read(&self, ctx: &Context, handle: &Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let _call = self.core().enter(ctx)?;
-        self.read_from(ctx, &*self.file(handle)?, offset, buf)
+        self.read_from(ctx, self.file(handle)?, offset, buf)
     }
 
-    fn write(&self, ctx: &Context, handle: Handle, offset: u64, data: &[u8]) -> Result<usize> {
+    fn write(&self, ctx: &Context, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize> {
         let _call = self.core().enter(ctx)?;
         let open = self.file(handle)?;
         let at = (!open.flags.contains(OFlags::APPEND)).then_some(offset);
-        self.write_at(ctx, &open, at, data).map(|(_, written)| written)
+        self.write_at(ctx, open, at, data).map(|(_, written)| written)
     }
 
-    fn append(&self, ctx: &Context, handle: Handle, data: &[u8]) -> Result<(u64, usize)> {
+    fn append(&self, ctx: &Context, handle: &Handle, data: &[u8]) -> Result<(u64, usize)> {
         let _call = self.core().enter(ctx)?;
-        self.write_at(ctx, &*self.file(handle)?, None, data)
+        self.write_at(ctx, self.file(handle)?, None, data)
     }
 
     fn copy_file_range(
         &self,
         ctx: &Context,
-        from: Handle,
+        from: &Handle,
         from_offset: u64,
-        to: Handle,
+        to: &Handle,
         to_offset: u64,
         len: usize,
     ) -> Result<usize> {
@@ -394,14 +390,14 @@ impl Vfs for UnguardedVfs {
             return Err(Errno::INVAL);
         }
         let mut buf = vec![0; usize::try_from(len).unwrap_or(COPIED).min(COPIED)];
-        let read = self.read_from(ctx, &from, from_offset, &mut buf)?;
+        let read = self.read_from(ctx, from, from_offset, &mut buf)?;
         if read == 0 {
             return Ok(0);
         }
-        self.write_at(ctx, &to, Some(to_offset), &buf[..read]).map(|(_, written)| written)
+        self.write_at(ctx, to, Some(to_offset), &buf[..read]).map(|(_, written)| written)
     }
 
-    fn fallocate(&self, ctx: &Context, handle: Handle, how: Fallocate, offset: u64, len: u64) -> Result<()> {
+    fn fallocate(&self, ctx: &Context, handle: &Handle, how: Fallocate, offset: u64, len: u64) -> Result<()> {
         let _call = self.core().enter(ctx)?;
         let open = self.file(handle)?;
         if !open.writes() {
@@ -411,25 +407,25 @@ impl Vfs for UnguardedVfs {
         self.core().allocate(ctx, &inode, how, offset, len)
     }
 
-    fn seek(&self, ctx: &Context, handle: Handle, seek: Seek) -> Result<u64> {
+    fn seek(&self, ctx: &Context, handle: &Handle, seek: Seek) -> Result<u64> {
         let _call = self.core().enter(ctx)?;
         let open = self.file(handle)?;
         let inode = self.core().view(ctx, &open.inode)?;
         self.core().seek(&inode, seek)
     }
 
-    fn fsync(&self, _ctx: &Context, handle: Handle) -> Result<()> {
+    fn fsync(&self, _ctx: &Context, handle: &Handle) -> Result<()> {
         self.file(handle)?;
         self.sync_all()
     }
 
-    fn fdatasync(&self, ctx: &Context, handle: Handle) -> Result<()> {
+    fn fdatasync(&self, ctx: &Context, handle: &Handle) -> Result<()> {
         self.fsync(ctx, handle)
     }
 
     fn release(&self, _ctx: &Context, handle: Handle) -> Result<()> {
-        self.file(handle)?;
-        self.close(handle)
+        self.file(&handle)?;
+        self.close(&handle)
     }
 
     fn opendir(&self, ctx: &Context, dir: Ino) -> Result<Handle> {
@@ -442,7 +438,7 @@ impl Vfs for UnguardedVfs {
     fn readdir(
         &self,
         ctx: &Context,
-        handle: Handle,
+        handle: &Handle,
         offset: u64,
         each: &mut dyn FnMut(Listed<'_>) -> bool,
     ) -> Result<()> {
@@ -491,14 +487,14 @@ impl Vfs for UnguardedVfs {
         }
     }
 
-    fn fsyncdir(&self, _ctx: &Context, handle: Handle) -> Result<()> {
+    fn fsyncdir(&self, _ctx: &Context, handle: &Handle) -> Result<()> {
         self.directory(handle)?;
         self.sync_all()
     }
 
     fn releasedir(&self, _ctx: &Context, handle: Handle) -> Result<()> {
-        self.directory(handle)?;
-        self.close(handle)
+        self.directory(&handle)?;
+        self.close(&handle)
     }
 
     fn setxattr(&self, ctx: &Context, ino: Ino, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
@@ -553,7 +549,7 @@ impl Groups for UnguardedVfs {
         self.core().begin_group().map_err(of_group)
     }
 
-    fn add(&self, group: GroupId, handle: Handle) -> wholly_error::Result<()> {
+    fn add(&self, group: GroupId, handle: &Handle) -> wholly_error::Result<()> {
         self.claim(group, handle).map_err(of_file)
     }
 

@@ -687,7 +687,7 @@ fn numbers_from_before_the_fork_mean_nothing_after_it() {
         let group = if place.has_groups() { vfs.begin().unwrap() } else { GroupId(1) };
         Child::fork(|| {
             // No use: it gives back what the child never had.
-            assert_eq!(vfs.release(&ctx, handle).unwrap_err(), Errno::BADF);
+            assert_eq!(vfs.release(&ctx, handle.clone()).unwrap_err(), Errno::BADF);
             vfs.forget(attr.ino, 1);
             if place.has_groups() {
                 assert_eq!(Errno::from(vfs.abort(group).unwrap_err()), Errno::BUSY);
@@ -697,7 +697,7 @@ fn numbers_from_before_the_fork_mean_nothing_after_it() {
             Ok(())
         })
         .join();
-        vfs.write(&ctx, handle, 0, b"parent").unwrap();
+        vfs.write(&ctx, &handle, 0, b"parent").unwrap();
         Child::fork(|| {
             let tree = Tree::new(&vfs, Ino::ROOT);
             for i in 0..20 {
@@ -712,7 +712,7 @@ fn numbers_from_before_the_fork_mean_nothing_after_it() {
                     vfs.begin().unwrap();
                     assert_eq!(Errno::from(vfs.commit(group).unwrap_err()), Errno::BUSY);
                 }
-                assert_eq!(vfs.write(&ctx, handle, 0, b"child").unwrap_err(), Errno::BADF);
+                assert_eq!(vfs.write(&ctx, &handle, 0, b"child").unwrap_err(), Errno::BADF);
                 assert_eq!(vfs.getattr(&ctx, attr.ino).unwrap_err(), Errno::STALE);
             }
             assert_eq!(tree.content("a").unwrap(), b"parent");

@@ -158,7 +158,7 @@ impl Dirty {
         let free = || vfs.statfs(&ctx, Ino::ROOT).expect("statfs").free_blocks;
         let (before, free_before) = (memory(), free());
         // Each is dirty, with one piece of content.
-        handles.iter().for_each(|handle| assert_eq!(vfs.write(&ctx, *handle, 0, &[1; 1000]), Ok(1000)));
+        handles.iter().for_each(|handle| assert_eq!(vfs.write(&ctx, handle, 0, &[1; 1000]), Ok(1000)));
         let (taken, blocks) = ((memory() - before) / files, (free_before - free()) / files);
         println!("{}: a dirty file takes {taken} bytes of memory, and {blocks} blocks", engine.name());
         assert_eq!(vfs.pending_files(), files);
@@ -170,7 +170,7 @@ impl Dirty {
         let (Dirty { volume, vfs, handles }, ctx) = (self, Context::superuser());
         vfs.sync(&ctx).expect("sync");
         assert_eq!(vfs.pending_files(), 0);
-        handles.iter().for_each(|handle| vfs.release(&ctx, *handle).expect("close"));
+        handles.iter().for_each(|handle| vfs.release(&ctx, handle.clone()).expect("close"));
         drop(vfs);
         assert_eq!(volume.metadata(format!("file{}", handles.len() - 1)).expect("it has a name").size, 1000);
         volume.close().expect("close it");

@@ -90,7 +90,7 @@ impl Subject {
         let zeros = vec![0; PIECE];
         for (attr, file) in files {
             for at in (0..case.file_bytes).step_by(PIECE) {
-                vfs.write(&ctx, file, at, &zeros[..PIECE.min((case.file_bytes - at) as usize)])?;
+                vfs.write(&ctx, &file, at, &zeros[..PIECE.min((case.file_bytes - at) as usize)])?;
             }
             vfs.release(&ctx, file)?;
             vfs.forget(attr.ino, 1);
@@ -155,10 +155,10 @@ impl Open {
         let id = if self.has_groups { Some(self.vfs.begin()?) } else { None };
         let ctx = Context { group: id, ..Context::superuser() };
         if let Some(id) = id {
-            group.iter().try_for_each(|update| self.vfs.add(id, self.files[update.file as usize]))?;
+            group.iter().try_for_each(|update| self.vfs.add(id, &self.files[update.file as usize]))?;
         }
         for update in group {
-            let written = self.vfs.write(&ctx, self.files[update.file as usize], update.offset, payload.of(update))?;
+            let written = self.vfs.write(&ctx, &self.files[update.file as usize], update.offset, payload.of(update))?;
             if written != update.len as usize {
                 return Err(format!("{written} bytes of {} were written", update.len).into());
             }

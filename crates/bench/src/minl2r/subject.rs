@@ -90,7 +90,7 @@ impl Subject {
         let volume = Volume::open_region(region.clone(), &self.options(None)).map_err(failed)?;
         let (vfs, ctx) = (VolumeVfs::new(&volume), Context::superuser());
         let (attr, file) = vfs.create(&ctx, Ino::ROOT, NAME.as_bytes(), OFlags::RDWR, Mode::RUSR | Mode::WUSR)?;
-        first_content(case, |at, bytes| Ok(vfs.write(&ctx, file, at, bytes).map(drop)?))?;
+        first_content(case, |at, bytes| Ok(vfs.write(&ctx, &file, at, bytes).map(drop)?))?;
         vfs.release(&ctx, file)?;
         vfs.forget(attr.ino, 1);
         drop(vfs);
@@ -143,7 +143,7 @@ impl OnVolume {
 impl Writer for OnVolume {
     #[inline]
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        match self.vfs.write(&Context::superuser(), self.file, offset, bytes)? {
+        match self.vfs.write(&Context::superuser(), &self.file, offset, bytes)? {
             written if written == bytes.len() => Ok(()),
             written => Err(Error::from(format!("{written} bytes of {} were written", bytes.len()))),
         }

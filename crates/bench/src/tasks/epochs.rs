@@ -224,7 +224,7 @@ impl OnVolume {
         let (made, file) = vfs.create(&ctx, Ino::ROOT, FILE.as_bytes(), OFlags::RDWR, Mode::RUSR | Mode::WUSR)?;
         let piece = vec![7; PIECE.min(case.file_bytes as usize)];
         for at in (0..case.file_bytes).step_by(piece.len()) {
-            vfs.write(&ctx, file, at, &piece)?;
+            vfs.write(&ctx, &file, at, &piece)?;
         }
         let on_volume = OnVolume { vfs, ino: made.ino, file, volume };
         on_volume.rest()?;
@@ -232,7 +232,7 @@ impl OnVolume {
     }
 
     fn rest(&self) -> Result<()> {
-        self.vfs.fsync(&Context::superuser(), self.file)?;
+        self.vfs.fsync(&Context::superuser(), &self.file)?;
         self.volume.checkpoint().map_err(failed)
     }
 
@@ -240,10 +240,10 @@ impl OnVolume {
         let (vfs, ctx) = (&*self.vfs, Context::superuser());
         let sample = turn(updates, |update| {
             let bytes = payload.of(update);
-            if vfs.write(&ctx, self.file, update.offset, bytes)? != bytes.len() {
+            if vfs.write(&ctx, &self.file, update.offset, bytes)? != bytes.len() {
                 return Err(Error::from("a volume wrote fewer bytes than it was told to"));
             }
-            if is_synced { Ok(vfs.fsync(&ctx, self.file)?) } else { Ok(()) }
+            if is_synced { Ok(vfs.fsync(&ctx, &self.file)?) } else { Ok(()) }
         })?;
         self.rest()?;
         Ok(sample)

@@ -60,7 +60,7 @@ pub(super) fn data(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<()>
     let (made, file) = vfs.create(&ctx, Ino::ROOT, b"file", OFlags::RDWR, Mode::RUSR)?;
     let piece = vec![1; 1 << 20];
     for at in (0..bytes).step_by(piece.len()) {
-        vfs.write(&ctx, file, at, &piece)?;
+        vfs.write(&ctx, &file, at, &piece)?;
         raw.write(RAW, at, &piece)?;
     }
     let blocks = bytes / BLOCK as u64;
@@ -73,8 +73,8 @@ pub(super) fn data(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<()>
         let places: Vec<u64> = (0..calls).map(|_| random.below(blocks) * BLOCK as u64).collect();
         let at = |i: u64| places[i as usize];
         let mut of_volume = || match case.name {
-            "read" => turn(calls, |i| Ok(vfs.read(&ctx, file, at(i), &mut ours).map(drop)?)),
-            _ => turn(calls, |i| Ok(vfs.write(&ctx, file, at(i), &content).map(drop)?)),
+            "read" => turn(calls, |i| Ok(vfs.read(&ctx, &file, at(i), &mut ours).map(drop)?)),
+            _ => turn(calls, |i| Ok(vfs.write(&ctx, &file, at(i), &content).map(drop)?)),
         };
         let mut of_raw = || match case.name {
             "read" => turn(calls, |i| Ok(raw.read(at(i), &mut theirs)?)),

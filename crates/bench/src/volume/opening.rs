@@ -41,7 +41,7 @@ fn populate(path: &Path, files: u64, file_bytes: u64) -> Result<()> {
         }
         let (made, handle) = vfs.create(&ctx, dir, format!("file-{i}").as_bytes(), OFlags::WRONLY, Mode::RUSR)?;
         let bytes = if i % 2 == 0 { BLOCK } else { 2 * file_bytes - BLOCK };
-        vfs.fallocate(&ctx, handle, Fallocate::Extend, 0, bytes)?;
+        vfs.fallocate(&ctx, &handle, Fallocate::Extend, 0, bytes)?;
         vfs.release(&ctx, handle)?;
         vfs.forget(made.ino, 1);
     }

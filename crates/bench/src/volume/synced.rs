@@ -101,7 +101,7 @@ pub(super) fn groups(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<(
     for name in [b"a", b"b"] {
         let (made, file) = vfs.create(&ctx, Ino::ROOT, name, OFlags::RDWR, Mode::RUSR | Mode::WUSR)?;
         for at in (0..case.file_bytes).step_by(BLOCK) {
-            vfs.write(&ctx, file, at, bytes.of(at, BLOCK))?;
+            vfs.write(&ctx, &file, at, bytes.of(at, BLOCK))?;
         }
         vfs.forget(made.ino, 1);
         files.push(file);
@@ -122,8 +122,8 @@ pub(super) fn groups(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<(
         let id = vfs.begin()?;
         let ctx = Context { group: Some(id), ..Context::superuser() };
         for (file, shift) in files.iter().zip([0, 1 << 32]) {
-            vfs.add(id, *file)?;
-            vfs.write(&ctx, *file, at(number + shift, blocks), bytes.of(number + shift, BLOCK))?;
+            vfs.add(id, file)?;
+            vfs.write(&ctx, file, at(number + shift, blocks), bytes.of(number + shift, BLOCK))?;
         }
         Ok(vfs.commit(id)?)
     };

@@ -160,7 +160,7 @@ impl Export<'_> {
     fn next_name(&self, dir: &mut Open) -> Copied<Option<Vec<u8>>> {
         if dir.names.is_empty() {
             let (from, names, next) = (dir.next, &mut dir.names, &mut dir.next);
-            let listed = self.vfs.readdir(&self.ctx, dir.handle, from, &mut |entry| {
+            let listed = self.vfs.readdir(&self.ctx, &dir.handle, from, &mut |entry| {
                 if names.len() == NAMES {
                     return false;
                 }
@@ -200,12 +200,12 @@ impl Export<'_> {
         let handle = self.vfs.open(&self.ctx, attr.ino, OFlags::RDONLY).map_err(of_volume)?;
         let mut buf = vec![0; PIECE.min(attr.size) as usize];
         let mut at = 0;
-        while let Ok(from) = self.vfs.seek(&self.ctx, handle, Seek::Data(at)) {
-            let end = self.vfs.seek(&self.ctx, handle, Seek::Hole(from)).map_err(of_volume)?;
+        while let Ok(from) = self.vfs.seek(&self.ctx, &handle, Seek::Data(at)) {
+            let end = self.vfs.seek(&self.ctx, &handle, Seek::Hole(from)).map_err(of_volume)?;
             at = from;
             while at < end {
                 let part = (end - at).min(PIECE) as usize;
-                let read = self.vfs.read(&self.ctx, handle, at, &mut buf[..part]).map_err(of_volume)?;
+                let read = self.vfs.read(&self.ctx, &handle, at, &mut buf[..part]).map_err(of_volume)?;
                 file.write_at(EXPORT, at, &buf[..read])?;
                 self.so_far.bytes(read as u64);
                 at += read as u64;

@@ -168,7 +168,7 @@ impl Import<'_> {
             FileType::RegularFile => {
                 let flags = OFlags::WRONLY | OFlags::EXCL;
                 let (attr, handle) = vfs.create(ctx, dir, name, flags, only_us).map_err(of_volume)?;
-                let copied = self.content(object, attr.ino, handle);
+                let copied = self.content(object, attr.ino, &handle);
                 vfs.release(&self.ctx, handle).map_err(of_volume)?;
                 copied?;
                 attr.ino
@@ -186,7 +186,7 @@ impl Import<'_> {
     }
 
     /// Holes stay holes, and zeros become some.
-    fn content(&mut self, object: &Object, ino: Ino, handle: Handle) -> Copied<()> {
+    fn content(&mut self, object: &Object, ino: Ino, handle: &Handle) -> Copied<()> {
         let (file, size) = (object.open()?, object.stat().size);
         let (mut at, mut written_to) = (0, 0);
         // Where nobody can tell there are no holes.

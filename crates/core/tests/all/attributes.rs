@@ -268,7 +268,7 @@ fn attributes_of_what_has_no_name_yet() {
         store.create_file("before", 0o644).unwrap();
         store.announce_lot().unwrap();
         let (made, handle) = view.tmpfile(&ctx, Ino::ROOT, OFlags::RDWR, Mode::RUSR | Mode::WUSR).unwrap();
-        view.write(&ctx, handle, 0, b"content").unwrap();
+        view.write(&ctx, &handle, 0, b"content").unwrap();
         view.setxattr(&ctx, made.ino, b"user.color", b"red", SetXattr::Any).unwrap();
         store.take_lot_home().unwrap();
         view.link(&ctx, made.ino, Ino::ROOT, b"named").unwrap();
@@ -295,7 +295,7 @@ fn a_name_that_is_about_to_be_given() {
         let view = StoreVfs::new(&store);
         let ctx = Context::of(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let (made, handle) = view.tmpfile(&ctx, Ino::ROOT, OFlags::RDWR, Mode::RUSR | Mode::WUSR).unwrap();
-        view.write(&ctx, handle, 0, b"content").unwrap();
+        view.write(&ctx, &handle, 0, b"content").unwrap();
         store.checkpoint().unwrap();
         let group = view.begin().unwrap();
         view.link(&Context { group: Some(group), ..ctx.clone() }, made.ino, Ino::ROOT, b"named").unwrap();
@@ -350,11 +350,11 @@ fn a_checkpoint_changes_no_time_of_change_that_programs_see() {
         let ctx = Context::superuser();
         let d = vfs.lookup(&ctx, Ino::ROOT, b"d").unwrap().ino;
         let (new, handle) = vfs.create(&ctx, Ino::ROOT, b"new", OFlags::RDWR, Mode::RUSR | Mode::WUSR).unwrap();
-        vfs.write(&ctx, handle, 0, b"content").unwrap();
+        vfs.write(&ctx, &handle, 0, b"content").unwrap();
         vfs.release(&ctx, handle).unwrap();
         let old = vfs.lookup(&ctx, d, b"b").unwrap().ino;
         let handle = vfs.open(&ctx, old, OFlags::RDWR).unwrap();
-        vfs.write(&ctx, handle, 0, b"more").unwrap();
+        vfs.write(&ctx, &handle, 0, b"more").unwrap();
         vfs.release(&ctx, handle).unwrap();
         vfs.symlink(&ctx, d, b"link", b"target").unwrap();
         let link = vfs.lookup(&ctx, d, b"link").unwrap().ino;

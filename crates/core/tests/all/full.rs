@@ -224,9 +224,9 @@ fn a_sync_of_a_directory_commits_the_shared_group() {
         let store = Store::open_on(world.log(), world.host(), options, None).unwrap();
         let (vfs, ctx) = (wholly::StoreVfs::new(&store), Context::superuser());
         let (_, handle) = vfs.create(&ctx, Ino::ROOT, b"file", OFlags::RDWR, Mode::RUSR).unwrap();
-        vfs.write(&ctx, handle, 0, b"content").unwrap();
+        vfs.write(&ctx, &handle, 0, b"content").unwrap();
         let dir = vfs.opendir(&ctx, Ino::ROOT).unwrap();
-        vfs.fsyncdir(&ctx, dir).unwrap();
+        vfs.fsyncdir(&ctx, &dir).unwrap();
         // The power fails: what is not synced is lost.
         let trace = world.trace();
         let mut explorer = Explorer::new(&trace);

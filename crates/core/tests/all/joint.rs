@@ -95,7 +95,7 @@ fn views_of_stores_commit_together() {
     for (view, group) in views.iter().zip(&groups) {
         let ctx = Context { group: Some(*group), ..Context::superuser() };
         let (_, made) = view.create(&ctx, Ino::ROOT, b"b", OFlags::RDWR, Mode::from_raw_mode(0o644)).unwrap();
-        view.write(&ctx, made, 0, &[7; 10_000]).unwrap();
+        view.write(&ctx, &made, 0, &[7; 10_000]).unwrap();
         view.release(&ctx, made).unwrap();
     }
     let both: Vec<_> = views.iter().zip(groups.iter().copied()).collect();

@@ -93,7 +93,7 @@ impl Calls<'_> {
         let flags = OFlags::RDWR | OFlags::CREATE;
         let (_, handle) = self.paths().open(&self.ctx, Ino::ROOT, path.as_bytes(), flags, mode).unwrap();
         for piece in pieces {
-            self.vfs.append(&self.ctx, handle, piece).unwrap();
+            self.vfs.append(&self.ctx, &handle, piece).unwrap();
         }
         self.vfs.release(&self.ctx, handle).unwrap();
     }
@@ -261,7 +261,7 @@ fn files_of_others() {
         let read = |name: &str| {
             let handle = vfs.open(&me, find(name), OFlags::RDONLY)?;
             let mut bytes = [0; 64];
-            let length = vfs.read(&me, handle, 0, &mut bytes)?;
+            let length = vfs.read(&me, &handle, 0, &mut bytes)?;
             vfs.release(&me, handle)?;
             Ok(String::from_utf8(bytes[..length].to_vec()).unwrap())
         };
@@ -270,11 +270,11 @@ fn files_of_others() {
         assert_eq!(read("secret"), Err(Errno::ACCESS));
         assert_eq!(vfs.open(&me, find("theirs"), OFlags::RDWR), Err(Errno::ACCESS));
         let handle = vfs.open(&me, find("shared"), OFlags::RDWR).unwrap();
-        assert_eq!(vfs.write(&me, handle, 0, b"SHARED"), Ok(6));
+        assert_eq!(vfs.write(&me, &handle, 0, b"SHARED"), Ok(6));
         vfs.release(&me, handle).unwrap();
         // Also where somebody before the call has thought that it may be.
         let handle = vfs.open(&permitted, find("theirs"), OFlags::RDWR).unwrap();
-        assert_eq!(vfs.write(&permitted, handle, 0, b"THEIRS"), Err(Errno::ACCESS));
+        assert_eq!(vfs.write(&permitted, &handle, 0, b"THEIRS"), Err(Errno::ACCESS));
         vfs.release(&permitted, handle).unwrap();
         let cut = SetAttr { size: Some(0), ..SetAttr::default() };
         assert_eq!(vfs.setattr(&permitted, find("theirs"), None, &cut).err(), Some(Errno::ACCESS));

@@ -137,10 +137,10 @@ fn unpack(view: &StoreVfs, group: GroupId) -> Result<(), wholly_vfs::Errno> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
         let (made, handle) = view.create(&ctx, parent, name(n).as_bytes(), flags, Mode::from_raw_mode(0o600))?;
         let content = data(u64::from(n), FILE_BYTES);
-        assert_eq!(view.write(&ctx, handle, 0, &content)?, content.len(), "there is space");
-        view.setattr(&ctx, made.ino, Some(handle), &times_of(n))?;
-        view.setattr(&ctx, made.ino, Some(handle), &owner_of(n))?;
-        view.setattr(&ctx, made.ino, Some(handle), &mode_of(mode(n)))?;
+        assert_eq!(view.write(&ctx, &handle, 0, &content)?, content.len(), "there is space");
+        view.setattr(&ctx, made.ino, Some(&handle), &times_of(n))?;
+        view.setattr(&ctx, made.ino, Some(&handle), &owner_of(n))?;
+        view.setattr(&ctx, made.ino, Some(&handle), &mode_of(mode(n)))?;
         view.release(&ctx, handle)?;
         view.forget(made.ino, 1);
     }

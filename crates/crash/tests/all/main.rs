@@ -3,6 +3,7 @@
 
 mod adopted;
 mod archive;
+mod blocks;
 mod bystanders;
 mod common;
 mod copies;

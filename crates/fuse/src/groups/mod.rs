@@ -64,7 +64,7 @@ use std::sync::{Arc, RwLockReadGuard};
 
 use fuser::{FileHandle, INodeNo, Notifier, ReplyIoctl, ReplyWrite, Request};
 use wholly_host::mount::{ABORT, ADD, BEGIN, COMMIT, HOLDER, Holder, PENDING, Served, WHAT};
-use wholly_vfs::{Attr, Context, Errno, Groups, Result};
+use wholly_vfs::{Attr, Context, Errno, Groups, Handle, Result};
 
 use crate::convert::errno;
 use crate::options::{Clock, MountOptions};
@@ -228,7 +228,14 @@ impl Belonging {
     }
 
     /// A request of `ioctl`.
-    pub fn request(&self, req: &Request, node: INodeNo, handle: FileHandle, what: u32, reply: ReplyIoctl) {
+    pub fn request(
+        &self,
+        req: &Request,
+        node: INodeNo,
+        (handle, open): (FileHandle, Result<Handle>),
+        what: u32,
+        reply: ReplyIoctl,
+    ) {
         let asker = Asker { thread: req.pid(), handle: handle.0 };
         if let Belonging::Shared(shared) = self {
             shared.note_outside(asker.thread);
@@ -246,7 +253,7 @@ impl Belonging {
             (COMMIT, Belonging::View(view)) => view.joined.commit(asker),
             (ABORT, Belonging::View(view)) => view.joined.abort(asker),
             (BEGIN, Belonging::Shared(shared)) => return shared.begin(asker, (req.uid(), req.gid()), reply),
-            (ADD, Belonging::Shared(shared)) => shared.add(asker, node),
+            (ADD, Belonging::Shared(shared)) => open.and_then(|open| shared.add(asker, node, &open)),
             (COMMIT, Belonging::Shared(shared)) => return shared.end(asker, true, reply),
             (ABORT, Belonging::Shared(shared)) => return shared.end(asker, false, reply),
             _ => Err(Errno::NOTTY),

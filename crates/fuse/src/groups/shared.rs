@@ -343,14 +343,14 @@ impl Shared {
         if process.has(asker.thread) { Ok(()) } else { Err(Errno::PERM) }
     }
 
-    pub fn add(&self, asker: Asker, node: INodeNo) -> Result<i32> {
+    pub fn add(&self, asker: Asker, node: INodeNo, open: &Handle) -> Result<i32> {
         let state = self.state();
         self.check_lapsed(asker.thread, Some(asker.handle))?;
         match &*state {
             State::Running(group) if group.process.has(asker.thread) => {
                 // Invariant 5. Its pages are the group's when its content is, neither sooner nor later.
                 let mut changes = lock(&group.changes);
-                self.inner.vfs.add(group.id, Handle(asker.handle))?;
+                self.inner.vfs.add(group.id, open)?;
                 group.is_active((self.inner.clock)());
                 changes.note_content(node.0);
                 lock(&group.added).insert(asker.handle);

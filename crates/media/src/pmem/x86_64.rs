@@ -283,7 +283,8 @@ unsafe fn store_part(to: *mut u8, from: *const u8, len: usize) {
 /// As for [`Copy`]; `to` and `len` are multiples of 8.
 #[inline(always)]
 unsafe fn store_words<const PAST_CACHES: bool>(to: *mut u8, from: *const u8, len: usize) {
-    for offset in (0..len).step_by(8) {
+    let mut offset = 0;
+    while offset < len {
         // SAFETY: `offset + 8 <= len`, and `to + offset` is a multiple of 8.
         unsafe {
             let (to, from) = (to.add(offset), from.add(offset));
@@ -293,6 +294,7 @@ unsafe fn store_words<const PAST_CACHES: bool>(to: *mut u8, from: *const u8, len
                 to.cast::<u64>().write_volatile(from.cast::<u64>().read_unaligned());
             }
         }
+        offset += 8;
     }
 }
 

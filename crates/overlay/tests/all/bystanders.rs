@@ -203,7 +203,7 @@ fn the_group_shows_what_the_command_has_done() {
             }
             let handle = vfs.open(&ctx, at, OFlags::RDONLY).expect("open");
             let mut buf = [0; 100];
-            let read = vfs.read(&ctx, handle, 0, &mut buf).expect("read");
+            let read = vfs.read(&ctx, &handle, 0, &mut buf).expect("read");
             assert_eq!(&buf[..read], content.as_bytes(), "{path}");
             vfs.release(&ctx, handle).expect("release");
         }

@@ -70,7 +70,7 @@ fn a_reference_outlives_the_name(t: &Tree<'_>) -> Outcome {
     t.unlink("f")?;
     let handle = t.vfs.open(&t.ctx, found.ino(), OFlags::RDONLY)?;
     let mut buf = [0; 8];
-    let read = t.vfs.read(&t.ctx, handle, 0, &mut buf)?;
+    let read = t.vfs.read(&t.ctx, &handle, 0, &mut buf)?;
     t.vfs.release(&t.ctx, handle)?;
     same(&buf[..read], b"abc")
 }
@@ -81,7 +81,7 @@ fn a_removed_directory_is_empty(t: &Tree<'_>) -> Outcome {
     let handle = t.vfs.opendir(&t.ctx, dir.ino())?;
     t.rmdir("d")?;
     same(t.vfs.getattr(&t.ctx, dir.ino())?.nlink, 0)?;
-    let names = t.read_open_dir(handle, 0, 10);
+    let names = t.read_open_dir(&handle, 0, 10);
     t.vfs.releasedir(&t.ctx, handle)?;
     fails(names, Errno::NOENT)
 }
@@ -180,10 +180,10 @@ fn a_closed_handle_is_bad(t: &Tree<'_>) -> Outcome {
     t.create("f", 0o644)?;
     let found = t.find("f")?;
     let handle = t.vfs.open(&t.ctx, found.ino(), OFlags::RDWR)?;
-    t.vfs.release(&t.ctx, handle)?;
-    fails(t.vfs.read(&t.ctx, handle, 0, &mut [0]), Errno::BADF)?;
-    fails(t.vfs.write(&t.ctx, handle, 0, &[0]), Errno::BADF)?;
-    fails(t.vfs.fsync(&t.ctx, handle), Errno::BADF)?;
+    t.vfs.release(&t.ctx, handle.clone())?;
+    fails(t.vfs.read(&t.ctx, &handle, 0, &mut [0]), Errno::BADF)?;
+    fails(t.vfs.write(&t.ctx, &handle, 0, &[0]), Errno::BADF)?;
+    fails(t.vfs.fsync(&t.ctx, &handle), Errno::BADF)?;
     fails(t.vfs.release(&t.ctx, handle), Errno::BADF)
 }
 

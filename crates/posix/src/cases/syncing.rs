@@ -37,8 +37,9 @@ fn of_everything(t: &Tree<'_>) -> Outcome {
 }
 
 fn of_bad_handles(t: &Tree<'_>) -> Outcome {
-    let handle = t.create("f", 0o644)?.handle;
-    fails(t.vfs.fsync(&t.ctx, handle), Errno::BADF)?;
-    fails(t.vfs.fdatasync(&t.ctx, handle), Errno::BADF)?;
-    fails(t.vfs.fsyncdir(&t.ctx, handle), Errno::BADF)
+    // It is closed at once.
+    let handle = t.create("f", 0o644)?.handle.clone();
+    fails(t.vfs.fsync(&t.ctx, &handle), Errno::BADF)?;
+    fails(t.vfs.fdatasync(&t.ctx, &handle), Errno::BADF)?;
+    fails(t.vfs.fsyncdir(&t.ctx, &handle), Errno::BADF)
 }

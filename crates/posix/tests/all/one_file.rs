@@ -114,14 +114,14 @@ impl File<'_> {
     fn look(&self, first: u64, units: u64) -> Look {
         let mut bytes = vec![0; (units * UNIT) as usize];
         let begin = self.tick();
-        let read = self.vfs.read(&Context::superuser(), self.handle, first * UNIT, &mut bytes).expect("read");
+        let read = self.vfs.read(&Context::superuser(), &self.handle, first * UNIT, &mut bytes).expect("read");
         Look { begin, end: self.tick(), first, stamps: stamps(&bytes[..read]) }
     }
 
     fn write(&self, blocks: Range<u64>, stamp: u64) -> Change {
         let bytes = stamp.to_le_bytes().repeat(((blocks.end - blocks.start) * BLOCK / 8) as usize);
         let begin = self.tick();
-        let written = self.vfs.write(&Context::superuser(), self.handle, blocks.start * BLOCK, &bytes).expect("write");
+        let written = self.vfs.write(&Context::superuser(), &self.handle, blocks.start * BLOCK, &bytes).expect("write");
         assert_eq!(written, bytes.len());
         Change { begin, end: self.tick(), units: blocks.start * 2..blocks.end * 2, stamp, is_aligned: true }
     }
@@ -129,7 +129,7 @@ impl File<'_> {
     fn append(&self, stamp: u64) -> Change {
         let bytes = stamp.to_le_bytes().repeat((BLOCK / 8) as usize);
         let begin = self.tick();
-        let (at, written) = self.vfs.append(&Context::superuser(), self.handle, &bytes).expect("append");
+        let (at, written) = self.vfs.append(&Context::superuser(), &self.handle, &bytes).expect("append");
         assert_eq!((at % UNIT, written), (0, bytes.len()), "the end is where a call left it");
         let first = at / UNIT;
         Change { begin, end: self.tick(), units: first..first + 2, stamp, is_aligned: first.is_multiple_of(2) }
@@ -138,7 +138,7 @@ impl File<'_> {
     fn cut(&self, units: u64) -> Change {
         let change = SetAttr { size: Some(units * UNIT), ..SetAttr::default() };
         let begin = self.tick();
-        self.vfs.setattr(&Context::superuser(), self.ino, Some(self.handle), &change).expect("set the size");
+        self.vfs.setattr(&Context::superuser(), self.ino, Some(&self.handle), &change).expect("set the size");
         Change { begin, end: self.tick(), units: units..u64::MAX, stamp: 0, is_aligned: false }
     }
 
@@ -146,7 +146,7 @@ impl File<'_> {
         let (offset, length) = (blocks.start * BLOCK, (blocks.end - blocks.start) * BLOCK);
         let begin = self.tick();
         let ctx = Context::superuser();
-        self.vfs.fallocate(&ctx, self.handle, Fallocate::Punch, offset, length).expect("make a hole");
+        self.vfs.fallocate(&ctx, &self.handle, Fallocate::Punch, offset, length).expect("make a hole");
         Change { begin, end: self.tick(), units: blocks.start * 2..blocks.end * 2, stamp: 0, is_aligned: false }
     }
 
@@ -163,7 +163,7 @@ impl File<'_> {
                 5 => history.changes.push(self.append(stamp)),
                 6 => history.changes.push(self.cut(random.below(2 * BLOCKS))),
                 7 => history.changes.push(self.punch(blocks)),
-                8 => self.vfs.fsync(&Context::superuser(), self.handle).expect("sync"),
+                8 => self.vfs.fsync(&Context::superuser(), &self.handle).expect("sync"),
                 _ => history.looks.push(self.look(blocks.start * 2, 2 * (blocks.end - blocks.start))),
             }
         }
@@ -237,7 +237,7 @@ fn run(vfs: &dyn Vfs, checkpoint: &(dyn Fn() + Sync)) -> Vec<u64> {
         let (made, handle) =
             vfs.create(&ctx, Ino::ROOT, NAME, OFlags::RDWR, Mode::RUSR | Mode::WUSR).expect("make a file");
         let ticks = AtomicU64::new(1);
-        let file = File { vfs, ino: made.ino, handle, ticks: &ticks };
+        let file = File { vfs, ino: made.ino, handle: handle.clone(), ticks: &ticks };
         let (start, is_over) = (Barrier::new(THREADS as usize + 1), AtomicBool::new(false));
         let mut all = History::default();
         std::thread::scope(|scope| {
@@ -274,7 +274,7 @@ fn run(vfs: &dyn Vfs, checkpoint: &(dyn Fn() + Sync)) -> Vec<u64> {
         assert_eq!(end.stamps.len() as u64 * UNIT, size, "all of it is read");
         all.judge(&end);
         all.judge_order(&end.stamps);
-        vfs.fsync(&ctx, handle).expect("sync");
+        vfs.fsync(&ctx, &handle).expect("sync");
         assert_eq!(left().stamps, end.stamps, "after a sync");
         checkpoint();
         assert_eq!(left().stamps, end.stamps, "once all is home");
@@ -291,7 +291,7 @@ fn content(vfs: &dyn Vfs) -> Vec<u64> {
     let attr = vfs.lookup(&ctx, Ino::ROOT, NAME).expect("find it");
     let handle = vfs.open(&ctx, attr.ino, OFlags::RDONLY).expect("open it");
     let mut bytes = vec![0; attr.size as usize];
-    assert_eq!(vfs.read(&ctx, handle, 0, &mut bytes).expect("read"), bytes.len());
+    assert_eq!(vfs.read(&ctx, &handle, 0, &mut bytes).expect("read"), bytes.len());
     vfs.release(&ctx, handle).expect("close");
     vfs.forget(attr.ino, 1);
     stamps(&bytes)

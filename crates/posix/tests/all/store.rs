@@ -249,7 +249,7 @@ fn what_was_found_by_a_name_outlives_it() {
             FileType::RegularFile => {
                 let handle = vfs.open(&tree.ctx, found.ino(), OFlags::RDONLY).expect("open");
                 let mut content = [0; 7];
-                assert_eq!(vfs.read(&tree.ctx, handle, 0, &mut content), Ok(7));
+                assert_eq!(vfs.read(&tree.ctx, &handle, 0, &mut content), Ok(7));
                 assert_eq!(&content, b"content");
                 vfs.release(&tree.ctx, handle).expect("close");
             }

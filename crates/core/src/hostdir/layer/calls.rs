@@ -137,7 +137,7 @@ impl StoreVfs {
     ///
     /// # Errors
     /// Those of [`Group::import_content`]; [`Error::Invalid`] if there is no such running group.
-    pub fn import_content(&self, group: GroupId, file: Handle, from: &[u8]) -> Result<bool> {
+    pub fn import_content(&self, group: GroupId, file: &Handle, from: &[u8]) -> Result<bool> {
         let file = self.file_of(file)?;
         self.change_group(group, |running| running.stage_from(&file, from))
     }

@@ -3,7 +3,7 @@
 use wholly_changes::Kind;
 use wholly_vfs::Stat;
 
-use super::handles::OpenFile;
+use super::open::{Open, OpenFile};
 use super::{StoreVfs, file_type};
 use crate::error::Error;
 use crate::hostdir::running::{At, Running, Wish};
@@ -70,11 +70,11 @@ impl StoreVfs {
         &self,
         ctx: &Context,
         ino: Ino,
-        handle: Option<Handle>,
+        handle: Option<&Handle>,
         change: &SetAttr,
     ) -> Result<Attr> {
         let id = self.inodes.id(ino)?;
-        let open = handle.map(|handle| self.handles.get(handle)).transpose()?;
+        let open = handle.map(|handle| self.handles.get::<Open>(handle)).transpose()?;
         let file = open.as_deref().map(|open| open.file()).transpose()?;
         if let Some(size) = change.size {
             self.check_size(ctx, id, file, size)?;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::StoreVfs;
-use super::handles::{Open, OpenDirectory};
+use super::open::{Open, OpenDirectory};
 use crate::hostdir::names::{DIRECTORY, TYPE};
 use crate::hostdir::running::Running;
 use sync::Mutex;
@@ -26,7 +26,7 @@ impl StoreVfs {
         })?;
         // As long as it is open it is referred to.
         let ino = self.inodes.refer(&self.store, id).ok_or(Errno::STALE)?;
-        Ok(self.handles.add(Open::Directory(OpenDirectory { ino, id, names: Mutex::default() })))
+        Ok(self.handles.open(Open::Directory(OpenDirectory { ino, id, names: Mutex::default() })))
     }
 
     pub(super) fn read_directory(

@@ -1,6 +1,6 @@
 //! Opening regular files, and their content.
 
-use super::handles::{Open, OpenFile};
+use super::open::{Open, OpenFile};
 use super::{StoreVfs, Way};
 use crate::hostdir::handle::File;
 use crate::hostdir::names::{REGULAR, TRIES};
@@ -46,7 +46,7 @@ impl StoreVfs {
     /// As long as it is open it is referred to.
     fn add_open(&self, id: u64, file: File, flags: OFlags) -> Option<Handle> {
         let ino = self.inodes.refer(&self.store, id)?;
-        Some(self.handles.add(Open::File(OpenFile::new(ino, id, file, flags))))
+        Some(self.handles.open(Open::File(OpenFile::new(ino, id, file, flags))))
     }
 
     pub(super) fn create_file(

@@ -27,7 +27,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `inodes.rs` | which inodes somebody refers to, by which numbers |
-//! | `handles.rs` | open files and directories |
+//! | `open.rs` | open files and directories |
 //! | `names.rs` | making, finding and taking away names |
 //! | `files.rs` | opening files, and their content |
 //! | `directories.rs` | reading directories |
@@ -36,9 +36,9 @@
 mod attributes;
 mod directories;
 mod files;
-mod handles;
 mod inodes;
 mod names;
+mod open;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,16 +46,16 @@ use std::sync::Arc;
 use super::running::{Running, Sharing};
 use super::{Store, StoreInner};
 use crate::error::Error;
-use handles::Handles;
 use inodes::Inodes;
 pub(super) use names::single;
+use open::Open;
 use sync::{AtomicU8, AtomicU64, Ordering, RwLock};
 use wholly_changes::Kind;
 use wholly_vfs::groups::{only, only_private};
 use wholly_vfs::rules::permit::Who;
 use wholly_vfs::{
-    Access, AcrossForks, Attr, Committed, Context, Errno, Fallocate, FileType, GroupId, Groups, Handle, Ino, Listed,
-    Mode, OFlags, Pending, Rename, Result, Seek, Seen, SetAttr, SetXattr, StatFs, Ticket, Vfs,
+    Access, AcrossForks, Attr, Committed, Context, Errno, Fallocate, FileType, GroupId, Groups, Handle, Handles, Ino,
+    Listed, Mode, OFlags, Pending, Rename, Result, Seek, Seen, SetAttr, SetXattr, StatFs, Ticket, Vfs,
 };
 
 /// A running explicit group that calls are made into; gone when it has ended.
@@ -88,7 +88,7 @@ impl StoreVfs {
         StoreVfs {
             store: store.inner.clone(),
             inodes: Inodes::default(),
-            handles: Handles::default(),
+            handles: Handles::from(1),
             groups: RwLock::default(),
             changes: AtomicU64::new(1),
             leaves_out: AtomicU8::new(0),
@@ -140,8 +140,9 @@ impl StoreVfs {
     }
 
     /// The file that a handle stands for, in a call that is none of the trait's.
-    pub(super) fn file_of(&self, handle: Handle) -> crate::Result<Arc<super::file::File>> {
-        let find = || self.handles.get(handle)?.file()?.file.inner(&self.store).map_err(|_| Errno::BADF).cloned();
+    pub(super) fn file_of(&self, handle: &Handle) -> crate::Result<Arc<super::file::File>> {
+        let find =
+            || self.handles.get::<Open>(handle)?.file()?.file.inner(&self.store).map_err(|_| Errno::BADF).cloned();
         find().map_err(|errno: Errno| Error::Refused("an open file".into(), errno))
     }
 
@@ -297,7 +298,7 @@ impl Vfs for StoreVfs {
         self.look(ctx, |running| self.attr(running, ino, id))
     }
 
-    fn setattr(&self, ctx: &Context, ino: Ino, handle: Option<Handle>, change: &SetAttr) -> Result<Attr> {
+    fn setattr(&self, ctx: &Context, ino: Ino, handle: Option<&Handle>, change: &SetAttr) -> Result<Attr> {
         self.set_attributes(ctx, ino, handle, change)
     }
 
@@ -357,43 +358,43 @@ impl Vfs for StoreVfs {
         self.create_nameless(ctx, dir, flags, mode)
     }
 
-    fn read(&self, ctx: &Context, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let open = self.handles.get(handle)?;
+    fn read(&self, ctx: &Context, handle: &Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let open: &Open = self.handles.get(handle)?;
         self.read_file(ctx, open.file()?, offset, buf)
     }
 
-    fn write(&self, ctx: &Context, handle: Handle, offset: u64, data: &[u8]) -> Result<usize> {
-        let open = self.handles.get(handle)?;
+    fn write(&self, ctx: &Context, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize> {
+        let open: &Open = self.handles.get(handle)?;
         let file = open.file()?;
         let at = (!file.flags.contains(OFlags::APPEND)).then_some(offset);
         self.write_file(ctx, file, at, data).map(|(_, written)| written)
     }
 
-    fn append(&self, ctx: &Context, handle: Handle, data: &[u8]) -> Result<(u64, usize)> {
-        let open = self.handles.get(handle)?;
+    fn append(&self, ctx: &Context, handle: &Handle, data: &[u8]) -> Result<(u64, usize)> {
+        let open: &Open = self.handles.get(handle)?;
         self.write_file(ctx, open.file()?, None, data)
     }
 
     fn copy_file_range(
         &self,
         ctx: &Context,
-        from: Handle,
+        from: &Handle,
         from_offset: u64,
-        to: Handle,
+        to: &Handle,
         to_offset: u64,
         len: usize,
     ) -> Result<usize> {
-        let (from, to) = (self.handles.get(from)?, self.handles.get(to)?);
+        let (from, to): (&Open, &Open) = (self.handles.get(from)?, self.handles.get(to)?);
         self.copy(ctx, (from.file()?, from_offset), (to.file()?, to_offset), len)
     }
 
-    fn fallocate(&self, ctx: &Context, handle: Handle, how: Fallocate, offset: u64, len: u64) -> Result<()> {
-        let open = self.handles.get(handle)?;
+    fn fallocate(&self, ctx: &Context, handle: &Handle, how: Fallocate, offset: u64, len: u64) -> Result<()> {
+        let open: &Open = self.handles.get(handle)?;
         self.allocate(ctx, open.file()?, how, offset, len)
     }
 
-    fn seek(&self, ctx: &Context, handle: Handle, seek: Seek) -> Result<u64> {
-        let open = self.handles.get(handle)?;
+    fn seek(&self, ctx: &Context, handle: &Handle, seek: Seek) -> Result<u64> {
+        let open: &Open = self.handles.get(handle)?;
         let file = open.file()?.file.inner(&self.store)?;
         let found = self.look_at_file(ctx, |running| match seek {
             Seek::Data(offset) => Ok(running.next_data(file, offset)?),
@@ -402,8 +403,8 @@ impl Vfs for StoreVfs {
         found?.ok_or(Errno::NXIO)
     }
 
-    fn fsync(&self, ctx: &Context, handle: Handle) -> Result<()> {
-        let open = self.handles.get(handle)?;
+    fn fsync(&self, ctx: &Context, handle: &Handle) -> Result<()> {
+        let open: &Open = self.handles.get(handle)?;
         let inner = open.file()?.file.inner(&self.store)?;
         match self.way(ctx)? {
             Way::Group(_) => Ok(()),
@@ -411,12 +412,13 @@ impl Vfs for StoreVfs {
         }
     }
 
-    fn fdatasync(&self, ctx: &Context, handle: Handle) -> Result<()> {
+    fn fdatasync(&self, ctx: &Context, handle: &Handle) -> Result<()> {
         self.fsync(ctx, handle)
     }
 
     fn release(&self, ctx: &Context, handle: Handle) -> Result<()> {
-        let open = self.handles.remove(handle)?;
+        self.handles.get::<Open>(&handle)?.file()?;
+        let open: &Open = self.handles.close(&handle)?;
         let released = self.close_file(ctx, open.file()?);
         self.forget(open.ino(), 1);
         released
@@ -429,22 +431,22 @@ impl Vfs for StoreVfs {
     fn readdir(
         &self,
         ctx: &Context,
-        handle: Handle,
+        handle: &Handle,
         offset: u64,
         each: &mut dyn FnMut(Listed<'_>) -> bool,
     ) -> Result<()> {
-        let open = self.handles.get(handle)?;
+        let open: &Open = self.handles.get(handle)?;
         self.read_directory(ctx, open.directory()?, offset, each)
     }
 
-    fn fsyncdir(&self, ctx: &Context, handle: Handle) -> Result<()> {
-        self.handles.get(handle)?.directory()?;
+    fn fsyncdir(&self, ctx: &Context, handle: &Handle) -> Result<()> {
+        self.handles.get::<Open>(handle)?.directory()?;
         self.sync_names(ctx)
     }
 
     fn releasedir(&self, _ctx: &Context, handle: Handle) -> Result<()> {
-        self.handles.get(handle)?.directory()?;
-        let open = self.handles.remove(handle)?;
+        self.handles.get::<Open>(&handle)?.directory()?;
+        let open: &Open = self.handles.close(&handle)?;
         self.forget(open.ino(), 1);
         Ok(())
     }
@@ -502,8 +504,8 @@ impl AcrossForks for StoreVfs {
         !self.store.forked.is_inherited()
     }
 
-    fn identity(&self, handle: Handle) -> Result<(u64, u64)> {
-        let open = self.handles.get(handle)?;
+    fn identity(&self, handle: &Handle) -> Result<(u64, u64)> {
+        let open: &Open = self.handles.get(handle)?;
         Ok((self.inodes.id(open.ino())?, 0))
     }
 }
@@ -518,9 +520,9 @@ impl Groups for StoreVfs {
         Ok(GroupId(id))
     }
 
-    fn add(&self, group: GroupId, handle: Handle) -> crate::Result<()> {
+    fn add(&self, group: GroupId, handle: &Handle) -> crate::Result<()> {
         let refused = |errno| Error::of("an open file", errno);
-        let open = self.handles.get(handle).map_err(refused)?;
+        let open: &Open = self.handles.get(handle).map_err(refused)?;
         let file = open.file().map_err(refused)?;
         if !file.writes() {
             return Err(refused(Errno::BADF));

@@ -25,7 +25,7 @@ wholly_vfs::pass_on! {
     call |this, ctx, pass| pass(&*this.inner, ctx);
     bare |this, pass| pass(&*this.inner);
     {
-        fn read(&self, ctx: &Context, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        fn read(&self, ctx: &Context, handle: &Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
             self.reads.fetch_add(1, Ordering::Relaxed);
             self.inner.read(ctx, handle, offset, buf)
         }
@@ -37,7 +37,7 @@ impl Groups for Counting {
         self.inner.begin_as(seen)
     }
 
-    fn add(&self, group: GroupId, handle: Handle) -> Result<()> {
+    fn add(&self, group: GroupId, handle: &Handle) -> Result<()> {
         self.inner.add(group, handle)
     }
 

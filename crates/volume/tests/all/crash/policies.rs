@@ -66,7 +66,7 @@ fn sync(t: &Tree<'_>, path: &str) -> Result<()> {
 fn take(vfs: &PolicyVfs, path: &str) -> Result<()> {
     to(&Tree::new(vfs, Ino::ROOT), path, |file| {
         let group = vfs.begin()?;
-        vfs.add(group, file.handle)?;
+        vfs.add(group, &file.handle)?;
         Ok(vfs.abort(group)?)
     })
 }

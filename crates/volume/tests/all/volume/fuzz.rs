@@ -404,11 +404,11 @@ fn use_it(volume: &Volume) {
                 let Ok(handle) = vfs.open(&ctx, attr.ino, OFlags::RDWR) else { continue };
                 let mut buf = vec![0; MOST_READ];
                 for from in [0, attr.size / 2, attr.size.saturating_sub(100)] {
-                    let _ = vfs.read(&ctx, handle, from, &mut buf);
+                    let _ = vfs.read(&ctx, &handle, from, &mut buf);
                 }
-                let _ = vfs.seek(&ctx, handle, wholly_vfs::Seek::Data(0));
-                let _ = vfs.seek(&ctx, handle, wholly_vfs::Seek::Hole(0));
-                let _ = vfs.write(&ctx, handle, 5000, &[1; 5000]);
+                let _ = vfs.seek(&ctx, &handle, wholly_vfs::Seek::Data(0));
+                let _ = vfs.seek(&ctx, &handle, wholly_vfs::Seek::Hole(0));
+                let _ = vfs.write(&ctx, &handle, 5000, &[1; 5000]);
                 let _ = vfs.release(&ctx, handle);
             }
             _ => {}

@@ -291,7 +291,7 @@ fn what_changes_nothing_claims_nothing() {
         tree.rename("dir", "elsewhere").expect("rename");
         // But a file that was added.
         let file = tree.open("another", OFlags::RDWR).expect("open");
-        vfs.add(group, file.handle).expect("add");
+        vfs.add(group, &file.handle).expect("add");
         assert_eq!(tree.unlink("another"), Err(Errno::BUSY));
         vfs.abort(group).expect("abort");
         tree.unlink("another").expect("unlink");

@@ -37,7 +37,7 @@ fn a_directory_with_many_names() {
     let (mut seen, mut offset, mut removed) = (HashSet::new(), 0, 0);
     loop {
         let mut some = 0;
-        vfs.readdir(&ctx, handle, offset, &mut |entry| {
+        vfs.readdir(&ctx, &handle, offset, &mut |entry| {
             if some == 1000 {
                 return false;
             }

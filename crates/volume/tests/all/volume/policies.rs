@@ -389,10 +389,10 @@ fn a_commit_holds_up_no_call_on_another_file() {
         }
         std::thread::scope(|scope| {
             let hold = Hold(&region);
-            let (vfs, ctx, handle) = (&vfs, &tree.ctx, a.handle);
+            let (vfs, ctx, handle) = (&vfs, &tree.ctx, a.handle.clone());
             let syncs = scope.spawn(move || {
                 WAITS.set(true);
-                vfs.fsync(ctx, handle)
+                vfs.fsync(ctx, &handle)
             });
             region.is_reached();
             assert!(c.content().expect("read") == [1; 9000], "{what}");
@@ -538,7 +538,7 @@ fn run(vfs: &PolicyVfs, thread: u64, rounds: u64, start: &Barrier) {
             2 => {
                 let group = vfs.begin().expect("begin");
                 let all = tree.open("all", OFlags::RDWR).expect("open");
-                let added = vfs.add(group, all.handle);
+                let added = vfs.add(group, &all.handle);
                 assert!(matches!(added, Ok(()) | Err(wholly_error::Error::Busy(..))), "{added:?}");
                 let end = if round % 2 == 0 { vfs.commit(group) } else { vfs.abort(group) };
                 end.expect("it ends");

@@ -1,12 +1,11 @@
-//! Open files and directories, by handle.
+//! Open files and directories: what handles have.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::directories::Listing;
 use crate::hostdir::handle::File;
-use sync::{AtomicU8, AtomicU64, Mutex, Ordering, RwLock};
-use wholly_vfs::{Errno, Handle, Ino, OFlags, Result};
+use sync::{AtomicU8, AtomicU64, Mutex};
+use wholly_vfs::{Errno, Ino, OFlags, Result};
 
 /// A regular file that is open.
 pub(super) struct OpenFile {
@@ -45,32 +44,6 @@ pub(super) struct OpenDirectory {
 pub(super) enum Open {
     File(OpenFile),
     Directory(OpenDirectory),
-}
-
-#[derive(Default)]
-pub(super) struct Handles {
-    open: RwLock<HashMap<u64, Arc<Open>>>,
-    next: AtomicU64,
-}
-
-impl Handles {
-    pub fn add(&self, open: Open) -> Handle {
-        let number = self.next.fetch_add(1, Ordering::Relaxed) + 1;
-        self.open.write().unwrap().insert(number, Arc::new(open));
-        Handle(number)
-    }
-
-    pub fn get(&self, handle: Handle) -> Result<Arc<Open>> {
-        self.open.read().unwrap().get(&handle.0).cloned().ok_or(Errno::BADF)
-    }
-
-    pub fn remove(&self, handle: Handle) -> Result<Arc<Open>> {
-        self.open.write().unwrap().remove(&handle.0).ok_or(Errno::BADF)
-    }
-
-    pub fn count(&self) -> usize {
-        self.open.read().unwrap().len()
-    }
 }
 
 impl Open {

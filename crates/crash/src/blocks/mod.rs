@@ -1,0 +1,651 @@
+//! Transactions of blocks, as a subject: the contract in the simulator, the log of whole blocks, and a flash disk.
+//!
+//! A file stands for each block. Programs are of steps ([`Step`]), with the rules T1 to T12 of the crate
+//! `wholly-blocks` for a model. What a crash may leave:
+//!
+//! - of what is ordered and not durable: any prefix, or any set that is closed under dependency, as the guarantees say
+//!   (T1);
+//! - of what runs: nothing (T5), but what a fresh write goes to is unspecified until the transaction is durable, and so
+//!   is a block that was discarded, where discarded blocks are not zeros (T11). Then any version of the block may be
+//!   there that was ever written, zeros, or a torn one.
+//! - of plain writes that are not flushed: each block by itself the new version or the one before (T12).
+//!
+//! Nothing of a run comes from the machine. Each write puts another page.
+
+mod programs;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use wholly_blocks::batch::Batch;
+use wholly_blocks::log::{self, LogDevice, RingSeed};
+use wholly_blocks::xftl::{self, Device, Flash, Geometry, OverRegion, SLOT, Times};
+use wholly_blocks::{BLOCK, Lba, Order, Page, Placement, Run as Blocks, Sequence, Tag, TxBlocks, TxDevice, Txid};
+use wholly_error::Error;
+use wholly_media::Site;
+use wholly_sim::{BlockRules, Medium, SimConfig, World};
+
+use crate::life::Life;
+use crate::run::{Recorder, Run};
+use crate::setting::Setting;
+use crate::subject::{Beginning, NotOpened, Subject};
+use crate::tree::{FILE_MODE, Object, State};
+use crate::workload::Promise;
+pub use programs::{ALL, Program, Step};
+
+/// Where programs write, order and wait.
+const PROGRAM: Site = Site("blocks.program");
+const ORDER: Site = Site("blocks.order");
+const OPEN: Site = Site("blocks.open");
+const RAISE: Site = Site("blocks.raise");
+
+/// Pages that a program may admit.
+const ROOM: u64 = 8;
+
+/// Blocks of the log's ring, and of its header.
+const LOG: u64 = 40;
+
+/// Which flash disk it is.
+const FLASH_ID: [u8; 16] = *b"explored flash..";
+
+/// What is explored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// What the contract allows.
+    Contract,
+    /// The log of whole blocks.
+    Log,
+    /// The simulated flash disk.
+    Xftl,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 3] = [Kind::Contract, Kind::Log, Kind::Xftl];
+
+    /// The one with this name.
+    pub fn named(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Its name, behind `blocks:`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Contract => "contract",
+            Kind::Log => "log",
+            Kind::Xftl => "xftl",
+        }
+    }
+
+    /// The worlds in which it is explored.
+    pub fn worlds(self) -> &'static [&'static str] {
+        match self {
+            Kind::Contract => &["blocks", "blocks-dependent"],
+            Kind::Log => &["disk", "disk-torn", "pmem"],
+            Kind::Xftl => &["flash", "flash-torn"],
+        }
+    }
+
+    /// The world with this name.
+    pub fn setting(self, name: &str) -> Option<Setting> {
+        let rules = |order| BlockRules { order, most_overwrites: None, room: ROOM };
+        let flash = |tearing| SimConfig { log: Medium::Disk { sector: SLOT as u32 }, tearing, ..SimConfig::disk() };
+        let (base, broken) = name.split_once('@').map_or((name, None), |(base, broken)| (base, Some(broken)));
+        let mut sim = match (self, base) {
+            (Kind::Contract, "blocks") => SimConfig::blocks(1, rules(Order::Total)),
+            (Kind::Contract, "blocks-dependent") => SimConfig::blocks(1, rules(Order::Dependent)),
+            (Kind::Log, _) => return Setting::find(name),
+            (Kind::Xftl, "flash") => flash(false),
+            (Kind::Xftl, "flash-torn") => flash(true),
+            _ => return None,
+        };
+        if let Some(broken) = broken {
+            sim.mutations.push(crate::setting::parse_mutation(broken)?);
+        }
+        Some(Setting { name: name.into(), sim: Arc::new(sim) })
+    }
+
+    /// The sites that it passes.
+    pub fn sites(self) -> Vec<Site> {
+        match self {
+            Kind::Contract => Vec::new(),
+            Kind::Log => log::SITES.to_vec(),
+            Kind::Xftl => xftl::site::ALL.iter().copied().filter(|site| !site.0.starts_with("xftl.format")).collect(),
+        }
+    }
+}
+
+/// What a world is.
+pub fn about(world: &str) -> &'static str {
+    match world {
+        "blocks" => "transactions of blocks, of which a crash keeps a prefix",
+        "blocks-dependent" => "transactions of blocks, of which a crash keeps a set that is closed under dependency",
+        "flash" => "a flash file, whose slots of 8 KiB are programmed wholly or not at all",
+        "flash-torn" => "the same, and slots tear",
+        other => crate::setting::ALL.iter().find(|(name, _)| *name == other).map_or("", |(_, about)| about),
+    }
+}
+
+/// A program on such blocks.
+#[derive(Clone, Debug)]
+pub struct OnBlocks {
+    /// On which.
+    pub kind: Kind,
+    /// The program.
+    pub program: &'static Program,
+}
+
+/// The programs of a kind with these names: one, or `by-hand` for all.
+pub fn several(kind: Kind, name: &str) -> Option<Vec<OnBlocks>> {
+    let is_asked = |program: &&Program| name == "by-hand" || program.name == name;
+    let found: Vec<OnBlocks> = programs_of(kind).filter(is_asked).map(|program| OnBlocks { kind, program }).collect();
+    (!found.is_empty()).then_some(found)
+}
+
+/// The programs of a kind.
+pub fn programs_of(kind: Kind) -> impl Iterator<Item = &'static Program> {
+    ALL.iter().filter(move |program| program.on.contains(&kind))
+}
+
+/// Blocks that are open. If they are dropped, the process dies.
+pub struct OpenBlocks {
+    blocks: Arc<dyn TxBlocks>,
+    count: u64,
+}
+
+fn geometry(program: &Program) -> (Geometry, xftl::Config) {
+    let (blocks, fills) = (program.blocks as u32, program.steps.iter().any(|step| matches!(step, Step::Fill(_))));
+    let pages = if blocks > 64 { 16 } else { 4 };
+    let config = xftl::Config {
+        logical: blocks,
+        data_blocks: if fills { 6 } else { (3 * blocks).div_ceil(pages) + 4 },
+        reserve: 1,
+        chain_blocks: 1,
+        buffer: 1,
+        interval: u32::MAX,
+        most_pages: None,
+        times: Times { program_ns: 1_000_000, read_ns: 1_000, erase_ns: 1 },
+        name: *b"explored\0\0\0\0\0\0\0\0",
+    };
+    (Geometry { channels: 1, blocks: config.blocks(1, pages), pages }, config)
+}
+
+/// The block behind those of the program has the incarnation; behind it is the log.
+fn area(blocks: u64) -> Blocks {
+    Blocks { start: Lba(blocks + 1), count: LOG }
+}
+
+impl OnBlocks {
+    fn config(&self, setting: &Setting) -> Arc<SimConfig> {
+        let blocks = self.program.blocks;
+        let log_len = match self.kind {
+            Kind::Contract => blocks * BLOCK as u64,
+            Kind::Log => (area(blocks).start.0 + LOG) * BLOCK as u64,
+            Kind::Xftl => OverRegion::bytes(&geometry(self.program).0),
+        };
+        Arc::new(SimConfig { log_len, ..(*setting.sim).clone() })
+    }
+
+    fn open_blocks(&self, world: &Arc<World>) -> Result<OpenBlocks, Error> {
+        let count = self.program.blocks;
+        let device: Arc<dyn TxDevice> = match self.kind {
+            Kind::Contract => {
+                let blocks = world.blocks();
+                // What a process that died has written plainly is served from now on.
+                blocks.plain().fence(OPEN)?;
+                return Ok(OpenBlocks { blocks, count });
+            }
+            Kind::Log => Arc::new(open_log(world, count)?),
+            Kind::Xftl => {
+                let flash: Arc<dyn Flash> = OverRegion::open(world.log())?;
+                let device = Device::open(flash)?;
+                if let Some(damage) = device.damage().first() {
+                    return Err(Error::corrupt("a flash disk", damage.to_string()));
+                }
+                Arc::new(device)
+            }
+        };
+        Ok(OpenBlocks { blocks: Arc::new(Batch::new(device, ROOM)), count })
+    }
+}
+
+/// Recovers the log, raises the incarnation, and opens it.
+fn open_log(world: &Arc<World>, blocks: u64) -> Result<LogDevice, Error> {
+    let (region, at) = (world.log(), Lba(blocks).byte());
+    let mut sector = vec![0; region.guarantees().block.max(512) as usize];
+    region.read(at, &mut sector)?;
+    let read = |sector: &[u8]| u64::from_le_bytes(std::array::from_fn(|i| sector[i]));
+    let incarnation = read(&sector);
+    log::recover(&*region, area(blocks), RingSeed::new(incarnation))?;
+    sector[..8].copy_from_slice(&(incarnation + 1).to_le_bytes());
+    // Persistent memory keeps a word whole.
+    region.write_through(RAISE, at, &sector[..if region.guarantees().is_pmem() { 8 } else { sector.len() }])?;
+    let next = incarnation + 1;
+    Ok(LogDevice::new(region, blocks, area(blocks), (RingSeed::new(next), next), None))
+}
+
+/// A page that says what it is; 0 is zeros.
+fn page(value: u64) -> Page {
+    let mut page = Page::zeros();
+    page.put(0, &value.to_le_bytes());
+    page.put(BLOCK - 8, &value.rotate_left(17).to_le_bytes());
+    page
+}
+
+/// What a block has that is no page of a program.
+const TORN: u64 = u64::MAX;
+
+fn value_of(bytes: &[u8; BLOCK]) -> u64 {
+    let value = u64::from_le_bytes(std::array::from_fn(|i| bytes[i]));
+    if bytes[..] == page(value)[..] { value } else { TORN }
+}
+
+fn state(values: &[u64]) -> State {
+    let mut state = State::default();
+    for (block, value) in values.iter().enumerate() {
+        state.put(&format!("{block:03}"), Object::file(value.to_le_bytes(), FILE_MODE));
+    }
+    state
+}
+
+impl OpenBlocks {
+    fn values(&self) -> Result<Vec<u64>, String> {
+        let value = |block: u64| {
+            let mut bytes = [0; BLOCK];
+            self.blocks.read(None, Lba(block), &mut bytes).map_err(|error| format!("block {block}: {error}"))?;
+            Ok(value_of(&bytes))
+        };
+        (0..self.count).map(value).collect()
+    }
+}
+
+/// What a block has, as far as that is specified.
+type Value = Option<u64>;
+type Change = BTreeMap<u64, Value>;
+
+/// What is to be there.
+struct Model {
+    order: Order,
+    zeroes_discarded: bool,
+    durable: Vec<Value>,
+    /// Ordered, and not durable: what it changes, and how many before it must have survived, as a set.
+    pending: Vec<Change>,
+    running: HashMap<u8, (Txid, Change)>,
+    /// Fresh blocks of running transactions, and of those that are not durable.
+    fresh: BTreeSet<u64>,
+    /// Plain writes that are not durable.
+    plain: Change,
+    /// All that was ever written to a block.
+    ever: Vec<BTreeSet<u64>>,
+}
+
+impl Model {
+    fn new(open: &OpenBlocks, values: &[u64]) -> Model {
+        let guarantees = open.blocks.guarantees();
+        Model {
+            order: guarantees.order,
+            zeroes_discarded: guarantees.zeroes_discarded,
+            durable: values.iter().copied().map(Some).collect(),
+            pending: Vec::new(),
+            running: HashMap::new(),
+            fresh: BTreeSet::new(),
+            plain: Change::new(),
+            ever: values.iter().map(|value| BTreeSet::from([*value, 0, TORN])).collect(),
+        }
+    }
+
+    fn discarded(&self) -> Value {
+        self.zeroes_discarded.then_some(0)
+    }
+
+    /// The sets of pending transactions that may survive.
+    fn survive(&self) -> Vec<Vec<usize>> {
+        let all = self.pending.len();
+        if self.order == Order::Total {
+            return (0..=all).map(|count| (0..count).collect()).collect();
+        }
+        let depends =
+            |later: usize, on: usize| self.pending[later].keys().any(|block| self.pending[on].contains_key(block));
+        let is_closed =
+            |set: u32| (0..all).all(|i| set >> i & 1 == 0 || (0..i).all(|on| set >> on & 1 == 1 || !depends(i, on)));
+        (0..1u32 << all)
+            .filter(|set| is_closed(*set))
+            .map(|set| (0..all).filter(|i| set >> i & 1 == 1).collect())
+            .collect()
+    }
+
+    /// What everybody reads, where it is specified.
+    fn latest(&self) -> Vec<Value> {
+        let mut latest = self.durable.clone();
+        for (block, value) in self.pending.iter().chain([&self.plain]).flatten() {
+            latest[*block as usize] = *value;
+        }
+        latest
+    }
+
+    /// What a crash may leave.
+    fn may_leave(&self) -> Vec<Promise> {
+        let mut all: BTreeSet<Vec<u64>> = BTreeSet::new();
+        for set in self.survive() {
+            let mut values = self.durable.clone();
+            set.iter().flat_map(|i| &self.pending[*i]).for_each(|(block, value)| values[*block as usize] = *value);
+            // What a set does not have of fresh blocks is unspecified.
+            let kept: BTreeSet<u64> = set.iter().flat_map(|i| self.pending[*i].keys().copied()).collect();
+            self.fresh.difference(&kept).for_each(|block| values[*block as usize] = None);
+            self.expand(&values, &mut all);
+        }
+        all.into_iter().map(|values| Promise::new(state(&values))).collect()
+    }
+
+    fn expand(&self, values: &[Value], into: &mut BTreeSet<Vec<u64>>) {
+        let mut some: Vec<Vec<u64>> = vec![Vec::new()];
+        for (block, value) in values.iter().enumerate() {
+            let mut choices: Vec<u64> = match value {
+                Some(value) => vec![*value],
+                None => self.ever[block].iter().copied().collect(),
+            };
+            if let (Some(Some(plain)), Some(_)) = (self.plain.get(&(block as u64)), value) {
+                choices.push(*plain);
+            }
+            some =
+                some.iter().flat_map(|begin| choices.iter().map(|choice| [&begin[..], &[*choice]].concat())).collect();
+        }
+        into.extend(some);
+    }
+
+    /// The last that was ordered is durable, with all that it depends on, and what was written plainly before.
+    fn is_durable(&mut self) {
+        let (mut needed, mut left) = (BTreeSet::new(), Vec::new());
+        let mut ended = vec![std::mem::take(&mut self.plain)];
+        for (i, change) in std::mem::take(&mut self.pending).into_iter().rev().enumerate() {
+            let is_needed = i == 0 || self.order == Order::Total || change.keys().any(|block| needed.contains(block));
+            if is_needed {
+                needed.extend(change.keys().copied());
+                ended.push(change);
+            } else {
+                left.push(change);
+            }
+        }
+        left.reverse();
+        self.pending = left;
+        ended.iter().rev().flatten().for_each(|(block, value)| self.durable[*block as usize] = *value);
+        let changes = self.running.values().map(|(_, change)| change).chain(&self.pending);
+        let held: BTreeSet<u64> = changes.flat_map(|change| change.keys().copied()).collect();
+        self.fresh.retain(|block| held.contains(block));
+    }
+}
+
+/// A program that runs.
+struct Running<'r> {
+    recorder: &'r mut Recorder,
+    open: OpenBlocks,
+    model: Model,
+    next: u64,
+    last: Sequence,
+}
+
+impl Running<'_> {
+    /// Records a call. Afterwards the open blocks serve what the model says.
+    fn operation(
+        &mut self,
+        label: String,
+        call: impl FnOnce(&dyn TxBlocks) -> Result<(), Error>,
+        after: impl FnOnce(&mut Model),
+    ) -> Result<(), String> {
+        let before = self.model.may_leave();
+        let served = state(&self.open.values()?);
+        let op = self.recorder.begin(&*label, &served);
+        self.recorder.may_leave(before);
+        call(&*self.open.blocks).map_err(|error| format!("{label}: {error}"))?;
+        after(&mut self.model);
+        self.recorder.end(op);
+        let values = self.open.values()?;
+        let latest = self.model.latest();
+        let wrong = (0..values.len()).find(|i| latest[*i].is_some_and(|value| value != values[*i]));
+        if let Some(block) = wrong.filter(|block| !self.model.fresh.contains(&(*block as u64))) {
+            return Err(format!("{label}: block {block} has {} instead of {:?}", values[block], latest[block]));
+        }
+        self.recorder.leaves(op, &state(&values));
+        let leaves = self.model.may_leave();
+        self.recorder.may_leave(leaves);
+        Ok(())
+    }
+
+    fn put(&mut self, tx: u8, block: u64, how: Placement) -> Result<(), String> {
+        self.next += 1;
+        let value = self.next;
+        let txid = self.model.running[&tx].0;
+        // Whatever becomes of the call, it may be on the medium.
+        self.model.ever[block as usize].insert(value);
+        if how == Placement::Fresh {
+            self.model.fresh.insert(block);
+        }
+        let label = format!("{} writes block {block}", tx as char);
+        let write = |blocks: &dyn TxBlocks| blocks.write(PROGRAM, txid, Lba(block), page(value), how, Tag::Data);
+        self.operation(label, write, |model| {
+            model.running.get_mut(&tx).expect("it runs").1.insert(block, Some(value));
+        })
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), String> {
+        match *step {
+            Step::Begin(tx) => {
+                let txid = self.open.blocks.begin().map_err(|error| error.to_string())?;
+                self.model.running.insert(tx, (txid, Change::new()));
+                Ok(())
+            }
+            Step::Write(tx, block) => self.put(tx, block, Placement::Overwrite),
+            Step::Fresh(tx, block) => self.put(tx, block, Placement::Fresh),
+            Step::Writes(tx, from, count) => {
+                (from..from + count).try_for_each(|block| self.put(tx, block, Placement::Overwrite))
+            }
+            Step::Discard(tx, from, count) => {
+                let txid = self.model.running[&tx].0;
+                let run = Blocks { start: Lba(from), count };
+                let discard = |blocks: &dyn TxBlocks| blocks.discard(PROGRAM, txid, run);
+                self.operation(format!("{} discards {from}+{count}", tx as char), discard, |model| {
+                    let value = model.discarded();
+                    let change = &mut model.running.get_mut(&tx).expect("it runs").1;
+                    change.extend((from..from + count).map(|block| (block, value)));
+                })
+            }
+            Step::DiscardEach(tx, from, count) => {
+                (0..count).try_for_each(|i| self.step(&Step::Discard(tx, from + 2 * i, 1)))
+            }
+            Step::Admit(tx, pages) => {
+                let txid = self.model.running[&tx].0;
+                self.operation(format!("{} is admitted", tx as char), |blocks| blocks.admit(txid, pages), |_| ())
+            }
+            Step::Lend(tx, from, count) => {
+                if !self.open.blocks.guarantees().takes_lent {
+                    return Ok(());
+                }
+                let txid = self.model.running[&tx].0;
+                let run = Blocks { start: Lba(from), count };
+                self.model.fresh.extend(from..from + count);
+                self.operation(
+                    format!("{} is lent {from}+{count}", tx as char),
+                    |blocks| blocks.lend(txid, run),
+                    |model| {
+                        (from..from + count).for_each(|block| model.durable[block as usize] = None);
+                    },
+                )
+            }
+            Step::Abort(tx) => {
+                let (txid, change) = self.model.running.remove(&tx).expect("it runs");
+                for block in change.keys().filter(|block| self.model.fresh.contains(block)) {
+                    self.model.durable[*block as usize] = None;
+                }
+                self.operation(format!("{} is aborted", tx as char), |blocks| blocks.abort(PROGRAM, txid), |_| ())
+            }
+            Step::Order(txs) => {
+                let numbers: Vec<Txid> = txs.iter().map(|tx| self.model.running[tx].0).collect();
+                let (mut sequence, label) = (Sequence::default(), format!("{} are ordered", letters(txs)));
+                let order = |blocks: &dyn TxBlocks| {
+                    sequence = blocks.order(ORDER, &numbers, &[])?;
+                    Ok(())
+                };
+                self.operation(label, order, |model| {
+                    let mut all = Change::new();
+                    txs.iter().for_each(|tx| all.extend(model.running.remove(tx).expect("it runs").1));
+                    model.pending.push(all);
+                })?;
+                self.last = sequence;
+                Ok(())
+            }
+            Step::Send => {
+                let last = self.last;
+                self.operation("what is ordered is sent".into(), |blocks| blocks.send(PROGRAM, last), |_| ())
+            }
+            Step::Wait => {
+                let last = self.last;
+                self.operation("wait".into(), |blocks| blocks.wait(PROGRAM, last), Model::is_durable)
+            }
+            Step::Commit(txs) => {
+                self.step(&Step::Order(txs))?;
+                self.step(&Step::Wait)
+            }
+            Step::Plain(block) => {
+                self.next += 1;
+                let value = self.next;
+                self.model.ever[block as usize].insert(value);
+                self.model.plain.insert(block, Some(value));
+                let write =
+                    |blocks: &dyn TxBlocks| Ok(blocks.plain().write(PROGRAM, Lba(block).byte(), &page(value)[..])?);
+                self.operation(format!("block {block} is written plainly"), write, |_| ())
+            }
+            Step::Flush => {
+                let flush = |blocks: &dyn TxBlocks| Ok(blocks.plain().fence(PROGRAM)?);
+                self.operation("flush".into(), flush, |model| {
+                    let plain = std::mem::take(&mut model.plain);
+                    plain.iter().for_each(|(block, value)| model.durable[*block as usize] = *value);
+                })
+            }
+            Step::Fill(tx) => {
+                let blocks = self.open.count;
+                for block in 0..blocks {
+                    let (txid, value) = (self.model.running[&tx].0, self.next + 1);
+                    self.model.ever[block as usize].insert(value);
+                    self.next += 1;
+                    let mut is_full = false;
+                    let write = |blocks: &dyn TxBlocks| {
+                        let how = Placement::Overwrite;
+                        match blocks.write(PROGRAM, txid, Lba(block), page(value), how, Tag::Data) {
+                            Err(Error::NoSpace(_)) => is_full = true,
+                            done => done?,
+                        }
+                        Ok(())
+                    };
+                    self.operation(format!("{} writes block {block}, if it can", tx as char), write, |_| ())?;
+                    if is_full {
+                        break;
+                    }
+                    self.model.running.get_mut(&tx).expect("it runs").1.insert(block, Some(value));
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn letters(txs: &[u8]) -> String {
+    txs.iter().map(|tx| char::from(*tx).to_string()).collect::<Vec<_>>().join(", ")
+}
+
+impl Subject for OnBlocks {
+    type Open = OpenBlocks;
+
+    const OBSERVES_IN_RECOVERY: bool = false;
+
+    fn name(&self) -> String {
+        format!("blocks:{}:{}", self.kind.name(), self.program.name)
+    }
+
+    fn rules(&self) -> String {
+        format!("blocks {} {}", self.kind.name(), self.program.blocks)
+    }
+
+    fn begin(&self, setting: &Setting) -> Beginning {
+        let sim = self.config(setting);
+        let sound = Arc::new(SimConfig { mutations: Vec::new(), ..(*sim).clone() });
+        let world = World::new(sound);
+        if self.kind == Kind::Xftl {
+            let (geometry, config) = geometry(self.program);
+            let made = OverRegion::create(world.log(), geometry, FLASH_ID).and_then(|flash| {
+                let flash: Arc<dyn Flash> = flash;
+                Device::format(&flash, &config, FLASH_ID)
+            });
+            made.unwrap_or_else(|error| panic!("{}: before it begins: {error}", self.name()));
+        }
+        let state = state(&vec![0; self.program.blocks as usize]);
+        Beginning { world: World::from_image(&world.latest(), sim), state, is_made: true }
+    }
+
+    fn perform(&self, _setting: &Setting, recorder: &mut Recorder) -> Result<(), String> {
+        let zeros = vec![0; self.program.blocks as usize];
+        let op = recorder.begin("open", &state(&zeros));
+        let open = self.open_blocks(&recorder.world).map_err(|error| format!("open: {error}"))?;
+        recorder.end(op);
+        let model = Model::new(&open, &zeros);
+        let mut running = Running { recorder, open, model, next: 0, last: Sequence::default() };
+        self.program.steps.iter().try_for_each(|step| running.step(step))
+    }
+
+    fn check(&self, world: &Arc<World>) -> Result<(), String> {
+        if self.kind != Kind::Xftl {
+            return Ok(());
+        }
+        let flash: Arc<dyn Flash> = OverRegion::open(world.log()).map_err(|error| error.to_string())?;
+        let report = xftl::check(flash).map_err(|error| error.to_string())?;
+        report.stat.damage.first().map_or(Ok(()), |damage| Err(damage.to_string()))
+    }
+
+    fn open(&self, world: &Arc<World>, _setting: &Setting) -> Result<OpenBlocks, NotOpened> {
+        self.open_blocks(world).map_err(|error| NotOpened::Failed(error.to_string()))
+    }
+
+    fn observe(&self, _world: &Arc<World>, open: &OpenBlocks) -> Result<State, String> {
+        open.values().map(|values| state(&values))
+    }
+
+    /// Two transactions, the second over what the first has written.
+    fn go_on(&self, life: &mut Life, open: &OpenBlocks, before: Promise) -> Result<Promise, String> {
+        let mut values = open.values()?;
+        let mut last = before;
+        for round in 0..2u64 {
+            let tx = open.blocks.begin().map_err(|error| format!("a new transaction: {error}"))?;
+            let news: Vec<(u64, u64)> = (round..round + 2).map(|block| (block, 1 << 32 | round << 8 | block)).collect();
+            news.iter().for_each(|(block, value)| values[*block as usize] = *value);
+            let after = Promise::new(state(&values));
+            last = life.operation("a new transaction", &after, |_| {
+                let write = |(block, value): &(u64, u64)| {
+                    open.blocks.write(PROGRAM, tx, Lba(*block), page(*value), Placement::Overwrite, Tag::Data)
+                };
+                let done = news.iter().try_for_each(write).and_then(|()| {
+                    let sequence = open.blocks.order(ORDER, &[tx], &[])?;
+                    open.blocks.wait(PROGRAM, sequence)
+                });
+                done.map_err(|error| format!("a new transaction: {error}"))?;
+                Ok(after.clone())
+            })?;
+        }
+        life.expect(self, open, &last, "after new transactions")?;
+        Ok(last)
+    }
+
+    fn close(&self, open: OpenBlocks) -> Result<(), String> {
+        open.blocks.plain().fence(PROGRAM).map_err(|error| error.to_string())
+    }
+
+    fn at_rest(&self, world: &Arc<World>, _state: &State) -> Result<(), String> {
+        self.check(world)
+    }
+
+    fn was_closed(&self, _open: &OpenBlocks) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn seen_beside(&self, _run: &Run) -> Option<(u64, String)> {
+        None
+    }
+}

@@ -1,0 +1,50 @@
+//! The crash explorer over transactions of blocks: the contract, the log of whole blocks, and a flash disk. Every site
+//! is a crash point, and what each implementation promises holds in each of its worlds.
+//!
+//! `WHOLLY_LONG=1` goes through more states. No verdict depends on time.
+
+use wholly_crash::blocks::{Kind, OnBlocks, Step, programs_of};
+use wholly_crash::{Job, Limits, Outcome, Seen, coverage, explore, explore_into, replay};
+
+use crate::common::is_long;
+
+#[test]
+fn transactions_of_blocks_are_whole() {
+    for kind in Kind::ALL {
+        let (seen, mut all, begun) = (Seen::default(), Outcome::default(), std::time::Instant::now());
+        for world in kind.worlds() {
+            let setting = kind.setting(world).expect("a world");
+            // Each state of a device of so many blocks takes long to look at.
+            let programs = programs_of(kind).filter(|program| is_long() || program.blocks < 100);
+            let job = |program| Job { subject: OnBlocks { kind, program }, setting: setting.clone() };
+            let limits = if is_long() { Limits::quick() } else { Limits::hunt() };
+            all.merge(explore_into(&seen, &programs.map(job).collect::<Vec<_>>(), &limits));
+        }
+        (all.distinct, all.nested) = (seen.distinct(), seen.nested());
+        let seconds = begun.elapsed().as_secs_f64();
+        println!("{}: {all}; {:.0} states a second", kind.name(), all.distinct as f64 / seconds);
+        all.assert_clean();
+        assert_eq!(coverage::uncovered(&kind.sites(), &all), [], "these were no crash points of {}", kind.name());
+    }
+}
+
+/// A mistake that a program's own model makes would be seen: a wait that does not wait, on each implementation.
+#[test]
+fn what_is_not_durable_is_seen() {
+    for (kind, world) in [
+        (Kind::Contract, "blocks@blocks.program=drop-order"),
+        (Kind::Log, "disk@log.home.fence=drop-order"),
+        (Kind::Xftl, "flash@xftl.commit.wait.chain=drop-order"),
+    ] {
+        let setting = kind.setting(world).expect("a world");
+        let programs = programs_of(kind)
+            .filter(|program| program.steps.iter().any(|step| matches!(step, Step::Order(_) | Step::Commit(_))));
+        let violation = programs.filter(|program| program.blocks < 100).find_map(|program| {
+            let outcome = explore(&OnBlocks { kind, program }, &setting, &Limits::hunt());
+            outcome.violations.into_iter().next()
+        });
+        let violation = violation.unwrap_or_else(|| panic!("nothing is wrong in {world}"));
+        let again = replay(&violation.replay).expect("a state");
+        assert!(again.violation.is_some(), "{}", violation.replay);
+    }
+}
