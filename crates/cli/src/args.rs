@@ -99,6 +99,9 @@ pub enum Verb {
     /// Copy a volume that is not mounted into a new directory
     #[command(after_help = EXPORT_EXAMPLES)]
     Export(CopyArgs),
+    /// Make and look at simulated flash disks with transactions of blocks (a model)
+    #[command(after_help = FLASH_EXAMPLES)]
+    Flash(FlashArgs),
     /// Show the state of a store, a volume or a mount; changes nothing, works while it is in use
     #[command(after_help = STAT_EXAMPLES)]
     Stat(StatArgs),
@@ -949,6 +952,55 @@ Examples:
 const EXPORT_EXAMPLES: &str = "\
 Examples:
   wholly export v.img DIR            copy everything, into a directory that is made";
+
+const FLASH_EXAMPLES: &str = "\
+A flash file holds a simulated flash disk that writes many blocks wholly or not at all (X-FTL). No device on sale has \
+such commands: all figures are a model's.
+
+Examples:
+  wholly flash init f.img --profile openssd --bytes 64M  make one of 64 MiB
+  wholly flash stat f.img                                programs by cause, erases, wear
+  wholly flash check f.img                               read all that it holds; changes nothing";
+
+/// `wholly flash`.
+#[derive(Args, Debug)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct FlashArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: FlashVerb,
+}
+
+/// The verbs of flash disks.
+#[derive(Subcommand, Debug)]
+pub enum FlashVerb {
+    /// Make a flash disk in a new file
+    Init(FlashInitArgs),
+    /// Show what a flash disk is and what was done on it; changes nothing
+    Stat(FlashFileArgs),
+    /// Read all that a flash disk holds, and report everything that is wrong; changes nothing
+    Check(FlashFileArgs),
+}
+
+/// `wholly flash init`.
+#[derive(Args, Debug)]
+pub struct FlashInitArgs {
+    /// The file to make
+    pub file: PathBuf,
+    /// The device to imitate: few channels and slow pages, or many channels
+    #[arg(long, value_parser = PossibleValuesParser::new(["openssd", "commercial"]), default_value = "openssd")]
+    pub profile: String,
+    /// How much it holds, such as 2G
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub bytes: u64,
+}
+
+/// `wholly flash stat` and `wholly flash check`.
+#[derive(Args, Debug)]
+pub struct FlashFileArgs {
+    /// The flash file
+    pub file: PathBuf,
+}
 
 /// `wholly mkfs`.
 #[derive(Args, Debug)]

@@ -11,6 +11,7 @@
 //! | `registry` | which stores there are |
 //! | `limits` | what a process may use |
 //! | `html` | a replayed crash as a page |
+//! | `flash` | the verbs of flash disks: `flash init`, `flash stat`, `flash check` |
 //! | `volume` | the verbs of volumes: `mkfs`, `tune`, `fsck`, `import`, `export` |
 //! | `init`, `stat`, `dump`, `recover`, ... | the verb of that name |
 
@@ -27,6 +28,7 @@ mod diff;
 mod discard;
 mod dump;
 mod error;
+mod flash;
 mod init;
 mod limits;
 mod list;
@@ -181,6 +183,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<Exit, Failure> {
         Verb::Fsck(args) => volume::fsck(&args, ui),
         Verb::Import(args) => volume::import(&args, ui),
         Verb::Export(args) => volume::export(&args, ui),
+        Verb::Flash(args) => flash::run(&args, ui),
         Verb::Crash(args) => crash::run(&args, ui),
         Verb::Bench(args) => bench::run(args, ui),
         Verb::Completions(args) => papers::completions(&args),

@@ -15,6 +15,7 @@ fn not_run(words: &[String]) -> Option<&'static str> {
         "run" if has("--root") => Some("it would change this system; viewed/root.rs runs such commands"),
         "dump" if has("v.img") => Some("it takes a volume; volume.rs does that"),
         "tune" | "fsck" | "import" | "export" => Some("it takes a volume; volume.rs does that"),
+        "flash" if !has("init") => Some("it takes a flash file; flash.rs does that"),
         "mount" => Some("its server outlives it; mount.rs mounts stores"),
         "crash" if !has("--list") && !has("--replay") => Some("it takes minutes; tools.rs explores something small"),
         "bench" => Some("it takes minutes; crates/bench-peers/tests/all/tiny.rs runs each suite"),
@@ -344,9 +345,10 @@ fn what_is_shown_is_compared() {
 
 #[test]
 fn examples_of_the_help() {
-    let verbs = "run list diff apply discard log undo init mount stat recover check salvage deinit dump crash bench"
-        .split(' ')
-        .map(Some);
+    let verbs =
+        "run list diff apply discard log undo init mount stat recover check salvage deinit dump flash crash bench"
+            .split(' ')
+            .map(Some);
     let (can_run, mut number) = (can_run(), 1000);
     for verb in [None].into_iter().chain(verbs) {
         let words: Vec<String> = verb.into_iter().chain(["--help"]).map(String::from).collect();

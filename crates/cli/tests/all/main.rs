@@ -14,6 +14,7 @@ mod check;
 mod contract;
 mod deb;
 mod documented;
+mod flash;
 mod full_host;
 mod holder;
 mod later;

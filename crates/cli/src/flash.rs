@@ -1,0 +1,213 @@
+//! Simulated flash disks in files: `wholly flash init`, `stat` and `check`. Every figure of them is a model's.
+
+use crate::args::{FlashArgs, FlashInitArgs, FlashVerb};
+use crate::error::{Exit, Failure};
+use crate::output::{Name, Ui, count, size};
+use serde::Serialize;
+use std::fs::{File, OpenOptions};
+use std::path::Path;
+use std::sync::Arc;
+use wholly::Error;
+use wholly_blocks::Tag;
+use wholly_blocks::xftl::{self, Device, Flash, OverRegion, PAGE, Profile, Programs};
+use wholly_media::disk::DiskRegion;
+use wholly_media::{Region, Site};
+
+const MADE: Site = Site("flash.init.length");
+
+/// Runs `wholly flash`.
+pub fn run(args: &FlashArgs, ui: &Ui) -> Result<Exit, Failure> {
+    match &args.verb {
+        FlashVerb::Init(args) => init(args, ui),
+        FlashVerb::Stat(args) => {
+            let flash = look("flash stat", &args.file)?;
+            let found = xftl::stat(flash).map_err(|error| failure("flash stat", &args.file, error))?;
+            ui.emit("flash stat", &Stat::of(&args.file, &found), text)?;
+            Ok(if found.damage.is_empty() { Exit::DONE } else { Exit::DAMAGED })
+        }
+        FlashVerb::Check(args) => {
+            let flash = look("flash check", &args.file)?;
+            let report = xftl::check(flash).map_err(|error| failure("flash check", &args.file, error))?;
+            let exit = if report.faults.is_empty() { Exit::DONE } else { Exit::DAMAGED };
+            let checked = Checked { file: Name::from(&*args.file), pages: report.right, faults: report.faults };
+            ui.emit("flash check", &checked, |checked| {
+                let faults: String = checked.faults.iter().map(|fault| format!("{fault}\n")).collect();
+                let pages = count(checked.pages, "page");
+                format!("{faults}{}: {pages} right, {}\n", checked.file, count(checked.faults.len() as u64, "fault"))
+            })?;
+            Ok(exit)
+        }
+    }
+}
+
+fn init(args: &FlashInitArgs, ui: &Ui) -> Result<Exit, Failure> {
+    let what = || format!("flash init {}", args.file.display());
+    let profile = Profile::by_name(&args.profile).expect("the command line knows the profiles");
+    let (geometry, config) = profile.plan(args.bytes).map_err(|error| failure("flash init", &args.file, error))?;
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&args.file);
+    let file = file.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => Failure::new(what(), "it is there already").advice("remove it first"),
+        _ => Failure::new(what(), error),
+    })?;
+    let make = || -> wholly::Result<()> {
+        let mut id = [0; 16];
+        rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty())
+            .map_err(|errno| wholly_media::Error::new("getrandom", "id of the flash disk", errno))?;
+        let name = args.file.display().to_string();
+        let region: Arc<dyn Region> = Arc::new(DiskRegion::open(file.into(), name)?);
+        region.extend(MADE, OverRegion::bytes(&geometry))?;
+        let flash: Arc<dyn Flash> = OverRegion::create(region, geometry, id)?;
+        Device::format(&flash, &config, id)
+    };
+    if let Err(error) = ui.telling("making the flash disk", String::new, make) {
+        let _ = std::fs::remove_file(&args.file);
+        return Err(failure("flash init", &args.file, error));
+    }
+    let flash = look("flash init", &args.file)?;
+    let found = xftl::stat(flash).map_err(|error| failure("flash init", &args.file, error))?;
+    ui.emit("flash init", &Stat::of(&args.file, &found), text)?;
+    Ok(Exit::DONE)
+}
+
+/// Opens a flash file that no process has open, to read it.
+fn look(verb: &str, path: &Path) -> Result<Arc<dyn Flash>, Failure> {
+    let open = || -> Result<Arc<dyn Flash>, Error> {
+        let name = path.display().to_string();
+        let file = File::open(path).map_err(|error| {
+            let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
+            Error::of(&name, errno)
+        })?;
+        use std::os::fd::AsFd;
+        if !wholly_media::lock_file_to_read(file.as_fd(), &name)? {
+            return Err(Error::Busy(name, "another process has it open: wait until it ends".into()));
+        }
+        // The lock stands on this description, which the region keeps.
+        Ok(OverRegion::open(Arc::new(DiskRegion::open_read_only(file.into(), name)?))?)
+    };
+    open().map_err(|error| failure(verb, path, error))
+}
+
+fn failure(verb: &str, path: &Path, error: Error) -> Failure {
+    let what = format!("{verb} {}", path.display());
+    match error {
+        Error::Corrupt { place, fault } => {
+            Failure::new(what, format!("{place} is damaged: {fault}")).exit(Exit::DAMAGED)
+        }
+        Error::Invalid(why) | Error::Unsupported(why) | Error::Busy(_, why) => Failure::new(what, why),
+        error => Failure::new(what, error),
+    }
+}
+
+#[derive(Serialize)]
+struct Checked {
+    file: Name,
+    pages: u64,
+    faults: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Stat {
+    file: Name,
+    profile: String,
+    /// No device has these commands: all figures are a model's.
+    model: bool,
+    bytes: u64,
+    mapped_bytes: u64,
+    channels: u32,
+    erase_blocks: u32,
+    pages_per_block: u32,
+    opens: u32,
+    programs: Causes,
+    erases: u64,
+    wear: Wear,
+    /// What the last open has dropped of unfinished transactions, in blocks.
+    dropped: Tags,
+    /// What the next open would drop.
+    unfinished: Tags,
+    damage: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Causes {
+    data: u64,
+    plain: u64,
+    map: u64,
+    chain: u64,
+    collection: u64,
+}
+
+#[derive(Serialize)]
+struct Wear {
+    fewest: u32,
+    most: u32,
+}
+
+#[derive(Serialize)]
+struct Tags {
+    data: u64,
+    inode: u64,
+    map: u64,
+    directory: u64,
+    bitmap: u64,
+}
+
+impl Tags {
+    fn of(counts: &[u64; Tag::ALL.len()]) -> Tags {
+        let [data, inode, map, directory, bitmap] = *counts;
+        Tags { data, inode, map, directory, bitmap }
+    }
+
+    fn text(&self) -> String {
+        let Tags { data, inode, map, directory, bitmap } = self;
+        format!("{data} data, {inode} inode, {map} map, {directory} directory, {bitmap} bitmap")
+    }
+}
+
+impl Stat {
+    fn of(path: &Path, found: &xftl::Stat) -> Stat {
+        let Programs { data, plain, map, chain, collection, erases } = found.programs;
+        Stat {
+            file: Name::from(path),
+            profile: found.config.name(),
+            model: true,
+            bytes: u64::from(found.config.logical) * PAGE as u64,
+            mapped_bytes: found.mapped * PAGE as u64,
+            channels: found.geometry.channels,
+            erase_blocks: found.geometry.blocks,
+            pages_per_block: found.geometry.pages,
+            opens: found.incarnation,
+            programs: Causes { data, plain, map, chain, collection },
+            erases,
+            wear: Wear { fewest: found.wear.0, most: found.wear.1 },
+            dropped: Tags::of(&found.dropped),
+            unfinished: Tags::of(&found.unfinished),
+            damage: found.damage.clone(),
+        }
+    }
+}
+
+fn text(stat: &Stat) -> String {
+    let Causes { data, plain, map, chain, collection } = &stat.programs;
+    let mut text = format!(
+        "{}\n  profile      {}, a model: no device has these commands\n  size         {}, {} mapped\n",
+        stat.file,
+        stat.profile,
+        size(stat.bytes),
+        size(stat.mapped_bytes)
+    );
+    text += &format!(
+        "  chip         {} channels, {} erase blocks of {} pages\n  opened       {}\n",
+        stat.channels,
+        stat.erase_blocks,
+        stat.pages_per_block,
+        count(stat.opens.into(), "time")
+    );
+    text += &format!(
+        "  programs     {data} data, {plain} plain, {map} map, {chain} chain, {collection} collection (model)\n"
+    );
+    text += &format!("  erases       {}; of a block {} to {} (model)\n", stat.erases, stat.wear.fewest, stat.wear.most);
+    text += &format!("  dropped      {} blocks, by the last open\n", stat.dropped.text());
+    text += &format!("  unfinished   {} blocks\n", stat.unfinished.text());
+    stat.damage.iter().for_each(|damage| text += &format!("  damage       {damage}\n"));
+    text
+}

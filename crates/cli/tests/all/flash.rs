@@ -1,0 +1,62 @@
+//! `wholly flash`: making, showing and checking simulated flash disks.
+
+use super::common::{Place, wholly};
+
+#[test]
+fn a_flash_disk_is_made_shown_and_checked() {
+    let place = Place::on_disk();
+    let path = place.dir.join("f.img");
+    let file = path.to_str().unwrap();
+    let run = wholly(&["flash", "init", file, "--profile", "commercial", "--bytes", "4M"]);
+    run.exits(0);
+    assert!(run.out.contains("commercial, a model") && run.out.contains("4.0 MiB"), "{}", run.out);
+    let before = std::fs::read(&path).unwrap();
+    let stat = wholly(&["--json", "flash", "stat", file]);
+    stat.exits(0);
+    let stat = stat.json();
+    assert_eq!((&stat["bytes"], &stat["model"]), (&(4 << 20).into(), &true.into()));
+    assert_eq!(
+        (&stat["programs"]["map"], &stat["programs"]["data"], &stat["opens"]),
+        (&1.into(), &0.into(), &0.into())
+    );
+    let check = wholly(&["flash", "check", file]);
+    check.exits(0);
+    assert!(check.out.contains("0 pages right, 0 faults"), "{}", check.out);
+    assert!(std::fs::read(&path).unwrap() == before, "looking has changed a byte");
+    // It is never overwritten.
+    let again = wholly(&["flash", "init", file, "--bytes", "4M"]);
+    again.exits(8);
+    assert!(again.err.contains("it is there already"), "{}", again.err);
+}
+
+#[test]
+fn what_is_no_flash_disk_is_refused() {
+    let place = Place::on_disk();
+    let path = place.dir.join("f.img");
+    let file = path.to_str().unwrap();
+    wholly(&["flash", "init", file, "--bytes", "1M"]).exits(0);
+    let right = std::fs::read(&path).unwrap();
+    let with = |bytes: &[u8], says: &str, code: i32| {
+        std::fs::write(&path, bytes).unwrap();
+        for verb in ["stat", "check"] {
+            let run = wholly(&["flash", verb, file]);
+            run.exits(code);
+            assert!(run.err.contains(says), "{}", run.err);
+        }
+    };
+    with(&[7; 100_000], "this is no flash file", 8);
+    with(b"", "no flash file", 8);
+    with(&right[..right.len() - 8192], "it is cut", 4);
+    with(&right[..8192], "it is cut", 4);
+    let mut version = right.clone();
+    version[8] = 9;
+    with(&version, "version 9", 8);
+    let mut rotten = right.clone();
+    rotten[8192 + 100] ^= 1;
+    rotten[8192 + 5000] ^= 1;
+    with(&rotten, "flash page 0", 4);
+    let odd = wholly(&["flash", "init", "/nowhere/f.img", "--bytes", "1M"]);
+    odd.exits(8);
+    wholly(&["flash", "init", file, "--bytes", "1001"]).exits(8);
+    wholly(&["flash", "init", file, "--profile", "none", "--bytes", "1M"]).exits(16);
+}
