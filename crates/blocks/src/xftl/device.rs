@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use sync::{Mutex, MutexGuard};
 use wholly_error::{Error, Result};
 use wholly_media::Site;
@@ -66,6 +67,7 @@ pub struct Trial {
 pub struct Device {
     guarantees: DeviceGuarantees,
     ftl: Mutex<Ftl>,
+    only_reads: bool,
 }
 
 /// All that the device knows.
@@ -541,7 +543,8 @@ impl Ftl {
 }
 
 /// For those whose map is lost.
-pub(super) const WHAT_TO_DO: &str = "copy what can be read, then make the flash disk anew (`wholly flash init`)";
+pub(super) const WHAT_TO_DO: &str =
+    "copy what can be read (`wholly flash salvage`), then make it anew (`wholly flash init`)";
 
 impl Device {
     /// Makes an empty flash disk on an erased chip. Durable on return.
@@ -579,6 +582,19 @@ impl Device {
         if ftl.damage.is_empty() {
             ftl.start()?;
         }
+        Ok(Device::of(ftl, false))
+    }
+
+    /// Opens the flash disk on a chip to read what the next [`open`](Self::open) would find. Changes no byte, nor the
+    /// incarnation; a chip that can only be read will do. Every other command is refused with `EROFS`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_to_read(flash: Arc<dyn Flash>) -> Result<Device> {
+        Ok(Device::of(Ftl::load(flash, Trial::default())?, true))
+    }
+
+    fn of(ftl: Ftl, only_reads: bool) -> Device {
         let guarantees = DeviceGuarantees {
             blocks: ftl.map.logical().into(),
             most_pages: ftl.config.most_pages,
@@ -590,7 +606,7 @@ impl Device {
             emulated: true,
             description: format!("X-FTL ({}) on {}", ftl.config.name(), ftl.flash.description()),
         };
-        Ok(Device { guarantees, ftl: Mutex::new(ftl) })
+        Device { guarantees, ftl: Mutex::new(ftl), only_reads }
     }
 
     fn ftl(&self) -> MutexGuard<'_, Ftl> {
@@ -637,6 +653,9 @@ impl Device {
     fn with<T>(&self, call: impl FnOnce(&mut Ftl) -> Result<T>) -> Result<T> {
         let mut ftl = self.ftl();
         ftl.check_usable()?;
+        if self.only_reads {
+            return Err(Error::of("the flash disk was opened to be read", Errno::ROFS));
+        }
         if let Some(damage) = ftl.damage.first() {
             return Err(Error::corrupt("the flash disk, which can only be read", damage.to_string()));
         }

@@ -285,6 +285,11 @@ fn seed_of(id: &[u8; 16]) -> u64 {
 }
 
 impl OverRegion {
+    /// Whether bytes are the beginning of a flash file, of whatever version.
+    pub fn begins(bytes: &[u8]) -> bool {
+        bytes.starts_with(&MAGIC)
+    }
+
     /// Bytes of a region for so many pages.
     pub fn bytes(geometry: &Geometry) -> u64 {
         (1 + geometry.all()) * SLOT as u64

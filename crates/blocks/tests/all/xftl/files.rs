@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::*;
 use wholly_blocks::xftl::{OverRegion, Profile, check, stat};
@@ -58,6 +59,11 @@ fn a_flash_file_outlives_its_process() {
     assert_eq!((found.incarnation, found.mapped, found.programs.data >= 300), (6, 101, true));
     let report = check(look()).unwrap();
     assert_eq!((report.right, report.faults), (101, Vec::new()));
+    let device = Device::open_to_read(look()).unwrap();
+    assert_eq!((value(&device, None, 99).unwrap(), value(&device, None, 255).unwrap()), (3099, 3));
+    for refused in [device.begin().map(drop), plain(&device, 1, 1), device.flush(SITE), device.checkpoint()] {
+        assert!(matches!(refused, Err(wholly_error::Error::Refused(_, Errno::ROFS))), "{refused:?}");
+    }
     assert!(std::fs::read(&path).unwrap() == before, "looking has changed a byte");
     drop(scratch);
 }

@@ -4,6 +4,7 @@ mod amplification;
 mod counts;
 mod crash;
 mod files;
+mod fixtures;
 mod histories;
 mod limits;
 mod rot;
