@@ -231,7 +231,7 @@ Examples:
 /// `wholly dump`.
 #[derive(Args, Debug)]
 pub struct DumpArgs {
-    /// The store, or the file or block device with a volume
+    /// The store, or the file or block device with a volume, or flash:FILE
     #[arg(default_value = ".", value_hint = ValueHint::AnyPath)]
     pub dir: PathBuf,
     /// In a volume: the object that is shown; symbolic links are not followed
@@ -869,7 +869,7 @@ Examples:
 /// `wholly mount`.
 #[derive(Args, Debug)]
 pub struct MountArgs {
-    /// The store, or the file or block device with a volume
+    /// The store, or the file or block device with a volume, or flash:FILE
     #[arg(value_hint = ValueHint::AnyPath)]
     pub dir: PathBuf,
     /// The mount point [default: the store's own directory]
@@ -924,7 +924,7 @@ Examples:
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("change").args(["size", "label"]).required(true).multiple(true))]
 pub struct TuneArgs {
-    /// The file or block device with the volume
+    /// The file or block device with the volume, or flash:FILE
     pub volume: PathBuf,
     /// How large it becomes, such as 2G
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -960,7 +960,9 @@ such commands: all figures are a model's.
 Examples:
   wholly flash init f.img --profile openssd --bytes 64M  make one of 64 MiB
   wholly flash stat f.img                                programs by cause, erases, wear
-  wholly flash check f.img                               read all that it holds; changes nothing";
+  wholly flash check f.img                               read all that it holds; changes nothing
+  wholly flash salvage f.img v.img                       its content, as far as it can be read, in a file
+  wholly mkfs flash:f.img                                a volume on it: each verb of volumes takes flash:FILE";
 
 /// `wholly flash`.
 #[derive(Args, Debug)]
@@ -980,6 +982,8 @@ pub enum FlashVerb {
     Stat(FlashFileArgs),
     /// Read all that a flash disk holds, and report everything that is wrong; changes nothing
     Check(FlashFileArgs),
+    /// Copy what can be read of a flash disk into a new file; changes nothing of the flash disk
+    Salvage(FlashSalvageArgs),
 }
 
 /// `wholly flash init`.
@@ -1002,10 +1006,19 @@ pub struct FlashFileArgs {
     pub file: PathBuf,
 }
 
+/// `wholly flash salvage`.
+#[derive(Args, Debug)]
+pub struct FlashSalvageArgs {
+    /// The flash file
+    pub file: PathBuf,
+    /// The file to make, as long as the flash disk is large: what cannot be read is zeros in it
+    pub to: PathBuf,
+}
+
 /// `wholly mkfs`.
 #[derive(Args, Debug)]
 pub struct MkfsArgs {
-    /// The file or block device
+    /// The file or block device, or flash:FILE
     pub volume: PathBuf,
     /// How large a file becomes, such as 1G; by default as large as it is
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -1041,7 +1054,7 @@ fn engine_parser() -> impl TypedValueParser<Value = EngineKind> {
 /// `wholly fsck`.
 #[derive(Args, Debug)]
 pub struct FsckArgs {
-    /// The file or block device
+    /// The file or block device, or flash:FILE
     pub volume: PathBuf,
     /// Change nothing
     #[arg(short = 'n', conflicts_with_all = ["automatic", "yes"])]
@@ -1066,7 +1079,7 @@ pub struct FsckArgs {
 /// `wholly import` and `wholly export`.
 #[derive(Args, Debug)]
 pub struct CopyArgs {
-    /// The file or block device with the volume
+    /// The file or block device with the volume, or flash:FILE
     pub volume: PathBuf,
     /// The directory
     pub dir: PathBuf,

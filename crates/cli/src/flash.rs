@@ -1,15 +1,20 @@
-//! Simulated flash disks in files: `wholly flash init`, `stat` and `check`. Every figure of them is a model's.
+//! Simulated flash disks in files: `wholly flash init`, `stat`, `check` and `salvage`. Every figure is a model's.
 
-use crate::args::{FlashArgs, FlashInitArgs, FlashVerb};
+use crate::args::{FlashArgs, FlashInitArgs, FlashSalvageArgs, FlashVerb};
 use crate::error::{Exit, Failure};
 use crate::output::{Name, Ui, count, size};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use serde::Serialize;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use wholly::Error;
-use wholly_blocks::Tag;
 use wholly_blocks::xftl::{self, Device, Flash, OverRegion, PAGE, Profile, Programs};
+use wholly_blocks::{Lba, Tag, TxDevice};
 use wholly_media::disk::DiskRegion;
 use wholly_media::{Region, Site};
 
@@ -22,7 +27,7 @@ pub fn run(args: &FlashArgs, ui: &Ui) -> Result<Exit, Failure> {
         FlashVerb::Stat(args) => {
             let flash = look("flash stat", &args.file)?;
             let found = xftl::stat(flash).map_err(|error| failure("flash stat", &args.file, error))?;
-            ui.emit("flash stat", &Stat::of(&args.file, &found), text)?;
+            ui.emit("flash", &Stat::of(&args.file, &found), text)?;
             Ok(if found.damage.is_empty() { Exit::DONE } else { Exit::DAMAGED })
         }
         FlashVerb::Check(args) => {
@@ -30,13 +35,14 @@ pub fn run(args: &FlashArgs, ui: &Ui) -> Result<Exit, Failure> {
             let report = xftl::check(flash).map_err(|error| failure("flash check", &args.file, error))?;
             let exit = if report.faults.is_empty() { Exit::DONE } else { Exit::DAMAGED };
             let checked = Checked { file: Name::from(&*args.file), pages: report.right, faults: report.faults };
-            ui.emit("flash check", &checked, |checked| {
+            ui.emit("flash", &checked, |checked| {
                 let faults: String = checked.faults.iter().map(|fault| format!("{fault}\n")).collect();
                 let pages = count(checked.pages, "page");
                 format!("{faults}{}: {pages} right, {}\n", checked.file, count(checked.faults.len() as u64, "fault"))
             })?;
             Ok(exit)
         }
+        FlashVerb::Salvage(args) => salvage(args, ui),
     }
 }
 
@@ -54,32 +60,80 @@ fn init(args: &FlashInitArgs, ui: &Ui) -> Result<Exit, Failure> {
         rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty())
             .map_err(|errno| wholly_media::Error::new("getrandom", "id of the flash disk", errno))?;
         let name = args.file.display().to_string();
+        if !wholly_media::lock_file(file.as_fd(), &name)? {
+            return Err(Error::Busy(name, "another process has it open: it was made just now".into()));
+        }
         let region: Arc<dyn Region> = Arc::new(DiskRegion::open(file.into(), name)?);
         region.extend(MADE, OverRegion::bytes(&geometry))?;
         let flash: Arc<dyn Flash> = OverRegion::create(region, geometry, id)?;
         Device::format(&flash, &config, id)
     };
-    if let Err(error) = ui.telling("making the flash disk", String::new, make) {
+    if let Err(error) = make() {
         let _ = std::fs::remove_file(&args.file);
         return Err(failure("flash init", &args.file, error));
     }
     let flash = look("flash init", &args.file)?;
     let found = xftl::stat(flash).map_err(|error| failure("flash init", &args.file, error))?;
-    ui.emit("flash init", &Stat::of(&args.file, &found), text)?;
+    ui.emit("flash", &Stat::of(&args.file, &found), text)?;
     Ok(Exit::DONE)
+}
+
+/// Copies what can be read, and makes holes of the rest: the copy has a volume that `fsck` repairs.
+fn salvage(args: &FlashSalvageArgs, ui: &Ui) -> Result<Exit, Failure> {
+    let what = || format!("flash salvage to {}", args.to.display());
+    let failed = |error| failure("flash salvage", &args.file, error);
+    let device = Device::open_to_read(look("flash salvage", &args.file)?).map_err(failed)?;
+    let to = OpenOptions::new().write(true).create_new(true).open(&args.to);
+    let to = to.map_err(|error| Failure::new(what(), error).advice("name a file that does not exist"))?;
+    let (blocks, done) = (device.guarantees().blocks, AtomicU64::new(0));
+    let copy = || -> Result<Vec<Lost>, Failure> {
+        let no_room = |error| Failure::new(what(), error);
+        to.set_len(blocks * PAGE as u64).map_err(no_room)?;
+        let (mut lost, mut page) = (Vec::new(), [0; PAGE]);
+        for block in 0..blocks {
+            done.store(block, Ordering::Relaxed);
+            match device.read(None, Lba(block), &mut page) {
+                Ok(()) if page.iter().all(|byte| *byte == 0) => {}
+                Ok(()) => to.write_all_at(&page, block * PAGE as u64).map_err(no_room)?,
+                Err(Error::Corrupt { place, fault }) => Lost::note(&mut lost, block, &place, fault),
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        to.sync_all().map_err(no_room)?;
+        Ok(lost)
+    };
+    let so_far = || format!("{} of {blocks} blocks", done.load(Ordering::Relaxed));
+    let lost = ui.telling("copying the flash disk", so_far, copy).inspect_err(|_| {
+        let _ = std::fs::remove_file(&args.to);
+    })?;
+    let exit = if lost.is_empty() { Exit::DONE } else { Exit::DAMAGED };
+    let salvaged = Salvaged { file: Name::from(&*args.file), to: Name::from(&*args.to), blocks, lost };
+    ui.emit("flash", &salvaged, |Salvaged { file, to, blocks, lost }| {
+        let mut text: String = lost.iter().map(Lost::text).collect();
+        let gone: u64 = lost.iter().map(|lost| lost.count).sum();
+        text += &format!("{file}: {} of {blocks} copied to {to}\n", count(blocks - gone, "block"));
+        if gone > 0 {
+            text += &format!("the others are zeros there; `wholly fsck -y {to}` repairs a volume that is in it\n");
+        }
+        text
+    })?;
+    Ok(exit)
 }
 
 /// Opens a flash file that no process has open, to read it.
 fn look(verb: &str, path: &Path) -> Result<Arc<dyn Flash>, Failure> {
     let open = || -> Result<Arc<dyn Flash>, Error> {
         let name = path.display().to_string();
-        let file = File::open(path).map_err(|error| {
-            let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
-            Error::of(&name, errno)
-        })?;
-        use std::os::fd::AsFd;
+        let failed = |error: &std::io::Error| Error::of(&name, Errno::from_io_error(error).unwrap_or(Errno::IO));
+        // A FIFO is not waited for.
+        let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
+        let file = file.map_err(|error| failed(&error))?;
+        let kind = file.metadata().map_err(|error| failed(&error))?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(Error::Unsupported("it is no file and no block device: name a flash file".into()));
+        }
         if !wholly_media::lock_file_to_read(file.as_fd(), &name)? {
-            return Err(Error::Busy(name, "another process has it open: wait until it ends".into()));
+            return Err(Error::Busy(name, "another process has it open: unmount it first".into()));
         }
         // The lock stands on this description, which the region keeps.
         Ok(OverRegion::open(Arc::new(DiskRegion::open_read_only(file.into(), name)?))?)
@@ -103,6 +157,41 @@ struct Checked {
     file: Name,
     pages: u64,
     faults: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Salvaged {
+    file: Name,
+    to: Name,
+    blocks: u64,
+    lost: Vec<Lost>,
+}
+
+/// Blocks one after the other that cannot be read, for one reason.
+#[derive(Serialize)]
+struct Lost {
+    first: u64,
+    count: u64,
+    /// Of the first.
+    place: String,
+    fault: String,
+}
+
+impl Lost {
+    fn note(all: &mut Vec<Lost>, block: u64, place: &str, fault: String) {
+        match all.last_mut() {
+            Some(last) if last.first + last.count == block && last.fault == fault => last.count += 1,
+            _ => all.push(Lost { first: block, count: 1, place: place.into(), fault }),
+        }
+    }
+
+    fn text(&self) -> String {
+        let Lost { count: pages, place, fault, .. } = self;
+        match pages {
+            1 => format!("{place}: {fault}\n"),
+            more => format!("{place}, and {} after it: {fault}\n", count(more - 1, "page")),
+        }
+    }
 }
 
 #[derive(Serialize)]

@@ -11,7 +11,7 @@
 //! | `registry` | which stores there are |
 //! | `limits` | what a process may use |
 //! | `html` | a replayed crash as a page |
-//! | `flash` | the verbs of flash disks: `flash init`, `flash stat`, `flash check` |
+//! | `flash` | the verbs of flash disks: `flash init`, `stat`, `check`, `salvage` |
 //! | `volume` | the verbs of volumes: `mkfs`, `tune`, `fsck`, `import`, `export` |
 //! | `init`, `stat`, `dump`, `recover`, ... | the verb of that name |
 

@@ -97,11 +97,12 @@ fn failed(plan: &Plan, error: std::io::Error) -> Failure {
 
 fn plan(args: &MountArgs) -> Result<Plan, Failure> {
     let what = || format!("mount {}", args.dir.display());
-    let whole = |path: &Path| {
-        named::whole(path)
-            .map_err(|error| Failure::new(format!("mount {}", path.display()), error).advice("it must exist"))
+    let missing = |path: &Path, error: std::io::Error| {
+        Failure::new(format!("mount {}", path.display()), error).advice("it must exist")
     };
-    let (dir, given) = (whole(&args.dir)?, args.point.as_deref().map(whole).transpose()?);
+    let dir = volume::renamed(&args.dir, named::whole).map_err(|error| missing(&args.dir, error))?;
+    let given = args.point.as_deref().map(|point| named::whole(point).map_err(|error| missing(point, error)));
+    let given = given.transpose()?;
     let mut plan = Plan {
         point: given.unwrap_or_else(|| dir.clone()),
         dir,

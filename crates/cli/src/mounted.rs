@@ -62,7 +62,7 @@ fn at(path: &Path) -> Option<Mounted> {
 
 /// Mounts of a directory, file or device, under the name that `wholly mount` gives them.
 fn of(source: &Path) -> Vec<PathBuf> {
-    let Ok(source) = source.canonicalize() else { return Vec::new() };
+    let Ok(source) = volume::renamed(source, Path::canonicalize) else { return Vec::new() };
     let all = mounts::all().unwrap_or_default();
     all.into_iter().filter(|mount| is_ours(mount) && mount.source == source).map(|mount| mount.at).collect()
 }

@@ -24,7 +24,8 @@ use wholly_host::{Claim, Refused};
 use wholly_host::{Inherit, keep_for_ever};
 use wholly_vfs::{Errno, GroupId, begun_before_fork};
 
-use crate::open::{Mounted, failed, region_of_volume};
+use crate::medium::region_of_volume;
+use crate::open::{Mounted, failed};
 use crate::{Volume, VolumeOptions, owner};
 
 /// What keeps other processes out of a volume, and what it takes to open it once more.

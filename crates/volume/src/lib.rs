@@ -39,6 +39,7 @@
 //! | [`engine`] | the trait, its words, and the engines |
 //! | `fs` | the core |
 //! | `vfs` | [`VolumeVfs`]: the trait `Vfs` over the core |
+//! | `medium` | what a path names: a file, a device, or a flash disk in a file |
 //! | `make` | [`Volume`]: making one, and over what |
 //! | `open` | [`Volume`]: opening and checking volumes |
 //! | `look` | [`Volume`]: what can be seen of one from outside |
@@ -80,6 +81,7 @@ pub mod format;
 mod fs;
 mod look;
 mod make;
+mod medium;
 mod open;
 mod owner;
 mod policy;
@@ -94,9 +96,8 @@ pub use fs::check::{Checked, Finding, Progress};
 pub use fs::dump::{DumpedEntry, DumpedInode, DumpedMap, Extent, MapNode, SuperblockCopy};
 pub use fs::repair::{Mended, Repair};
 pub use look::{Free, VolumeInfo};
-pub use open::{
-    Dumped, Medium, Object, Repaired, Volume, VolumeCalls, VolumeFile, VolumeGroup, VolumeOptions, VolumeStat,
-};
+pub use medium::{Location, Medium};
+pub use open::{Dumped, Object, Repaired, Volume, VolumeCalls, VolumeFile, VolumeGroup, VolumeOptions, VolumeStat};
 pub use policy::PolicyVfs;
 pub use vfs::VolumeVfs;
 

@@ -8,7 +8,6 @@ use rustix::io::fcntl_dupfd_cloexec;
 use wholly_error::{Error, Result};
 use wholly_media::{
     Region,
-    disk::DiskRegion,
     pmem::{PmemOptions, PmemRegion},
 };
 
@@ -16,7 +15,8 @@ use crate::format::BLOCK;
 use crate::format::inode::PER_BLOCK;
 use crate::format::superblock::Superblock;
 use crate::fs::mount::{self, Saved};
-use crate::open::{failed, in_memory, open_file};
+use crate::medium::{Location, in_memory, region_to_read};
+use crate::open::{failed, open_file};
 use crate::{EngineKind, Volume, VolumeOptions, owner};
 
 /// What [`Volume::look`] tells.
@@ -89,6 +89,10 @@ impl Volume {
         loop {
             match look(path) {
                 Err(Error::Corrupt { .. }) if tries.next().is_some() => {}
+                // Its map is changed while it is read.
+                Err(Error::Corrupt { .. }) if let Some(user) = user_of_flash(path)? => {
+                    return Err(Error::Busy(path.display().to_string(), format!("{user} changes it: look again")));
+                }
                 looked => return looked,
             }
         }
@@ -135,11 +139,11 @@ impl Volume {
 fn look(path: &Path) -> Result<VolumeInfo> {
     let file = open_file(path, OFlags::RDONLY)?;
     let copy = fcntl_dupfd_cloexec(&file, 0).map_err(|errno| failed("dup", path, errno))?;
-    let region = DiskRegion::open_read_only(copy, path.display().to_string())?;
-    let superblock = mount::read_superblock(&region)?;
+    let region = region_to_read(copy, path)?;
+    let superblock = mount::read_superblock(&*region)?;
     let engine = EngineKind::of(&superblock)?;
     let in_use_by = user(&file, path)?;
-    let (medium, emulated) = medium(file, path, &region, engine)?;
+    let (medium, emulated) = medium(file, path, &*region, engine)?;
     let label = superblock.label.split(|byte| *byte == 0).next().unwrap_or_default();
     Ok(VolumeInfo {
         volume_id: superblock.volume_id,
@@ -153,8 +157,16 @@ fn look(path: &Path) -> Result<VolumeInfo> {
         opens: superblock.incarnation,
         is_clean: superblock.is_clean,
         in_use_by,
-        free: free(&superblock, &region),
+        free: free(&superblock, &*region),
     })
+}
+
+/// The process that has it open, if it is on a flash disk.
+fn user_of_flash(path: &Path) -> Result<Option<String>> {
+    match Location::of(path).is_flash {
+        true => user(&open_file(path, OFlags::RDONLY)?, path),
+        false => Ok(None),
+    }
 }
 
 /// The process that has it open.
@@ -167,7 +179,7 @@ fn user(file: &OwnedFd, path: &Path) -> Result<Option<String>> {
 }
 
 /// What an open would take it for, without asking for a right to write.
-fn medium(file: OwnedFd, path: &Path, disk: &DiskRegion, engine: EngineKind) -> Result<(String, bool)> {
+fn medium(file: OwnedFd, path: &Path, disk: &dyn Region, engine: EngineKind) -> Result<(String, bool)> {
     if in_memory(&file, path)? || !engine.takes_disks() {
         let options = PmemOptions { writable: false, name: path.display().to_string(), ..PmemOptions::default() };
         let pmem = PmemRegion::window(file.as_fd(), BLOCK as u64, options)?;

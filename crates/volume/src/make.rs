@@ -4,20 +4,22 @@
 
 use std::cell::Cell;
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, SeekFrom, fstat, openat, statat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom, fstat, openat, statat, unlinkat};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use wholly_error::{Error, Result};
-use wholly_media::Region;
+use wholly_media::{Region, disk::DiskRegion};
 
 use crate::EngineKind;
 use crate::format::BLOCK;
 use crate::fs::mount;
-use crate::open::{Access, LENGTH, Volume, VolumeOptions, failed, lock, own, region};
+use crate::medium::{Location, is_whole, region, region_to_read};
+use crate::open::{Access, LENGTH, Volume, VolumeOptions, failed, lock, own};
 use crate::owner::Lock;
 
 /// Bytes at the start and at the end of a device that are looked at. The signatures of file systems, swap, partition
@@ -31,8 +33,8 @@ const PIECE: usize = 256 << 10;
 
 impl Volume {
     /// Makes an empty volume of `bytes` bytes in a file, which is made if it does not exist (0: as long as the file
-    /// is), or on a block device, all of which it takes. The volume is durable on return; the name of a new file is
-    /// not. If this fails, a file that it has made is removed.
+    /// is), or on a block device or a flash disk ([`Location`]), all of which it takes. The volume is durable on
+    /// return; the name of a new file is not. If this fails, a file that it has made is removed.
     ///
     /// # Errors
     /// [`Error::Exists`] if something is in the file or device and `force` is not set; the text says what. A file has
@@ -58,7 +60,8 @@ struct Target<'p> {
     file: OwnedFd,
     /// Bytes of a file that was there.
     len: u64,
-    is_device: bool,
+    /// It is taken as a whole: a block device or a flash disk.
+    is_whole: bool,
     /// It is a file without data: so it is to be again if this fails.
     has_none: Cell<bool>,
     made: Option<Made>,
@@ -78,7 +81,7 @@ impl<'p> Target<'p> {
         const TRIES: u32 = 20;
         for _ in 0..TRIES {
             let (file, lock, made) = match (own(path, Access::Use), path.file_name()) {
-                (Err(Error::NotFound(_)), Some(name)) => match make(path, name)? {
+                (Err(Error::NotFound(_)), Some(name)) if !Location::of(path).is_flash => match make(path, name)? {
                     Some((file, made)) => {
                         let (file, lock) = lock(file, path, Access::Use)?;
                         (file, lock, Some(made))
@@ -91,9 +94,8 @@ impl<'p> Target<'p> {
                 }
             };
             let stat = fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
-            let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
-            let has_none = Cell::new(false);
-            return Ok(Target { path, file, len: stat.st_size as u64, is_device, has_none, made, _lock: lock });
+            let (is_whole, has_none) = (is_whole(&file, path)?, Cell::new(false));
+            return Ok(Target { path, file, len: stat.st_size as u64, is_whole, has_none, made, _lock: lock });
         }
         Err(Error::Exists(format!("{}: it is a symbolic link to a file that does not exist", path.display())))
     }
@@ -115,24 +117,28 @@ impl<'p> Target<'p> {
 
     /// Makes an empty volume. What was in the file or device stays if it is refused, or has no room for a volume.
     fn format(&self, bytes: u64, options: &VolumeOptions, watch: &dyn Fn(u64, u64)) -> Result<Arc<dyn Region>> {
-        let Target { path, file, is_device, .. } = self;
+        let Target { path, file, is_whole, .. } = self;
         mount::encode_label(&options.label)?;
+        let copy = || fcntl_dupfd_cloexec(file, 0).map_err(|errno| failed("dup", path, errno));
         if !options.force {
             // Before the region is opened, which may write to it.
-            let found = found(file.as_fd(), *is_device).map_err(|errno| failed("read", path, errno))?;
+            let found = match *is_whole {
+                true if Location::of(path).is_flash => found_on(&*region_to_read(copy()?, path)?)?,
+                true => found_on(&DiskRegion::open_read_only(copy()?, path.display().to_string())?)?,
+                false => found(file.as_fd()).map_err(|errno| failed("read", path, errno))?,
+            };
             if let Some(found) = found {
                 return Err(Error::Exists(format!("{}: {found}", path.display())));
             }
-            self.has_none.set(!is_device);
+            self.has_none.set(!is_whole);
         }
-        let file = fcntl_dupfd_cloexec(file, 0).map_err(|errno| failed("dup", path, errno))?;
-        let region = region(file, path, options.medium)?;
+        let region = region(copy()?, path, options.medium)?;
         let block = BLOCK as u64;
         let engine = options.engine.unwrap_or_else(|| EngineKind::for_medium(region.guarantees()));
-        let len = if *is_device || bytes == 0 { region.len() } else { bytes } / block * block;
+        let len = if *is_whole || bytes == 0 { region.len() } else { bytes } / block * block;
         engine.check_medium(&*region)?;
         mount::log_area(engine.description().log, len / block)?;
-        if *is_device {
+        if *is_whole {
             Volume::format_watched(&*region, options, watch)?;
             return Ok(region);
         }
@@ -158,41 +164,56 @@ fn make(path: &Path, name: &OsStr) -> Result<Option<(OwnedFd, Made)>> {
     }
 }
 
-/// What is in a file or device, in words, if anything is.
-fn found(file: BorrowedFd<'_>, is_device: bool) -> std::result::Result<Option<String>, Errno> {
+/// What is in a file, in words, if anything is.
+fn found(file: BorrowedFd<'_>) -> std::result::Result<Option<String>, Errno> {
     let len = rustix::fs::seek(file, SeekFrom::End(0))?;
-    let (places, is_file) = match is_device {
-        true => (vec![(0, HEAD.min(len)), (len.saturating_sub(TAIL), len)], false),
-        false => match rustix::fs::seek(file, SeekFrom::Data(0)) {
-            Err(Errno::NXIO) => return Ok(None),
-            Ok(at) => (vec![(at, len)], true),
-            // The file system knows nothing of holes.
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => (vec![(0, len)], true),
-            Err(errno) => return Err(errno),
-        },
+    let start = match rustix::fs::seek(file, SeekFrom::Data(0)) {
+        Err(Errno::NXIO) => return Ok(None),
+        Ok(at) => at,
+        // The file system knows nothing of holes.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => 0,
+        Err(errno) => return Err(errno),
     };
+    // Nobody reads all of a large file of zeros.
+    let read = |at, bytes: &mut [u8]| rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut *bytes, at));
+    let found = in_words(&read, len, start..len.min(start.saturating_add(HEAD)))?;
+    let zeros = || format!("it holds zeros, and not holes, from byte {start} on");
+    Ok(found.or_else(|| (len > 0).then(zeros)))
+}
+
+/// What is on a device, in words, if anything is.
+fn found_on(region: &dyn Region) -> wholly_media::Result<Option<String>> {
+    let len = region.len();
+    let read = |at: u64, bytes: &mut [u8]| {
+        let length = bytes.len().min(len.saturating_sub(at) as usize);
+        region.read(at, &mut bytes[..length]).map(|()| length)
+    };
+    match in_words(&read, len, 0..HEAD.min(len))? {
+        None => in_words(&read, len, len.saturating_sub(TAIL)..len),
+        found => Ok(found),
+    }
+}
+
+/// Reads bytes from an offset on, as `pread` does.
+type ReadAt<'r, E> = &'r dyn Fn(u64, &mut [u8]) -> std::result::Result<usize, E>;
+
+/// What is in `len` bytes, if some of a range are not zeros.
+fn in_words<E>(read: ReadAt<'_, E>, len: u64, range: Range<u64>) -> std::result::Result<Option<String>, E> {
     let mut piece = vec![0; PIECE];
-    for (start, end) in places {
-        let mut at = start;
-        while at < end {
-            let length = (end - at).min(PIECE as u64) as usize;
-            let read = rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut piece[..length], at))?;
-            let Some(first) = piece[..read].iter().position(|byte| *byte != 0) else {
-                // Nobody reads all of a large file of zeros.
-                if read == 0 || is_file && at - start >= HEAD {
-                    break;
-                }
-                at += read as u64;
-                continue;
-            };
-            return Ok(Some(match kind(file, len)? {
+    let mut at = range.start;
+    while at < range.end {
+        let length = (range.end - at).min(PIECE as u64) as usize;
+        let count = read(at, &mut piece[..length])?;
+        if let Some(first) = piece[..count].iter().position(|byte| *byte != 0) {
+            return Ok(Some(match kind(read, len)? {
                 Some(kind) => format!("it holds {kind}"),
                 None => format!("it holds data: byte {} is not zero", at + first as u64),
             }));
         }
-        if is_file && len > 0 {
-            return Ok(Some(format!("it holds zeros, and not holes, from byte {start} on")));
+        if count == 0 {
+            break;
         }
+        at += count as u64;
     }
     Ok(None)
 }
@@ -206,6 +227,7 @@ const KINDS: &[(&str, i64, &[u8])] = &[
     ("a volume of Wholly", 8, b"WHOLLYVL"),
     ("a volume of Wholly", 4096 + 8, b"WHOLLYVL"),
     ("a volume of Wholly", -4096 + 8, b"WHOLLYVL"),
+    ("a flash disk (`flash:` before the name makes a volume on that)", 0, b"WHOLLYFL"),
     ("an ext2, ext3 or ext4 file system", 0x438, &[0x53, 0xEF]),
     ("an XFS file system", 0, b"XFSB"),
     ("a btrfs file system", 0x1_0040, b"_BHRfS_M"),
@@ -235,13 +257,13 @@ const KINDS: &[(&str, i64, &[u8])] = &[
     ("a partition table or a boot sector", 510, &[0x55, 0xAA]),
 ];
 
-fn kind(file: BorrowedFd<'_>, len: u64) -> std::result::Result<Option<&'static str>, Errno> {
+fn kind<E>(read: ReadAt<'_, E>, len: u64) -> std::result::Result<Option<&'static str>, E> {
     for (kind, offset, magic) in KINDS {
         let at = if *offset < 0 { len.checked_add_signed(*offset) } else { Some(*offset as u64) };
         let Some(at) = at else { continue };
         let mut bytes = [0; 16];
         let bytes = &mut bytes[..magic.len()];
-        if rustix::io::pread(file, &mut *bytes, at)? == magic.len() && bytes == *magic {
+        if read(at, bytes)? == magic.len() && bytes == *magic {
             return Ok(Some(kind));
         }
     }

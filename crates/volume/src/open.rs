@@ -7,17 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use sync::{AtomicBool, Mutex, Ordering};
 use wholly_error::{Error, Result};
 use wholly_host::Forked;
-use wholly_media::{
-    Error as MediaError, FileSystem, Guarantees, Region, Site,
-    disk::DiskRegion,
-    pmem::{PmemOptions, PmemRegion},
-};
+use wholly_media::{Error as MediaError, Guarantees, Region, Site};
 use wholly_vfs::Timestamp;
 
 use crate::engine::fine_grained_wal;
@@ -37,21 +33,10 @@ use crate::fs::remedy::Remedy;
 use crate::fs::repair::{self, Mended, Outcome, Repair};
 use crate::fs::storage::slot_of;
 use crate::fs::{Core, NUMBER_BITS, mount, resize};
+use crate::medium::{self, Location, Medium, region_of_volume, region_to_read};
 use crate::{VolumeVfs, owner};
 
 pub(crate) const LENGTH: Site = Site("volume.length");
-
-/// How a file or device is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Medium {
-    /// As persistent memory if it is a file in memory or on DAX, or a volume whose engine needs that; else as a disk.
-    #[default]
-    Auto,
-    /// As persistent memory, emulated if it is none.
-    Pmem,
-    /// As a disk.
-    Disk,
-}
 
 /// How a volume is made and opened.
 #[derive(Clone, Debug)]
@@ -305,7 +290,7 @@ impl Volume {
     /// # Errors
     /// [`Error::Unsupported`] if it is no volume, or the engine is not known; [`Error::Corrupt`].
     pub fn engine_of(path: &Path) -> Result<EngineKind> {
-        engine_in(open_file(path, flags_of(Access::Read))?, path)
+        medium::engine_in(open_file(path, flags_of(Access::Read))?, path)
     }
 
     /// Opens a volume on a region, which nobody else uses: no child either that is forked meanwhile.
@@ -374,7 +359,7 @@ impl Volume {
     /// Those of `check`; [`Error::Refused`] with `EINTR` if `watch` ends it.
     pub fn check_watched(path: &Path, watch: &mut dyn FnMut(Progress) -> ControlFlow<()>) -> Result<Checked> {
         let (region, _lock) = only_read(path)?;
-        check_region(&region, watch)
+        check_region(&*region, watch)
     }
 
     /// Checks a volume on a region that is not mounted: as a mount would find it, where a crash has left something to
@@ -432,8 +417,7 @@ impl Volume {
     pub fn resize(path: &Path, bytes: u64, options: &VolumeOptions) -> Result<()> {
         Self::open(path, options)?.close()?;
         let (file, _lock) = own(path, Access::Use)?;
-        let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
-        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let is_file = !medium::is_whole(&file, path)?;
         let region = region_of_volume(file, path, options)?;
         let (before, len) = (region.len(), bytes / BLOCK as u64 * BLOCK as u64);
         if is_file && len > before {
@@ -482,7 +466,7 @@ impl Volume {
     /// superblock or inode file cannot be read. Other damage is in the result.
     pub fn dump(path: &Path, of: Option<Object<'_>>) -> Result<Dumped> {
         let (region, _lock) = only_read(path)?;
-        Self::dump_region(&region, of)
+        Self::dump_region(&*region, of)
     }
 
     /// The same of a volume on a region.
@@ -960,7 +944,8 @@ pub(crate) enum Access {
 pub(crate) fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let neither = || Error::Unsupported("it is no file and no block device: name one that has a volume".into());
-    let opened = rustix::fs::openat(CWD, path.as_os_str().as_bytes(), flags, Mode::RUSR | Mode::WUSR);
+    let named = Location::of(path).file.as_os_str().as_bytes();
+    let opened = rustix::fs::openat(CWD, named, flags, Mode::RUSR | Mode::WUSR);
     let file = opened.map_err(|errno| if errno == Errno::ISDIR { neither() } else { failed("open", path, errno) })?;
     let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
     match FileType::from_raw_mode(stat.st_mode) {
@@ -977,13 +962,13 @@ pub(crate) fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd> {
 /// `mkfs` and `fsck` of others.
 pub(crate) fn own(path: &Path, access: Access) -> Result<(OwnedFd, owner::Lock)> {
     let is_device = |stat: &rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
-    let flags = flags_of(access);
+    let (flags, named) = (flags_of(access), Location::of(path).file.as_os_str().as_bytes());
     // A child process has a copy of the descriptor from its fork to its exec, and the kernel keeps the device claimed
     // as long: it may be free in a moment.
     const TRIES: u32 = 20;
     let mut tries = 0..TRIES;
     let file = loop {
-        let found = rustix::fs::statat(CWD, path.as_os_str().as_bytes(), AtFlags::empty());
+        let found = rustix::fs::statat(CWD, named, AtFlags::empty());
         let alone = found.is_ok_and(|stat| is_device(&stat));
         match open_file(path, if alone { flags | OFlags::EXCL } else { flags }) {
             Err(Error::Media(error)) if alone && error.errno == Errno::BUSY => match tries.next() {
@@ -1032,45 +1017,16 @@ pub(crate) fn lock(file: OwnedFd, path: &Path, access: Access) -> Result<(OwnedF
     }
 }
 
-/// A volume that is looked at. Also of persistent memory it is read by calls: a mapping would take memory for holes.
-fn only_read(path: &Path) -> Result<(DiskRegion, owner::Lock)> {
+/// A volume that is looked at.
+fn only_read(path: &Path) -> Result<(Arc<dyn Region>, owner::Lock)> {
     let (file, lock) = own(path, Access::Read)?;
-    Ok((DiskRegion::open_read_only(file, path.display().to_string())?, lock))
-}
-
-/// The file or device of a volume: as persistent memory, emulated if it is none, where its engine needs that.
-pub(crate) fn region_of_volume(file: OwnedFd, path: &Path, options: &VolumeOptions) -> Result<Arc<dyn Region>> {
-    let copy = || fcntl_dupfd_cloexec(&file, 0).map_err(|errno| failed("dup", path, errno));
-    let medium = match options.medium {
-        // What cannot be told, the open tells.
-        Medium::Auto if engine_in(copy()?, path).is_ok_and(|engine| !engine.takes_disks()) => Medium::Pmem,
-        medium => medium,
-    };
-    region(file, path, medium)
-}
-
-fn engine_in(file: OwnedFd, path: &Path) -> Result<EngineKind> {
-    let region = DiskRegion::open_read_only(file, path.display().to_string())?;
-    EngineKind::of(&mount::read_superblock(&region)?)
-}
-
-pub(crate) fn region(file: OwnedFd, path: &Path, medium: Medium) -> Result<Arc<dyn Region>> {
-    let name = path.display().to_string();
-    Ok(match medium == Medium::Pmem || medium == Medium::Auto && in_memory(&file, path)? {
-        true => Arc::new(PmemRegion::open(file, PmemOptions { name, ..PmemOptions::default() })?),
-        false => Arc::new(DiskRegion::open(file, name)?),
-    })
-}
-
-/// Whether it is a file in memory or on DAX.
-pub(crate) fn in_memory(file: &OwnedFd, path: &Path) -> Result<bool> {
-    let stat = rustix::fs::fstat(file).map_err(|errno| failed("fstat", path, errno))?;
-    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    Ok(is_file && (FileSystem::of(file)?.is_memory() || wholly_media::pmem::is_dax(file.as_fd())))
+    Ok((region_to_read(file, path)?, lock))
 }
 
 #[cfg(test)]
 mod tests {
+    use wholly_media::pmem::{PmemOptions, PmemRegion};
+
     use super::*;
 
     /// A read looks at the patches of its own blocks, in their order, and at no others.

@@ -25,14 +25,21 @@ pub use stat::{stat, udev};
 
 use crate::args;
 use crate::error::{Exit, Failure};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use wholly::Error;
-use wholly_volume::{Medium, Volume, VolumeOptions};
+use wholly_volume::{Location, Medium, Volume, VolumeOptions};
 
-/// Whether a path is that of a volume, and not of a directory: a file or a block device.
+/// Whether a path is that of a volume, and not of a directory: a file, a block device or a flash disk.
 pub fn is_one(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|found| !found.is_dir())
+    let Location { file, is_flash } = Location::of(path);
+    is_flash || std::fs::metadata(file).is_ok_and(|found| !found.is_dir())
+}
+
+/// A path of a volume or a directory, with another one of its file, as `find` gives it.
+pub fn renamed(path: &Path, find: impl FnOnce(&Path) -> std::io::Result<PathBuf>) -> std::io::Result<PathBuf> {
+    let location = Location::of(path);
+    find(location.file).map(|file| location.written(&file))
 }
 
 /// Opens a volume for a verb.
@@ -64,7 +71,18 @@ fn medium(medium: args::Medium) -> Medium {
 /// `verb` failed on the volume at `path`.
 pub fn failure(verb: &str, path: &Path, error: Error) -> Failure {
     let what = format!("{verb} {}", path.display());
+    let Location { file, is_flash } = Location::of(path);
     match error {
+        Error::NotFound(missing) if is_flash => {
+            Failure::new(what, format!("{missing} is not there")).advice("`wholly flash init` makes a flash disk")
+        }
+        // It says itself what to do.
+        Error::Corrupt { place, fault } if is_flash && place.contains("flash") => {
+            Failure::new(what, format!("{place} is damaged: {fault}"))
+                .advice(format!("`wholly flash check {}` lists what is damaged of the flash disk", file.display()))
+                .exit(Exit::DAMAGED)
+        }
+        Error::Invalid(why) if is_flash => Failure::new(what, why),
         Error::Busy(_, why) => Failure::new(what, why).advice("unmount it first"),
         Error::Exists(found) => {
             let found = found.strip_prefix(&format!("{}: ", path.display())).map(str::to_owned).unwrap_or(found);

@@ -127,6 +127,66 @@ fn no_verb_panics_on_the_bytes_of_a_volume() {
 }
 
 #[test]
+fn no_verb_panics_on_the_bytes_of_a_flash_file() {
+    let place = Place::on_memory();
+    let real = place.dir.join("real");
+    let word = real.to_str().unwrap();
+    wholly(&["flash", "init", word, "--bytes", "1M"]).exits(0);
+    wholly(&["mkfs", &format!("flash:{word}")]).exits(0);
+    let real = std::fs::read(&real).expect("read it");
+    let mut all = images(&real);
+    // Of its whole length: bits anywhere in what was programmed.
+    let programmed: Vec<usize> = real.chunks(8192).enumerate().filter(|it| it.1[0] != 0).map(|it| it.0).collect();
+    let mut random = Random(11);
+    for _ in 0..if is_long() { 200 } else { 12 } {
+        let mut image = real.clone();
+        for _ in 0..1 + random.below(40) {
+            let slot = programmed[random.below(programmed.len())];
+            let at = slot * 8192 + [random.below(128), 2048 + random.below(128), random.below(8192)][random.below(3)];
+            image[at] ^= 1 << random.below(8);
+        }
+        all.push(image);
+    }
+    with_all(&all, |n, image| {
+        let at = |name: &str| place.dir.join(format!("{n}-{name}"));
+        let (file, source, out, copy) = (at("file"), at("source"), at("out"), at("copy"));
+        std::fs::create_dir(&source).expect("mkdir");
+        std::fs::write(source.join("x"), "x").expect("write");
+        let words = |path: &PathBuf| path.to_str().expect("UTF-8").to_owned();
+        let (f, source, to, copied) = (words(&file), words(&source), words(&out), words(&copy));
+        let v = format!("flash:{f}");
+        let looks: &[&[&str]] = &[
+            &["flash", "stat", &f],
+            &["flash", "check", &f],
+            &["--json", "flash", "check", &f],
+            &["flash", "salvage", &f, &copied],
+            &["flash", "init", &f, "--bytes", "1M"],
+            &["dump", &v],
+            &["dump", &v, "a"],
+            &["stat", &v],
+            &["fsck", "-n", &v],
+            &["mkfs", &v],
+        ];
+        let verbs: &[&[&str]] = &[
+            &["fsck", "-p", &v],
+            &["fsck", "-y", &v],
+            &["tune", &v, "--size", "512K"],
+            &["import", &v, &source],
+            &["export", &v, &to],
+            &["mkfs", "--force", &v],
+        ];
+        for (verb, looks) in looks.iter().map(|verb| (verb, true)).chain(verbs.iter().map(|verb| (verb, false))) {
+            std::fs::write(&file, image).expect("write");
+            ends(&wholly(verb), &format!("{verb:?} of {} bytes ({n})", image.len()));
+            // `mkfs` takes a disk with nothing on it.
+            assert!(!looks || verb[0] == "mkfs" || std::fs::read(&file).expect("read") == image, "{verb:?} ({n})");
+            removed(&out);
+            let _ = std::fs::remove_file(&copy);
+        }
+    });
+}
+
+#[test]
 fn no_verb_panics_on_the_bytes_of_a_log() {
     let place = Place::on_memory();
     let template = place.dir.join("real");

@@ -1,6 +1,7 @@
 //! `wholly flash`: making, showing and checking simulated flash disks.
 
-use super::common::{Place, wholly};
+use super::common::{Place, may_run, wholly};
+use std::process::Command;
 
 #[test]
 fn a_flash_disk_is_made_shown_and_checked() {
@@ -23,6 +24,12 @@ fn a_flash_disk_is_made_shown_and_checked() {
     check.exits(0);
     assert!(check.out.contains("0 pages right, 0 faults"), "{}", check.out);
     assert!(std::fs::read(&path).unwrap() == before, "looking has changed a byte");
+    if may_run(&["file"]) {
+        let magic = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/wholly.magic");
+        let told = Command::new("file").args(["-b", "-m", magic, file]).output().unwrap();
+        let told = String::from_utf8(told.stdout).unwrap();
+        assert!(told.starts_with("Wholly flash disk (a model), version 1, 16 channels, "), "{told}");
+    }
     // It is never overwritten.
     let again = wholly(&["flash", "init", file, "--bytes", "4M"]);
     again.exits(8);

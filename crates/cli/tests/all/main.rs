@@ -15,6 +15,7 @@ mod contract;
 mod deb;
 mod documented;
 mod flash;
+mod flash_volumes;
 mod full_host;
 mod holder;
 mod later;

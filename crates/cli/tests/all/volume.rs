@@ -11,24 +11,24 @@ use std::time::Duration;
 use wholly_volume::{Volume, VolumeOptions};
 
 /// A directory for an image and what goes with it, removed on drop.
-struct Rig(PathBuf);
+pub struct Rig(PathBuf);
 
 impl Rig {
-    fn new(name: &str) -> Rig {
+    pub fn new(name: &str) -> Rig {
         let dir = std::env::temp_dir().join(unique(name));
         std::fs::create_dir_all(dir.join("point")).unwrap();
         Rig(dir)
     }
 
-    fn path(&self, name: &str) -> String {
+    pub fn path(&self, name: &str) -> String {
         self.0.join(name).to_str().unwrap().into()
     }
 
-    fn point(&self) -> PathBuf {
+    pub fn point(&self) -> PathBuf {
         self.0.join("point")
     }
 
-    fn umount(&self) {
+    pub fn umount(&self) {
         common::umount(&self.point());
     }
 }
@@ -42,7 +42,7 @@ impl Drop for Rig {
 }
 
 /// What is below a directory, in words.
-fn described(dir: &Path) -> BTreeMap<PathBuf, String> {
+pub fn described(dir: &Path) -> BTreeMap<PathBuf, String> {
     let mut all = BTreeMap::new();
     let mut dirs = vec![dir.to_path_buf()];
     while let Some(at) = dirs.pop() {
@@ -68,7 +68,7 @@ fn described(dir: &Path) -> BTreeMap<PathBuf, String> {
     all
 }
 
-fn populate(dir: &Path) {
+pub fn populate(dir: &Path) {
     std::fs::create_dir_all(dir.join("a/b")).unwrap();
     for i in 0..100 {
         std::fs::write(dir.join(format!("a/{i}")), vec![i as u8; i * 1000]).unwrap();
@@ -520,9 +520,18 @@ fn a_killed_server_leaves_a_sound_volume() {
     let rig = Rig::new("killed");
     let image = format!("/dev/shm/{}", unique("killed"));
     wholly(&["mkfs", &image, "--size", "32M", "--engine", "fine_grained_wal"]).exits(0);
+    kill_servers(&rig, &image, if is_long() { 60 } else { 4 }, |round| 40 + 67 * round);
+    let checked = wholly(&["--json", "fsck", "-n", &image]).json();
+    std::fs::remove_file(&image).unwrap();
+    assert_eq!((&checked["clean"], &checked["findings"]), (&true.into(), &serde_json::json!([])));
+}
+
+/// Kills the server of a volume under load, so many times, after so many calls; checks after each that it is sound, and
+/// at last repairs what the last one has left.
+pub fn kill_servers(rig: &Rig, volume: &str, rounds: u64, calls_of: impl Fn(u64) -> u64) {
     let mut allowed = vec![vec![BTreeSet::new()]; 3];
-    for round in 0..if is_long() { 60 } else { 4 } {
-        let mut server = serve(&image, &rig.point());
+    for round in 0..rounds {
+        let mut server = serve(volume, &rig.point());
         let (calls, is_killed) = (AtomicU64::new(0), AtomicBool::new(false));
         let mut workers = Vec::new();
         for (number, allowed) in allowed.iter().enumerate() {
@@ -550,7 +559,7 @@ fn a_killed_server_leaves_a_sound_volume() {
                 }
             };
             let running: Vec<_> = workers.iter_mut().map(|worker| scope.spawn(move || work(worker))).collect();
-            while calls.load(Ordering::SeqCst) < 40 + 67 * round && running.iter().all(|it| !it.is_finished()) {
+            while calls.load(Ordering::SeqCst) < calls_of(round) && running.iter().all(|it| !it.is_finished()) {
                 std::thread::sleep(Duration::from_millis(1));
             }
             is_killed.store(true, Ordering::SeqCst);
@@ -558,13 +567,10 @@ fn a_killed_server_leaves_a_sound_volume() {
         });
         server.wait().unwrap();
         assert!(Command::new("umount").arg("-l").arg(rig.point()).status().unwrap().success());
-        wholly(&["fsck", "-n", &image]).exits(0);
+        wholly(&["fsck", "-n", volume]).exits(0);
         allowed = workers.into_iter().map(|worker| worker.allowed).collect();
     }
-    wholly(&["fsck", "-p", &image]).exits(1);
-    let checked = wholly(&["--json", "fsck", "-n", &image]).json();
-    std::fs::remove_file(&image).unwrap();
-    assert_eq!((&checked["clean"], &checked["findings"]), (&true.into(), &serde_json::json!([])));
+    wholly(&["fsck", "-p", volume]).exits(1);
 }
 
 /// A volume that is in use is refused, and its user named.

@@ -1,8 +1,11 @@
 //! The suite over a volume: what it does otherwise than the host's ext4 stands here, each with its reason.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::io::fcntl_dupfd_cloexec;
+use wholly_blocks::xftl::{self, Device, Flash, OverRegion, Profile};
 use wholly_media::{
     Region,
     disk::DiskRegion,
@@ -50,6 +53,41 @@ fn on_a_disk() {
         println!("{}", engine.name());
         run(Arc::new(DiskRegion::open(file(256 << 20), "disk").expect("a region")), *engine);
     }
+}
+
+/// On a simulated flash disk in a file, named as users do.
+#[test]
+fn on_a_flash_disk() {
+    let (geometry, config) = Profile::OpenSsd.plan(128 << 20).expect("sizes");
+    let file = file(OverRegion::bytes(&geometry));
+    let path = PathBuf::from(format!("flash:/proc/self/fd/{}", file.as_raw_fd()));
+    let copy = fcntl_dupfd_cloexec(&file, 0).expect("dup");
+    let region: Arc<dyn Region> = Arc::new(DiskRegion::open(copy, "flash").expect("a region"));
+    let chip: Arc<dyn Flash> = OverRegion::create(region, geometry, [9; 16]).expect("a chip");
+    Device::format(&chip, &config, [9; 16]).expect("a flash disk");
+    drop(chip);
+    Volume::format(&path, 0, &VolumeOptions::default()).expect("make a volume");
+    let volume = Volume::open(&path, &VolumeOptions::default()).expect("open it");
+    assert_eq!(volume.stat().engine, EngineKind::PageCacheWal.name());
+    let vfs = VolumeVfs::new(&volume);
+    let report = wholly_posix::run(&vfs, true, VOLUME);
+    println!("{} passed, {} exceptions", report.passed, VOLUME.len());
+    report.expect_passed();
+    drop(vfs);
+    // In one group, as well.
+    let vfs = VolumeVfs::new(&volume);
+    let group = vfs.begin().expect("begin a group");
+    let in_group = Through::new(&vfs, |ctx| Context { group: Some(group), ..ctx.clone() });
+    wholly_posix::run(&in_group, true, VOLUME).expect_passed();
+    vfs.commit(group).expect("commit");
+    assert_eq!(vfs.held(), (0, 0), "references and handles are given back");
+    drop(vfs);
+    volume.close().expect("close it");
+    assert_eq!(Volume::check(&path).expect("check it").findings, []);
+    let region = DiskRegion::open_read_only(file, "flash").expect("a region");
+    let report = xftl::check(OverRegion::open(Arc::new(region)).expect("a chip")).expect("check the flash disk");
+    assert_eq!((report.faults, report.stat.programs.data), (Vec::new(), 0));
+    assert!(report.stat.programs.plain > 1000);
 }
 
 fn on_pmem(engine: EngineKind) -> Arc<dyn Region> {

@@ -22,7 +22,7 @@ pub const NOTHING: u8 = 0xff;
 
 /// Whether an error of a read says that the medium has lost what was there, and not that it cannot be reached.
 pub fn is_lost(error: &Error) -> bool {
-    matches!(error.errno, Errno::IO | Errno::NODATA | Errno::BADMSG | Errno::ILSEQ)
+    matches!(error.errno, Errno::IO | Errno::NODATA | Errno::BADMSG | Errno::ILSEQ | Errno::UCLEAN)
 }
 
 /// The region below.

@@ -10,7 +10,8 @@ use wholly_volume::{Volume, VolumeOptions, VolumeVfs};
 use super::place::{Place, is_long, populate};
 
 /// Volumes with each engine that has groups.
-const WITH_GROUPS: [fn(u64) -> Place; 4] = [Place::logged, Place::pending, Place::undone, Place::shadowed];
+const WITH_GROUPS: [fn(u64) -> Place; 5] =
+    [Place::logged, Place::pending, Place::undone, Place::shadowed, Place::flash];
 
 /// The same tree in a group.
 pub fn within<'v>(tree: &Tree<'v>, group: GroupId) -> Tree<'v> {

@@ -4,6 +4,7 @@ mod borders;
 mod damage;
 mod durable;
 mod fixtures;
+mod flash;
 mod fuzz;
 mod groups;
 mod hard_repair;

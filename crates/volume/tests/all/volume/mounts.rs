@@ -16,7 +16,7 @@ use super::place::{Place, populate};
 
 #[test]
 fn everything_comes_back() {
-    for place in Place::each(16 << 20).into_iter().chain([Place::disk(16 << 20)]) {
+    for place in Place::each(16 << 20).into_iter().chain([Place::disk(16 << 20), Place::flash(16 << 20)]) {
         let volume = place.open();
         let vfs = VolumeVfs::new(&volume);
         populate(&vfs).expect("make things");

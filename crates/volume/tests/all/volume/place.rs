@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use wholly_blocks::batch::Batch;
+use wholly_blocks::xftl::{Device, Flash, OverRegion, Profile};
+use wholly_blocks::{TxBlocks, TxDevice};
 use wholly_media::{
     Region,
     disk::DiskRegion,
@@ -37,6 +40,17 @@ fn file(bytes: u64) -> rustix::fd::OwnedFd {
     let file = rustix::fs::memfd_create("volume", rustix::fs::MemfdFlags::CLOEXEC).expect("a file in memory");
     rustix::fs::ftruncate(&file, bytes).expect("its length");
     file
+}
+
+/// A flash disk of so many bytes, as a path names it ([`wholly_volume::Location`]).
+fn flash(bytes: u64) -> Arc<dyn Region> {
+    let (geometry, config) = Profile::OpenSsd.plan(bytes).expect("sizes");
+    let region: Arc<dyn Region> =
+        Arc::new(DiskRegion::open(file(OverRegion::bytes(&geometry)), "flash").expect("a region"));
+    let chip: Arc<dyn Flash> = OverRegion::create(region, geometry, [9; 16]).expect("a chip");
+    Device::format(&chip, &config, [9; 16]).expect("a flash disk");
+    let device: Arc<dyn TxDevice> = Arc::new(Device::open(chip).expect("open it"));
+    Batch::new(device, 1).plain()
 }
 
 impl Place {
@@ -91,6 +105,11 @@ impl Place {
 
     pub fn disk(bytes: u64) -> Place {
         Place::of(Arc::new(DiskRegion::open(file(bytes), "disk").expect("a region")), EngineKind::None)
+    }
+
+    /// On a simulated flash disk in a file, with the engine for disks.
+    pub fn flash(bytes: u64) -> Place {
+        Place::of(flash(bytes), EngineKind::PageCacheWal)
     }
 
     fn of(region: Arc<dyn Region>, engine: EngineKind) -> Place {

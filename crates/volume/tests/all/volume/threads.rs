@@ -14,7 +14,7 @@ const THREADS: usize = 4;
 #[test]
 fn directories_move_while_they_are_used() {
     let rounds = if is_long() { 20_000 } else { 1500 };
-    for place in Place::each(32 << 20).into_iter().chain([Place::disk(32 << 20)]) {
+    for place in Place::each(32 << 20).into_iter().chain([Place::disk(32 << 20), Place::flash(32 << 20)]) {
         let volume = place.open();
         let vfs = VolumeVfs::new(&volume);
         let start = Barrier::new(THREADS);
