@@ -6,15 +6,19 @@
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use wholly_blocks::xftl::{Device, Flash, OverRegion, Profile};
 use wholly_error::Error;
+use wholly_media::disk::DiskRegion;
 use wholly_posix::Tree;
 use wholly_vfs::{Context, Errno, GroupId, Groups, Ino, Mode, OFlags, Vfs};
 use wholly_vfs::{Policy, Rename};
-use wholly_volume::{EngineKind, Medium, PolicyVfs, Volume, VolumeFile, VolumeGroup, VolumeOptions, VolumeVfs};
+use wholly_volume::{
+    EngineKind, Location, Medium, PolicyVfs, Volume, VolumeFile, VolumeGroup, VolumeOptions, VolumeVfs,
+};
 
 unsafe extern "C" {
     fn fork() -> i32;
@@ -88,6 +92,22 @@ impl Place {
         Place { image, options }
     }
 
+    /// On a simulated flash disk in a file, with the engine for disks.
+    fn flash(name: &str) -> Place {
+        let file = std::env::temp_dir().join(format!("wholly-forked-{name}-flash-{}", std::process::id()));
+        let (geometry, config) = Profile::OpenSsd.plan(16 << 20).unwrap();
+        let made = std::fs::File::options().read(true).write(true).create_new(true).open(&file).unwrap();
+        made.set_len(OverRegion::bytes(&geometry)).unwrap();
+        let region = Arc::new(DiskRegion::open(made.into(), "flash").unwrap());
+        let chip: Arc<dyn Flash> = OverRegion::create(region, geometry, [9; 16]).unwrap();
+        Device::format(&chip, &config, [9; 16]).unwrap();
+        let image = PathBuf::from(format!("flash:{}", file.display()));
+        let engine = Some(EngineKind::PageCacheWal);
+        let options = VolumeOptions { engine, cache_bytes: 1 << 20, ..VolumeOptions::default() };
+        Volume::format(&image, 0, &options).unwrap();
+        Place { image, options }
+    }
+
     fn engine(&self) -> EngineKind {
         self.options.engine.expect("it was made with one")
     }
@@ -128,7 +148,7 @@ impl std::fmt::Debug for Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.image);
+        let _ = std::fs::remove_file(Location::of(&self.image).file);
     }
 }
 
@@ -145,6 +165,7 @@ fn on_each(name: &str, test: impl Fn(&Place)) {
             test(&Place::new(&std::env::temp_dir(), name, *engine, Medium::Disk));
         }
     }
+    test(&Place::flash(name));
 }
 
 /// The same where a child can come first.
@@ -324,7 +345,12 @@ fn a_child_that_uses_it_first_has_it_until_it_exits() {
 fn a_parent_that_uses_it_first_keeps_it() {
     on_each("parent", |place| {
         for end in [End::Drops, End::Exits] {
-            let place = Place::new(place.image.parent().unwrap(), "again", place.engine(), place.options.medium);
+            let place = Place::new(
+                Location::of(&place.image).file.parent().unwrap(),
+                "again",
+                place.engine(),
+                place.options.medium,
+            );
             let hold = Hold::of(&place);
             let (to_child, to_parent) = turns();
             let parent = std::process::id().to_string();

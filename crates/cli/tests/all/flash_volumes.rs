@@ -1,5 +1,5 @@
-//! Volumes on flash disks: `flash:FILE` is taken by each verb that takes a volume. What only looks changes no byte, what
-//! is damaged names its flash page, and a server that is killed under load leaves a sound volume.
+//! Volumes on flash disks: each verb that takes a volume takes `flash:FILE`. What only looks changes no byte, what is
+//! damaged names its flash page, and a server that is killed under load leaves a sound volume.
 
 use super::common::{is_long, may_mount, unique, wholly, wholly_in};
 use super::volume::{Rig, described, kill_servers, populate, serve_with};
@@ -352,7 +352,7 @@ fn a_full_one_says_so_and_goes_on() {
         drop(large);
         std::fs::remove_file(&path).unwrap();
         // The kernel tells later that nobody uses it any more.
-        while rustix::fs::statvfs(&rig.point()).unwrap().f_bavail < 100 {
+        while rustix::fs::statvfs(rig.point()).unwrap().f_bavail < 100 {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         std::fs::write(rig.point().join("small"), [round; 50_000]).unwrap();
