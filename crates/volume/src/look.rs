@@ -89,9 +89,12 @@ impl Volume {
         loop {
             match look(path) {
                 Err(Error::Corrupt { .. }) if tries.next().is_some() => {}
-                // Its map is changed while it is read.
-                Err(Error::Corrupt { .. }) if let Some(user) = user_of_flash(path)? => {
-                    return Err(Error::Busy(path.display().to_string(), format!("{user} changes it: look again")));
+                // The map of a flash disk that is in use changes while it is read.
+                Err(error @ Error::Corrupt { .. }) => {
+                    return Err(match user_of_flash(path)? {
+                        Some(user) => Error::Busy(path.display().to_string(), format!("{user} changes it: look again")),
+                        None => error,
+                    });
                 }
                 looked => return looked,
             }
