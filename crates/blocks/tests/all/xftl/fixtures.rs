@@ -94,7 +94,7 @@ fn find(flash: &OverRegion, lpn: u32) -> Ppn {
         Read::Programmed(_, found) => found[..] == page(expected(lpn))[..],
         _ => false,
     };
-    (0..flash.geometry().all() as u32).map(Ppn).filter(is_it).next_back().expect("it was programmed")
+    (0..flash.geometry().all() as u32).map(Ppn).rfind(is_it).expect("it was programmed")
 }
 
 #[test]
