@@ -151,7 +151,7 @@ impl Vfs for HostVfs {
         }
         match (change.size, opened) {
             (None, _) => {}
-            (Some(size), Some(fd)) => rustix::fs::ftruncate(&*fd, size)?,
+            (Some(size), Some(fd)) => rustix::fs::ftruncate(fd, size)?,
             (Some(_), None) if kind == FileType::Directory => return Err(Errno::ISDIR),
             (Some(_), None) if kind != FileType::RegularFile => return Err(Errno::INVAL),
             (Some(size), None) => {
@@ -255,20 +255,20 @@ impl Vfs for HostVfs {
 
     fn read(&self, ctx: &Context, handle: &Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let (file, _acting) = (self.handle(handle)?, Acting::new(ctx)?);
-        rustix::io::pread(&*file, buf, offset)
+        rustix::io::pread(file, buf, offset)
     }
 
     fn write(&self, ctx: &Context, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize> {
         let (file, _acting) = (self.handle(handle)?, Acting::new(ctx)?);
-        rustix::io::pwrite(&*file, data, offset)
+        rustix::io::pwrite(file, data, offset)
     }
 
     fn append(&self, ctx: &Context, handle: &Handle, data: &[u8]) -> Result<(u64, usize)> {
         let (file, _acting) = (self.handle(handle)?, Acting::new(ctx)?);
         let _alone = self.appending.lock().unwrap_or_else(PoisonError::into_inner);
         // From the descriptor's own position, which nobody else uses and which ends behind what was written.
-        let written = rustix::io::pwritev2(&*file, &[IoSlice::new(data)], u64::MAX, ReadWriteFlags::APPEND)?;
-        let end = rustix::fs::seek(&*file, if written == 0 { SeekFrom::End(0) } else { SeekFrom::Current(0) })?;
+        let written = rustix::io::pwritev2(file, &[IoSlice::new(data)], u64::MAX, ReadWriteFlags::APPEND)?;
+        let end = rustix::fs::seek(file, if written == 0 { SeekFrom::End(0) } else { SeekFrom::Current(0) })?;
         Ok((end - written as u64, written))
     }
 
@@ -283,12 +283,12 @@ impl Vfs for HostVfs {
     ) -> Result<usize> {
         let (from, to, _acting) = (self.handle(from)?, self.handle(to)?, Acting::new(ctx)?);
         let (mut from_offset, mut to_offset) = (from_offset, to_offset);
-        rustix::fs::copy_file_range(&*from, Some(&mut from_offset), &*to, Some(&mut to_offset), len)
+        rustix::fs::copy_file_range(from, Some(&mut from_offset), to, Some(&mut to_offset), len)
     }
 
     fn fallocate(&self, ctx: &Context, handle: &Handle, how: Fallocate, offset: u64, len: u64) -> Result<()> {
         let (file, _acting) = (self.handle(handle)?, Acting::new(ctx)?);
-        rustix::fs::fallocate(&*file, rustix::fs::FallocateFlags::from_bits_retain(how.flags()), offset, len)
+        rustix::fs::fallocate(file, rustix::fs::FallocateFlags::from_bits_retain(how.flags()), offset, len)
     }
 
     fn seek(&self, ctx: &Context, handle: &Handle, seek: Seek) -> Result<u64> {
@@ -297,7 +297,7 @@ impl Vfs for HostVfs {
             Seek::Data(offset) => SeekFrom::Data(offset),
             Seek::Hole(offset) => SeekFrom::Hole(offset),
         };
-        rustix::fs::seek(&*file, from)
+        rustix::fs::seek(file, from)
     }
 
     fn fsync(&self, _ctx: &Context, handle: &Handle) -> Result<()> {
@@ -327,10 +327,10 @@ impl Vfs for HostVfs {
     ) -> Result<()> {
         let dir = self.handle(handle)?;
         let acting = Acting::new(ctx)?;
-        rustix::fs::seek(&*dir, SeekFrom::Start(offset))?;
+        rustix::fs::seek(dir, SeekFrom::Start(offset))?;
         let mut buf = [MaybeUninit::uninit(); 8192];
-        let mut entries = RawDir::new(&*dir, &mut buf);
-        let is_root = rustix::fs::fstat(&*dir)?.st_ino == self.inodes.host_root();
+        let mut entries = RawDir::new(dir, &mut buf);
+        let is_root = rustix::fs::fstat(dir)?.st_ino == self.inodes.host_root();
         let mut found = Vec::new();
         while let Some(entry) = entries.next() {
             let entry = entry?;

@@ -150,7 +150,7 @@ pub fn programs_of(kind: Kind) -> impl Iterator<Item = &'static Program> {
 /// Blocks that are open. If they are dropped, the process dies.
 pub struct OpenBlocks {
     blocks: Arc<dyn TxBlocks>,
-    count: u64,
+    program: &'static Program,
 }
 
 fn geometry(program: &Program) -> (Geometry, xftl::Config) {
@@ -187,13 +187,13 @@ impl OnBlocks {
     }
 
     fn open_blocks(&self, world: &Arc<World>) -> Result<OpenBlocks, Error> {
-        let count = self.program.blocks;
+        let (program, count) = (self.program, self.program.blocks);
         let device: Arc<dyn TxDevice> = match self.kind {
             Kind::Contract => {
                 let blocks = world.blocks();
                 // What a process that died has written plainly is served from now on.
                 blocks.plain().fence(OPEN)?;
-                return Ok(OpenBlocks { blocks, count });
+                return Ok(OpenBlocks { blocks, program });
             }
             Kind::Log => Arc::new(open_log(world, count)?),
             Kind::Xftl => {
@@ -205,7 +205,7 @@ impl OnBlocks {
                 Arc::new(device)
             }
         };
-        Ok(OpenBlocks { blocks: Arc::new(Batch::new(device, ROOM)), count })
+        Ok(OpenBlocks { blocks: Arc::new(Batch::new(device, ROOM)), program })
     }
 }
 
@@ -255,7 +255,9 @@ impl OpenBlocks {
             self.blocks.read(None, Lba(block), &mut bytes).map_err(|error| format!("block {block}: {error}"))?;
             Ok(value_of(&bytes))
         };
-        (0..self.count).map(value).collect()
+        let first = value(0)?;
+        let is_shown = |block: &u64| first != 0 || *block < self.program.behind;
+        (0..self.program.blocks).map(|block| if is_shown(&block) { value(block) } else { Ok(0) }).collect()
     }
 }
 
@@ -267,6 +269,8 @@ type Change = BTreeMap<u64, Value>;
 struct Model {
     order: Order,
     zeroes_discarded: bool,
+    /// See [`Program::behind`].
+    behind: usize,
     durable: Vec<Value>,
     /// Ordered, and not durable: what it changes, and how many before it must have survived, as a set.
     pending: Vec<Change>,
@@ -285,6 +289,7 @@ impl Model {
         Model {
             order: guarantees.order,
             zeroes_discarded: guarantees.zeroes_discarded,
+            behind: usize::try_from(open.program.behind).unwrap_or(usize::MAX),
             durable: values.iter().copied().map(Some).collect(),
             pending: Vec::new(),
             running: HashMap::new(),
@@ -332,6 +337,9 @@ impl Model {
             // What a set does not have of fresh blocks is unspecified.
             let kept: BTreeSet<u64> = set.iter().flat_map(|i| self.pending[*i].keys().copied()).collect();
             self.fresh.difference(&kept).for_each(|block| values[*block as usize] = None);
+            if values[0] == Some(0) {
+                values.iter_mut().skip(self.behind).for_each(|value| *value = Some(0));
+            }
             self.expand(&values, &mut all);
         }
         all.into_iter().map(|values| Promise::new(state(&values))).collect()
@@ -436,6 +444,9 @@ impl Running<'_> {
             }
             Step::Write(tx, block) => self.put(tx, block, Placement::Overwrite),
             Step::Fresh(tx, block) => self.put(tx, block, Placement::Fresh),
+            Step::Freshes(tx, from, count) => {
+                (from..from + count).try_for_each(|block| self.put(tx, block, Placement::Fresh))
+            }
             Step::Writes(tx, from, count) => {
                 (from..from + count).try_for_each(|block| self.put(tx, block, Placement::Overwrite))
             }
@@ -522,7 +533,7 @@ impl Running<'_> {
                 })
             }
             Step::Fill(tx) => {
-                let blocks = self.open.count;
+                let blocks = self.open.program.blocks;
                 for block in 0..blocks {
                     let (txid, value) = (self.model.running[&tx].0, self.next + 1);
                     self.model.ever[block as usize].insert(value);

@@ -13,6 +13,8 @@ pub enum Step {
     Writes(u8, u64, u64),
     /// It writes a block of which nobody needs the version before.
     Fresh(u8, u64),
+    /// So many blocks from one on.
+    Freshes(u8, u64, u64),
     /// It discards so many blocks.
     Discard(u8, u64, u64),
     /// It discards so many blocks, every second one, by a call each.
@@ -40,8 +42,8 @@ pub enum Step {
 }
 
 use Step::{
-    Abort, Admit, Begin, Commit, Discard, DiscardEach, Fill, Flush, Fresh, Lend, Order, Plain, Send, Wait, Write,
-    Writes,
+    Abort, Admit, Begin, Commit, Discard, DiscardEach, Fill, Flush, Fresh, Freshes, Lend, Order, Plain, Send, Wait,
+    Write, Writes,
 };
 
 /// A program.
@@ -55,10 +57,14 @@ pub struct Program {
     pub on: &'static [Kind],
     /// How many blocks there are.
     pub blocks: u64,
+    /// Blocks from this one on are looked at only once block 0 has been written: fresh content that becomes durable
+    /// with that. Before, anything may be there.
+    pub behind: u64,
     /// What it asks.
     pub steps: &'static [Step],
 }
 
+const NONE: u64 = u64::MAX;
 const EACH: &[Kind] = &Kind::ALL;
 /// Those whose plain writes keep whole blocks.
 const WHOLE: &[Kind] = &[Kind::Contract, Kind::Xftl];
@@ -70,6 +76,7 @@ pub const ALL: &[Program] = &[
         about: "transactions that write the same blocks, ordered before the first of them is durable",
         on: EACH,
         blocks: 6,
+        behind: NONE,
         steps: &[
             Begin(b'a'),
             Write(b'a', 0),
@@ -97,6 +104,7 @@ pub const ALL: &[Program] = &[
         about: "several transactions by one call, beside one that runs on and one that is aborted",
         on: EACH,
         blocks: 6,
+        behind: NONE,
         steps: &[
             Begin(b'a'),
             Begin(b'b'),
@@ -120,6 +128,7 @@ pub const ALL: &[Program] = &[
         about: "transactions that end, and the same blocks in others",
         on: EACH,
         blocks: 6,
+        behind: NONE,
         steps: &[
             Begin(b'a'),
             Writes(b'a', 0, 4),
@@ -141,6 +150,7 @@ pub const ALL: &[Program] = &[
         about: "blocks that are discarded, and written by others",
         on: EACH,
         blocks: 6,
+        behind: NONE,
         steps: &[
             Begin(b'a'),
             Writes(b'a', 0, 3),
@@ -166,6 +176,7 @@ pub const ALL: &[Program] = &[
         about: "so many transactions that a log goes round, or a flash disk collects",
         on: EACH,
         blocks: 8,
+        behind: NONE,
         steps: &[
             Begin(b'a'),
             Writes(b'a', 0, 8),
@@ -198,6 +209,7 @@ pub const ALL: &[Program] = &[
         about: "room that is admitted, and pages beyond it",
         on: EACH,
         blocks: 12,
+        behind: NONE,
         steps: &[
             Begin(b'a'),
             Admit(b'a', 4),
@@ -218,6 +230,7 @@ pub const ALL: &[Program] = &[
         about: "a transaction of more blocks than there is room for elsewhere: free blocks are lent to it",
         on: &[Kind::Log, Kind::Xftl],
         blocks: 60,
+        behind: NONE,
         steps: &[
             Begin(b'a'),
             Writes(b'a', 0, 3),
@@ -232,10 +245,28 @@ pub const ALL: &[Program] = &[
         ],
     },
     Program {
+        name: "fresh",
+        about: "more fresh content than is held in memory, and some of it written over",
+        on: &[Kind::Log, Kind::Xftl],
+        blocks: 30,
+        behind: 6,
+        steps: &[
+            Begin(b'a'),
+            Freshes(b'a', 6, 20),
+            Write(b'a', 0),
+            Commit(b"a"),
+            Begin(b'b'),
+            Write(b'b', 7),
+            Write(b'b', 1),
+            Commit(b"b"),
+        ],
+    },
+    Program {
         name: "full",
         about: "a transaction that fills the device, one that finds no space, and room again",
         on: &[Kind::Xftl],
         blocks: 12,
+        behind: NONE,
         steps: &[
             Begin(b'a'),
             Writes(b'a', 0, 12),
@@ -254,6 +285,7 @@ pub const ALL: &[Program] = &[
         about: "plain writes before, beside and behind transactions",
         on: WHOLE,
         blocks: 6,
+        behind: NONE,
         steps: &[
             Plain(0),
             Plain(1),
@@ -276,6 +308,7 @@ pub const ALL: &[Program] = &[
         about: "commits of two and of three pages of a chain",
         on: &[Kind::Xftl],
         blocks: 680,
+        behind: NONE,
         steps: &[
             Begin(b'a'),
             Writes(b'a', 0, 4),

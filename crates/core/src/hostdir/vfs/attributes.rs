@@ -75,7 +75,7 @@ impl StoreVfs {
     ) -> Result<Attr> {
         let id = self.inodes.id(ino)?;
         let open = handle.map(|handle| self.handles.get::<Open>(handle)).transpose()?;
-        let file = open.as_deref().map(|open| open.file()).transpose()?;
+        let file = open.map(|open| open.file()).transpose()?;
         if let Some(size) = change.size {
             self.check_size(ctx, id, file, size)?;
         }
