@@ -964,6 +964,32 @@ Examples:
   wholly flash salvage f.img v.img                       its content, as far as it can be read, in a file
   wholly mkfs flash:f.img                                a volume on it: each verb of volumes takes flash:FILE";
 
+const FLASH_INIT_EXAMPLES: &str = "\
+Examples:
+  wholly flash init f.img --bytes 64M  a board with two channels and slow pages
+  wholly flash init f.img --profile commercial --bytes 2G  an SSD with 16 channels
+  wholly mkfs flash:f.img            a volume on it";
+
+const FLASH_STAT_EXAMPLES: &str = "\
+Counts are of all lives of the flash disk, erases as of its last checkpoint. All are a model's.
+
+Examples:
+  wholly flash stat f.img
+  wholly --json flash stat f.img | jq .programs";
+
+const FLASH_CHECK_EXAMPLES: &str = "\
+The exit code is 4 if something is damaged. Each line names the flash page, and says what to do.
+
+Examples:
+  wholly flash check f.img";
+
+const FLASH_SALVAGE_EXAMPLES: &str = "\
+The exit code is 4 if something cannot be read: it is listed, and is zeros in the copy.
+
+Examples:
+  wholly flash salvage f.img v.img   copy what can be read
+  wholly fsck -y v.img               repair a volume that is in the copy";
+
 /// `wholly flash`.
 #[derive(Args, Debug)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
@@ -977,12 +1003,16 @@ pub struct FlashArgs {
 #[derive(Subcommand, Debug)]
 pub enum FlashVerb {
     /// Make a flash disk in a new file
+    #[command(after_help = FLASH_INIT_EXAMPLES)]
     Init(FlashInitArgs),
     /// Show what a flash disk is and what was done on it; changes nothing
+    #[command(after_help = FLASH_STAT_EXAMPLES)]
     Stat(FlashFileArgs),
     /// Read all that a flash disk holds, and report everything that is wrong; changes nothing
+    #[command(after_help = FLASH_CHECK_EXAMPLES)]
     Check(FlashFileArgs),
     /// Copy what can be read of a flash disk into a new file; changes nothing of the flash disk
+    #[command(after_help = FLASH_SALVAGE_EXAMPLES)]
     Salvage(FlashSalvageArgs),
 }
 

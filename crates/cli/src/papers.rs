@@ -110,7 +110,7 @@ fn as_typed(dir: &str) -> PathBuf {
 const MATTERS: [&[&str]; 5] = [
     &["run", "list", "diff", "apply", "discard", "log", "undo"],
     &["init", "mount", "stat", "recover", "check", "salvage", "deinit", "dump"],
-    &["mkfs", "mount", "tune", "fsck", "import", "export", "stat", "dump"],
+    &["mkfs", "mount", "tune", "fsck", "import", "export", "stat", "dump", "flash"],
     &["check", "crash"],
     &["bench", "crash"],
 ];
@@ -118,11 +118,12 @@ const MATTERS: [&[&str]; 5] = [
 /// Pages of the system that call a verb, or that it does the work of.
 const SYSTEM: [(&str, &str); 3] = [("mount", "mount(8)"), ("mkfs", "mkfs(8)"), ("fsck", "fsck(8)")];
 
-/// Where a page refers to: the command, what makes a store and a volume, and what else is about the same.
-fn see_also(verb: Option<&str>) -> String {
+/// Where a page refers to: the command, what makes a store and a volume, and what else is about the same. A part of a
+/// verb refers to the verb, too.
+fn see_also(verb: Option<&str>, is_part: bool) -> String {
     let matters = MATTERS.iter().filter(|matter| verb.is_some_and(|verb| matter.contains(&verb)));
     let others = ["init", "mkfs"].iter().chain(matters.copied().flatten()).copied();
-    let others: BTreeSet<&str> = others.filter(|other| Some(*other) != verb).collect();
+    let others: BTreeSet<&str> = others.filter(|other| is_part || Some(*other) != verb).collect();
     let mut pages: Vec<String> = verb.map(|_| "wholly(1)".to_owned()).into_iter().collect();
     pages.extend(others.iter().map(|other| format!("wholly\\-{other}(1)")));
     pages.extend(SYSTEM.iter().filter(|(of, _)| Some(*of) == verb).map(|(_, page)| page.to_string()));
@@ -137,10 +138,17 @@ pub fn man(args: &ManArgs) -> Result<Exit, Failure> {
     let what = || format!("man {}", args.dir.display());
     let failed = |error| Failure::new(what(), error).advice("the directory must exist");
     clap_mangen::generate_to(Cli::command(), &args.dir).map_err(failed)?;
-    for verb in [None].into_iter().chain(visible().get_subcommands().map(|verb| Some(verb.get_name()))) {
-        let page = verb.map_or("wholly.1".into(), |verb| format!("wholly-{verb}.1"));
-        let page = OpenOptions::new().append(true).open(args.dir.join(page));
-        page.and_then(|mut page| page.write_all(see_also(verb).as_bytes())).map_err(failed)?;
+    let append = |page: &str, text: String| {
+        let page = OpenOptions::new().append(true).open(args.dir.join(format!("wholly{page}.1")));
+        page.and_then(|mut page| page.write_all(text.as_bytes())).map_err(failed)
+    };
+    append("", see_also(None, false))?;
+    for command in visible().get_subcommands() {
+        let verb = command.get_name();
+        append(&format!("-{verb}"), see_also(Some(verb), false))?;
+        for part in command.get_subcommands() {
+            append(&format!("-{verb}-{}", part.get_name()), see_also(Some(verb), true))?;
+        }
     }
     Ok(Exit::DONE)
 }
