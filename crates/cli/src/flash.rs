@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 use std::fs::OpenOptions;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -46,11 +47,28 @@ pub fn run(args: &FlashArgs, ui: &Ui) -> Result<Exit, Failure> {
     }
 }
 
+/// Nobody else may read what a volume in it holds.
+const OURS: u32 = 0o600;
+
+/// These verbs take the file itself.
+fn check_name(verb: &str, path: &Path) -> Result<(), Failure> {
+    match path.as_os_str().as_bytes().strip_prefix(b"flash:") {
+        None => Ok(()),
+        Some(file) => {
+            let file = Path::new(std::ffi::OsStr::from_bytes(file)).display();
+            Err(Failure::new(format!("{verb} {}", path.display()), "flash: names the volume in a flash file")
+                .advice(format!("name the file itself, {file}, or ./{} if that is its name", path.display()))
+                .exit(Exit::USAGE))
+        }
+    }
+}
+
 fn init(args: &FlashInitArgs, ui: &Ui) -> Result<Exit, Failure> {
+    check_name("flash init", &args.file)?;
     let what = || format!("flash init {}", args.file.display());
     let profile = Profile::by_name(&args.profile).expect("the command line knows the profiles");
     let (geometry, config) = profile.plan(args.bytes).map_err(|error| failure("flash init", &args.file, error))?;
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&args.file);
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(OURS).open(&args.file);
     let file = file.map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => Failure::new(what(), "it is there already").advice("remove it first"),
         _ => Failure::new(what(), error),
@@ -83,7 +101,7 @@ fn salvage(args: &FlashSalvageArgs, ui: &Ui) -> Result<Exit, Failure> {
     let what = || format!("flash salvage to {}", args.to.display());
     let failed = |error| failure("flash salvage", &args.file, error);
     let device = Device::open_to_read(look("flash salvage", &args.file)?).map_err(failed)?;
-    let to = OpenOptions::new().write(true).create_new(true).open(&args.to);
+    let to = OpenOptions::new().write(true).create_new(true).mode(OURS).open(&args.to);
     let to = to.map_err(|error| Failure::new(what(), error).advice("name a file that does not exist"))?;
     let (blocks, done) = (device.guarantees().blocks, AtomicU64::new(0));
     let copy = || -> Result<Vec<Lost>, Failure> {
@@ -122,6 +140,7 @@ fn salvage(args: &FlashSalvageArgs, ui: &Ui) -> Result<Exit, Failure> {
 
 /// Opens a flash file that no process has open, to read it.
 fn look(verb: &str, path: &Path) -> Result<Arc<dyn Flash>, Failure> {
+    check_name(verb, path)?;
     let open = || -> Result<Arc<dyn Flash>, Error> {
         let name = path.display().to_string();
         let failed = |error: &std::io::Error| Error::of(&name, Errno::from_io_error(error).unwrap_or(Errno::IO));

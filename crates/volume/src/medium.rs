@@ -125,12 +125,15 @@ pub(crate) fn region_to_read(file: OwnedFd, path: &Path) -> Result<Arc<dyn Regio
     Ok(Arc::new(region))
 }
 
-/// A flash file is no volume, and may have one.
-fn refuse_flash(region: &dyn Region, path: &Path) -> Result<()> {
+fn begins_as_flash(region: &dyn Region) -> bool {
     let mut begin = [0; 8];
     // What cannot be read there is a superblock's, of which there are copies.
-    let is_read = region.len() >= begin.len() as u64 && region.read(0, &mut begin).is_ok();
-    match is_read && OverRegion::begins(&begin) {
+    region.len() >= begin.len() as u64 && region.read(0, &mut begin).is_ok() && OverRegion::begins(&begin)
+}
+
+/// A flash file is no volume, and may have one.
+fn refuse_flash(region: &dyn Region, path: &Path) -> Result<()> {
+    match begins_as_flash(region) {
         true => Err(Error::Unsupported(format!("it holds a flash disk: name it flash:{}", path.display()))),
         false => Ok(()),
     }
@@ -145,6 +148,9 @@ struct FlashDisk {
 impl FlashDisk {
     fn open(file: DiskRegion, open: fn(Arc<dyn Flash>) -> Result<Device>) -> Result<Arc<dyn Region>> {
         let of_file = file.guarantees().clone();
+        if !begins_as_flash(&file) && mount::read_superblock(&file).is_ok() {
+            return Err(Error::Unsupported("it holds a volume and no flash disk: name it without flash:".into()));
+        }
         let device = open(OverRegion::open(Arc::new(file))?)?;
         let description =
             format!("flash disk (a model of X-FTL, {}) on {}", device.config().name(), of_file.description);

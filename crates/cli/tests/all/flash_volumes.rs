@@ -149,7 +149,7 @@ fn a_wrong_name_says_what_to_name() {
     let from = rig.path("from");
     // The file without `flash:`, and a volume with it.
     let of_plain = format!("flash:{plain}");
-    for (name, says) in [(&file, format!("flash:{file}")), (&of_plain, "this is no flash file".into())] {
+    for (name, says) in [(&file, format!("flash:{file}")), (&of_plain, "name it without flash:".into())] {
         let before = (std::fs::read(&file).unwrap(), std::fs::read(&plain).unwrap());
         let verbs: [&[&str]; 8] = [
             &["fsck", "-n", name],
@@ -179,6 +179,14 @@ fn a_wrong_name_says_what_to_name() {
     is_refused(&["mkfs", &volume], "it holds a volume of Wholly");
     is_refused(&["mkfs", "--force", "--medium", "pmem", &volume], "a flash disk is a disk");
     is_refused(&["flash", "stat", &plain], "this is no flash file");
+    // The verbs of flash disks take the file itself, and what they make is its owner's.
+    let named = wholly(&["flash", "stat", &volume]);
+    named.exits(16);
+    assert!(named.err.contains(&format!("name the file itself, {file}")), "{}", named.err);
+    wholly(&["flash", "salvage", &file, &rig.path("copy")]).exits(0);
+    for made in [&file, &rig.path("copy")] {
+        assert_eq!(std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(made).unwrap()) & 0o777, 0o600, "{made}");
+    }
     is_refused(&["flash", "check", &rig.path("from")], "no file and no block device");
     let missing = format!("flash:{}", rig.path("none"));
     for verb in
