@@ -110,9 +110,16 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("undo.rs", "std::fs::read_dir(dir)", "only looks, for the words of an error"),
     ("volume/fsck.rs", "std::fs::File;", "of a descriptor"),
     ("volume/fsck.rs", "File::options()", "a descriptor of the caller's, in /dev/fd"),
-    ("volume/make.rs", "args.volume.exists()", "chooses the words of an error; making the volume checks by itself"),
-    ("volume/mod.rs", "std::fs::metadata(path)", "whether it is meant as a volume; opening either checks by itself"),
+    ("volume/make.rs", "!file.exists()", "chooses the words of an error; making the volume checks by itself"),
+    ("volume/mod.rs", "std::fs::metadata(file)", "whether it is meant as a volume; opening either checks by itself"),
     ("diff.rs", "stat.is_file()", "a stat"),
+    ("flash.rs", "use std::fs::OpenOptions", "for those below"),
+    ("flash.rs", "FileTypeExt", "for those below"),
+    ("flash.rs", ".create_new(true)", "a file that is made, and used by its descriptor"),
+    ("flash.rs", "remove_file(", "what could not be made whole, right after it was made"),
+    ("flash.rs", ".custom_flags(OFlags::NONBLOCK", "opened once, and used by its descriptor"),
+    ("flash.rs", "file.metadata()", "a stat of a descriptor"),
+    ("flash.rs", "!kind.is_file()", "a stat"),
 ];
 
 /// The lines of a file that take a path, with their numbers: without comments, and up to its tests.

@@ -498,6 +498,7 @@ fn a_mounted_volume_has_a_policy() {
     // Where there is no space for a second version of so much, the policy commits before it is asked to.
     let large = rig.point().join("large");
     std::fs::write(&large, vec![5; 9 << 20]).unwrap();
+    std::fs::File::open(&large).unwrap().sync_all().unwrap();
     std::fs::File::options().write(true).open(&large).unwrap().write_all_at(&vec![6; 9 << 20], 0).unwrap();
     let stat = wholly(&["stat", &rig.path("point")]).out;
     assert!(stat.contains("committed early"), "{stat}");

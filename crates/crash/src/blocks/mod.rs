@@ -625,7 +625,9 @@ impl Subject for OnBlocks {
         let mut last = before;
         for round in 0..2u64 {
             let tx = open.blocks.begin().map_err(|error| format!("a new transaction: {error}"))?;
-            let news: Vec<(u64, u64)> = (round..round + 2).map(|block| (block, 1 << 32 | round << 8 | block)).collect();
+            // Not block 0: see [`Program::behind`].
+            let news: Vec<(u64, u64)> =
+                (round + 1..round + 3).map(|block| (block, 1 << 32 | round << 8 | block)).collect();
             news.iter().for_each(|(block, value)| values[*block as usize] = *value);
             let after = Promise::new(state(&values));
             last = life.operation("a new transaction", &after, |_| {

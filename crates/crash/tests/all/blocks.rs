@@ -3,7 +3,7 @@
 //!
 //! `WHOLLY_LONG=1` goes through more states. No verdict depends on time.
 
-use wholly_crash::blocks::{Kind, OnBlocks, programs_of};
+use wholly_crash::blocks::{Kind, OnBlocks, Program, programs_of};
 use wholly_crash::{Job, Limits, Outcome, Seen, coverage, explore, explore_into, replay};
 
 use crate::common::is_long;
@@ -14,8 +14,9 @@ fn transactions_of_blocks_are_whole() {
         let (seen, mut all, begun) = (Seen::default(), Outcome::default(), std::time::Instant::now());
         for world in kind.worlds() {
             let setting = kind.setting(world).expect("a world");
-            // Each state of a device of so many blocks takes long to look at.
-            let programs = programs_of(kind).filter(|program| is_long() || program.blocks < 100);
+            // Each state of a flash disk of many blocks takes long to look at.
+            let is_short = |program: &&Program| kind != Kind::Xftl || program.blocks < 20;
+            let programs = programs_of(kind).filter(|program| is_long() || is_short(program));
             let job = |program| Job { subject: OnBlocks { kind, program }, setting: setting.clone() };
             let limits = if is_long() { Limits::quick() } else { Limits::hunt() };
             all.merge(explore_into(&seen, &programs.map(job).collect::<Vec<_>>(), &limits));
@@ -35,7 +36,7 @@ fn what_is_not_durable_is_seen() {
         [(Kind::Log, "disk@log.home.fence=drop-order"), (Kind::Xftl, "flash@xftl.commit.wait.chain=drop-order")]
     {
         let setting = kind.setting(world).expect("a world");
-        let violation = programs_of(kind).filter(|program| program.blocks < 100).find_map(|program| {
+        let violation = programs_of(kind).filter(|program| program.blocks < 20).find_map(|program| {
             let outcome = explore(&OnBlocks { kind, program }, &setting, &Limits::hunt());
             outcome.violations.into_iter().next()
         });
