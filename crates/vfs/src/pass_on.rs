@@ -17,7 +17,7 @@
 ///     call |this, ctx, pass| pass(this.0, &Context { uid: 0, ..ctx.clone() });
 ///     bare |this, pass| pass(this.0);
 ///     {
-///         fn fsync(&self, _ctx: &Context, _handle: Handle) -> Result<()> { Ok(()) }
+///         fn fsync(&self, _ctx: &Context, _handle: &Handle) -> Result<()> { Ok(()) }
 ///     }
 /// }
 /// ```
