@@ -110,6 +110,18 @@ impl Adapter {
         }
     }
 
+    /// What a call has made and opened.
+    fn created(&self, call: &Call<'_>, reply: ReplyCreate, made: Result<(Attr, Handle)>, open: OpenFlags) {
+        match made {
+            Ok((made, handle)) => {
+                call.made(&made);
+                let (shown, number) = (attr(&self.identity.shown(&made)), self.open.add(handle));
+                reply.created(&self.valid, &shown, GENERATION, number, self.open_flags(open));
+            }
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
     fn opened(&self, reply: ReplyOpen, opened: Result<Handle>, flags: FopenFlags) {
         match opened {
             Ok(handle) => reply.opened(self.open.add(handle), flags),
@@ -308,8 +320,8 @@ impl fuser::Filesystem for Adapter {
         };
         let appends = !is_page && open.0 & OFlags::APPEND.bits() as i32 != 0;
         if appends && self.groups.ends_may_be_stale() {
-            let open = had!(self.open.get(fh), reply);
-            return match self.vfs.append(&call.ctx, &open, bytes) {
+            let appended = self.open.get(fh).and_then(|open| self.vfs.append(&call.ctx, &open, bytes));
+            return match appended {
                 Ok(to) => self.groups.appended(node, offset, bytes.len(), to, reply),
                 Err(error) => {
                     self.groups.note_write(node, offset, bytes.len(), 0);
@@ -317,8 +329,7 @@ impl fuser::Filesystem for Adapter {
                 }
             };
         }
-        let open = had!(self.open.get(fh), reply);
-        let result = self.vfs.write(&call.ctx, &open, offset, bytes);
+        let result = self.open.get(fh).and_then(|open| self.vfs.write(&call.ctx, &open, offset, bytes));
         match (&result, is_page) {
             (Err(error), true) => self.lost.note(*error),
             (_, true) => {}
@@ -475,40 +486,16 @@ impl fuser::Filesystem for Adapter {
         reply: ReplyCreate,
     ) {
         let call = had!(self.make(req, umask, &named(&[(parent, name)])), reply);
-        match self.vfs.create(&call.ctx, ino(parent), name.as_bytes(), flags(OpenFlags(open)), mode(bits)) {
-            Ok((made, handle)) => {
-                call.made(&made);
-                let flags = self.open_flags(OpenFlags(open));
-                reply.created(
-                    &self.valid,
-                    &attr(&self.identity.shown(&made)),
-                    GENERATION,
-                    self.open.add(handle),
-                    flags,
-                );
-            }
-            Err(error) => reply.error(errno(error)),
-        }
+        let made = self.vfs.create(&call.ctx, ino(parent), name.as_bytes(), flags(OpenFlags(open)), mode(bits));
+        self.created(&call, reply, made, OpenFlags(open));
     }
 
     fn tmpfile(&self, req: &Request, parent: INodeNo, bits: u32, umask: u32, open: i32, reply: ReplyCreate) {
         let call = had!(self.make(req, umask, &Touches::default()), reply);
         // The flag of nameless files has that of directories in it.
         let how = flags(OpenFlags(open)) - OFlags::TMPFILE;
-        match self.vfs.tmpfile(&call.ctx, ino(parent), how, mode(bits)) {
-            Ok((made, handle)) => {
-                call.made(&made);
-                let flags = self.open_flags(OpenFlags(open));
-                reply.created(
-                    &self.valid,
-                    &attr(&self.identity.shown(&made)),
-                    GENERATION,
-                    self.open.add(handle),
-                    flags,
-                );
-            }
-            Err(error) => reply.error(errno(error)),
-        }
+        let made = self.vfs.tmpfile(&call.ctx, ino(parent), how, mode(bits));
+        self.created(&call, reply, made, OpenFlags(open));
     }
 
     fn fallocate(

@@ -147,7 +147,8 @@ fn differences(new: &[u8], old: &[u8], had: usize) -> Vec<(usize, usize)> {
 pub(crate) fn write(group: &Group<'_>, handle: Handle, ino: Ino, bytes: &Bytes<'_>, path: &[u8]) -> Result<()> {
     let open = Open { group, ctx: group.superuser(), handle: &handle, path };
     let written = write_all(&open, bytes);
-    group.vfs.release(&open.ctx, handle.clone()).of("release", path)?;
+    let ctx = open.ctx;
+    group.vfs.release(&ctx, handle).of("release", path)?;
     let end = written?;
     if end < bytes.size {
         group.set(ino, &SetAttr { size: Some(bytes.size), ..SetAttr::default() }, path)?;
@@ -195,7 +196,8 @@ pub(crate) fn update(
     let same = below.map_or_else(|| Ok(Vec::new()), |below| same_blocks(bytes, below));
     let compared = same.and_then(|same| compare_all(&open, bytes, &same));
     let reserved = compared.and_then(|changed| Ok(changed | reserve(&open, bytes, below)?));
-    group.vfs.release(&open.ctx, handle.clone()).of("release", path)?;
+    let ctx = open.ctx;
+    group.vfs.release(&ctx, handle).of("release", path)?;
     Ok(reserved? || before != bytes.size)
 }
 

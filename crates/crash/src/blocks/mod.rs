@@ -272,7 +272,7 @@ struct Model {
     /// See [`Program::behind`].
     behind: usize,
     durable: Vec<Value>,
-    /// Ordered, and not durable: what it changes, and how many before it must have survived, as a set.
+    /// What transactions change that are ordered and not durable, in their order.
     pending: Vec<Change>,
     running: HashMap<u8, (Txid, Change)>,
     /// Fresh blocks of running transactions, and of those that are not durable.
@@ -516,6 +516,10 @@ impl Running<'_> {
                 self.step(&Step::Order(txs))?;
                 self.step(&Step::Wait)
             }
+            Step::Pairs(pairs) => pairs.iter().try_for_each(|&(one, other)| {
+                let steps = [Step::Begin(b'z'), Step::Write(b'z', one), Step::Write(b'z', other), Step::Commit(b"z")];
+                steps.iter().try_for_each(|step| self.step(step))
+            }),
             Step::Plain(block) => {
                 self.next += 1;
                 let value = self.next;
