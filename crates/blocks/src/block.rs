@@ -49,6 +49,11 @@ impl Page {
         Page(Arc::new([0; BLOCK]))
     }
 
+    /// Whether both are one page in memory.
+    pub(crate) fn is_same(&self, other: &Page) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// With some bytes at an offset changed. Copies the others if somebody else has the page.
     ///
     /// # Panics

@@ -1,6 +1,6 @@
 //! The contract of a device with transactions.
 
-use wholly_error::Result;
+use wholly_error::{Error, Result};
 use wholly_media::Site;
 
 use crate::{BLOCK, Counters, DeviceGuarantees, Lba, Page, Run, Tag};
@@ -19,6 +19,19 @@ impl Txid {
         assert!(incarnation < 1 << 24 && (1..1 << 40).contains(&count), "no number is left for a transaction");
         Txid(incarnation << 40 | count)
     }
+}
+
+/// Calls `read` for each of some consecutive blocks.
+pub(crate) fn each_block(
+    at: Lba,
+    bytes: &mut [u8],
+    mut read: impl FnMut(Lba, &mut [u8; BLOCK]) -> Result<()>,
+) -> Result<()> {
+    let (blocks, rest) = bytes.as_chunks_mut::<BLOCK>();
+    if !rest.is_empty() {
+        return Err(Error::Invalid(format!("{} bytes: read whole blocks", blocks.len() * BLOCK + rest.len())));
+    }
+    blocks.iter_mut().zip(at.0..).try_for_each(|(block, at)| read(Lba(at), block))
 }
 
 /// What a writer knows of the block.
@@ -60,6 +73,14 @@ pub trait TxDevice: Send + Sync {
     /// # Errors
     /// `Corrupt` for a block that reads otherwise than it was written (T9); `Invalid`; `Poisoned`; the medium's.
     fn read(&self, tx: Option<Txid>, at: Lba, bytes: &mut [u8; BLOCK]) -> Result<()>;
+
+    /// As so many [`read`](Self::read)s of consecutive blocks. A device may make them one transfer.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read). `Invalid` if the bytes are not those of whole blocks.
+    fn read_run(&self, tx: Option<Txid>, at: Lba, bytes: &mut [u8]) -> Result<()> {
+        each_block(at, bytes, |at, block| self.read(tx, at, block))
+    }
 
     /// Makes blocks read as zeros, for the transaction now and for all once it is committed (T11).
     ///

@@ -26,6 +26,9 @@ pub struct BlockGuarantees {
     pub room: u64,
     /// Whether blocks can be lent ([`lend`](crate::TxBlocks::lend)).
     pub takes_lent: bool,
+    /// So many blocks that are lent take the place of one of `most_overwrites`: what names their versions takes space,
+    /// too. `u64::MAX`: none.
+    pub lent_by_overwrite: u64,
     /// Whether discarded blocks read as zeros once that is durable (T11). If not, what they hold is unspecified.
     pub zeroes_discarded: bool,
     /// Whether each block is checked as it is read (T9), also where only the home has it.
@@ -47,9 +50,12 @@ pub struct DeviceGuarantees {
     /// running transactions together may have, so that no write says `NoSpace`: the space beyond that of all blocks.
     /// `u64::MAX`: space never ends.
     pub sure_overwrites: u64,
-    /// Whether more find space where blocks are free: each block that has no committed version, as it was never
-    /// written, was trimmed, or was written as `Fresh`, gives its page to one more.
+    /// Whether more find space where blocks are free: each block that was trimmed, and that nobody has written since,
+    /// gives its page to one more.
     pub free_blocks_help: bool,
+    /// So many of these take the place of one of `sure_overwrites`: what names their versions takes space, too.
+    /// `u64::MAX`: none.
+    pub lent_by_overwrite: u64,
     /// Whether discarded blocks read as zeros (T11). If not, what they hold is unspecified.
     pub zeroes_discarded: bool,
     /// What a crash keeps wholly or not at all of a plain write: a block, or the unit of a medium below.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use wholly_error::Result;
 use wholly_media::{Region, Site};
 
+use crate::device::each_block;
 use crate::{BLOCK, BlockGuarantees, Counters, Lba, Page, Placement, Run, Tag, Txid};
 
 /// The place of transactions in the order, from 1 on in each life of the medium. 0: of none, and durable from the
@@ -54,6 +55,14 @@ pub trait TxBlocks: Send + Sync {
     /// # Errors
     /// `Corrupt` (T9); `Invalid`; `Poisoned`; the medium's.
     fn read(&self, tx: Option<Txid>, at: Lba, bytes: &mut [u8; BLOCK]) -> Result<()>;
+
+    /// As so many [`read`](Self::read)s of consecutive blocks, each of them by itself.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read). `Invalid` if the bytes are not those of whole blocks.
+    fn read_run(&self, tx: Option<Txid>, at: Lba, bytes: &mut [u8]) -> Result<()> {
+        each_block(at, bytes, |at, block| self.read(tx, at, block))
+    }
 
     /// Makes blocks read as zeros, for the transaction now and for all once it is ordered (T11). Makes no device work.
     /// The next owner of such a block may write it as [`Fresh`](crate::Placement::Fresh) only once this transaction is

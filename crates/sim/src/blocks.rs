@@ -100,6 +100,7 @@ impl SimBlocks {
             steals_overwrites: true,
             most_overwrites: rules.most_overwrites,
             room: rules.room,
+            lent_by_overwrite: u64::MAX,
             takes_lent: true,
             zeroes_discarded: true,
             checks_blocks: true,

@@ -95,6 +95,7 @@ impl Batch {
             most_overwrites: (bound < u64::MAX).then_some(bound),
             room: room.clamp(1, sure.max(1)),
             takes_lent: of.free_blocks_help,
+            lent_by_overwrite: of.lent_by_overwrite,
             zeroes_discarded: of.zeroes_discarded,
             checks_blocks: of.checks_blocks,
             emulated: of.emulated,
@@ -212,9 +213,24 @@ impl Shared {
 
     /// Whether the space for so many versions more of a transaction is sure (invariant 5).
     fn is_sure(&self, state: &State, running: &Running, more: u64) -> bool {
+        self.has_space(state, running, more, 0)
+    }
+
+    /// The same with so many blocks lent more.
+    fn has_space(&self, state: &State, running: &Running, more: u64, lent: u64) -> bool {
         let now = running.charge();
-        let then = (running.overs + more).saturating_sub(running.lent);
-        state.charges - now + then <= self.sure
+        let then = (running.overs + more).saturating_sub(running.lent + lent);
+        let names = (state.lent + lent) / self.guarantees.lent_by_overwrite;
+        (state.charges - now + then).saturating_add(names) <= self.sure
+    }
+
+    /// Waits until something is durable that needs space.
+    fn wait_for_space<'a>(&'a self, state: Locked<'a>) -> Result<Locked<'a>> {
+        if !state.works && state.open.txs.is_empty() {
+            let what = "versions of blocks that running transactions write over; commit, abort or lend blocks";
+            return Err(Error::NoSpace(what.into()));
+        }
+        self.commit_or_wait(ROOM, state)
     }
 
     /// Waits until the space for so many versions more is sure.
@@ -224,11 +240,7 @@ impl Shared {
             if self.is_sure(&state, running, more) {
                 return Ok(state);
             }
-            if !state.works && state.open.txs.is_empty() {
-                let what = "versions of blocks that running transactions write over; commit, abort or lend blocks";
-                return Err(Error::NoSpace(what.into()));
-            }
-            state = self.commit_or_wait(ROOM, state)?;
+            state = self.wait_for_space(state)?;
         }
     }
 
@@ -361,6 +373,29 @@ impl TxBlocks for Batch {
         Ok(())
     }
 
+    fn read_run(&self, tx: Option<Txid>, at: Lba, bytes: &mut [u8]) -> Result<()> {
+        let shared = &*self.0;
+        let run = Run { start: at, count: (bytes.len() / BLOCK) as u64 };
+        shared.check_run(run)?;
+        let blocks = at.0..at.0 + run.count;
+        let mut state = shared.lock()?;
+        let own =
+            tx.map(|tx| state.get(tx).map(|running| running.written.within(blocks.clone()).next())).transpose()?;
+        let of = match own.flatten() {
+            // All of it is on the device, in the transaction.
+            Some((part, At::Sent)) if part == blocks => Some(tx),
+            Some(_) => None,
+            None => state.live.within(blocks).next().is_none().then_some(None),
+        };
+        let Some(of) = of else {
+            drop(state);
+            return crate::device::each_block(at, bytes, |at, block| self.read(tx, at, block));
+        };
+        state.counters.reads += run.count;
+        drop(state);
+        shared.device.read_run(of, at, bytes)
+    }
+
     fn discard(&self, site: Site, tx: Txid, run: Run) -> Result<()> {
         let shared = &*self.0;
         shared.check_run(run)?;
@@ -391,10 +426,20 @@ impl TxBlocks for Batch {
         if let Some(at) = written.or_else(|| state.live.within(blocks).map(|(run, _)| run.start).next()) {
             return Err(busy(at));
         }
+        while !shared.has_space(&state, state.get(tx)?, 0, run.count) {
+            state = shared.wait_for_space(state)?;
+        }
+        state.lent += run.count;
         drop(state);
-        shared.device.trim(LEND, run)?;
-        state = shared.lock()?;
-        state.running(tx)?.lent += run.count;
+        let trimmed = shared.device.trim(LEND, run);
+        state = shared.state.lock().unwrap();
+        match trimmed {
+            Ok(()) => state.running(tx)?.lent += run.count,
+            Err(error) => {
+                state.lent -= run.count;
+                return Err(error);
+            }
+        }
         state.recharge(tx);
         drop(state);
         shared.changed.notify_all();
@@ -407,6 +452,7 @@ impl TxBlocks for Batch {
         let running = state.end(tx)?;
         state.room -= running.room + running.held.len() as u64;
         state.charges -= running.charge();
+        state.lent -= running.lent;
         state.counters.aborts += 1;
         drop(state);
         shared.changed.notify_all();

@@ -7,8 +7,8 @@ use wholly_error::{Error, Result};
 use wholly_media::{Error as MediaError, Guarantees, Kind, PersistenceDomain, Region, Site};
 
 use super::state::PLAIN;
-use super::{ROOM, Shared, busy};
-use crate::{BLOCK, Lba, Page};
+use super::{Batch, ROOM, Shared, busy};
+use crate::{BLOCK, Lba, Page, TxBlocks};
 
 /// See the module.
 pub(super) struct Plain {
@@ -107,6 +107,10 @@ impl Region for Plain {
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> wholly_media::Result<()> {
         self.check(offset, buf.len());
+        if offset % BLOCK as u64 == 0 && buf.len() % BLOCK == 0 {
+            let read = Batch(self.shared.clone()).read_run(None, Lba(offset / BLOCK as u64), buf);
+            return read.map_err(|error| in_media("read", error, || format!("block {}", offset / BLOCK as u64)));
+        }
         let mut page = [0; BLOCK];
         for (at, inside, here) in parts(offset, buf.len()) {
             let state = self.shared.lock();

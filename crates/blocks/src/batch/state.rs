@@ -60,6 +60,7 @@ pub struct Group {
     pub txs: Vec<(Txid, Runs<At>)>,
     pub images: BTreeMap<u64, (Txid, Image)>,
     charges: u64,
+    lent: u64,
     last: Sequence,
 }
 
@@ -85,6 +86,8 @@ pub struct State {
     pub room: u64,
     /// Of all transactions that are not durable.
     pub charges: u64,
+    /// Blocks that they were lent.
+    pub lent: u64,
     pub counters: Counters,
     poisoned: Option<String>,
 }
@@ -175,6 +178,7 @@ impl State {
         }
         self.open.images.extend(running.held.into_iter().map(|(block, image)| (block, (tx, image))));
         self.open.charges += running.charged;
+        self.open.lent += running.lent;
         self.open.txs.push((tx, running.written));
         self.open.last = self.last;
         Ok(())
@@ -208,6 +212,7 @@ impl State {
         self.durable = group.last;
         self.room -= group.images.len() as u64;
         self.charges -= group.charges;
+        self.lent -= group.lent;
         self.counters.commits += commits;
         self.counters.committed += group.txs.len() as u64;
     }

@@ -3,59 +3,160 @@
 //!
 //! # Terms
 //!
-//! - *held*: a page of a running transaction in memory. *Stored*: a fresh block that went straight home, as those
-//!   beyond a few do. *Dirty*: a committed page that is not at home.
+//! - *held*: a page of a running transaction in memory. *Stored*: a fresh block that went straight home, as all of a
+//!   transaction do that has more than a few. *Spilled*: a page in a *lent* block: one that was trimmed, and that nobody
+//!   has written since. *Dirty*: a committed page that is not at home. *Going*: a block that is being written home.
 //!
 //! # The commit
 //!
 //! | step | what is done | on the medium |
 //! |---|---|---|
-//! | 1 | stored blocks, and plain writes before, are made durable, if there are any | `log.before.fence` |
-//! | 2 | the record: head, and the last held page of each block | one synchronous write: the *commit point* |
-//! | 3 | held pages become dirty | |
+//! | 1 | fresh pages go home, if they are many; other pages of a transaction that has spilled some are spilled | writes |
+//! | 2 | what was stored or spilled, and plain writes before, are made durable, if there are any | one fence |
+//! | 3 | the record: head, and the last held page of each block | one synchronous write: the *commit point* |
+//! | 4 | its pages become dirty; the transactions end | |
+//! | 5 | if there are spilled ones among them: writing back | as below |
 //!
-//! Writing back, when the ring is half full, or full: dirty pages in the order of their blocks, adjacent ones by one
-//! write (`log.home`), a fence (`log.home.fence`), and the header (`log.tail`).
+//! Writing back, when the ring or the memory is half full, at the begin of some transaction; and in a commit, if the
+//! ring is full: dirty pages in the order of their blocks, adjacent ones by one write (`home`), a fence (`home_fence`),
+//! and the header (`tail`). Some blocks go home alone, each durably before the next one ([`LogOptions::apart`]).
 //!
 //! # Invariants
 //!
-//! 1. One thread at a time commits, writes back, or stores plainly where an image is live. No lock that a reader takes
-//!    is held while the medium works.
-//! 2. A page becomes dirty after its record is durable, so whatever goes home is in the log, whole.
-//! 3. A fresh block is stored, and a block is written plainly, only when the log has no live image of it: else it is
-//!    written back first.
-//! 4. All that is held fits into one record: a write beyond that says `NoSpace`, a commit never does.
-//! 5. On persistent memory a thread fences what it stores at once: a later fence of another thread would not cover it.
+//! 1. One thread at a time commits, or stores plainly where an image is live (`working`); one at a time writes back
+//!    (`homing`), beside it. No lock that a reader takes is held while the medium works.
+//! 2. A page becomes dirty after its record is durable, so whatever goes home is in the log, whole. It stops being dirty
+//!    when it is home and has not changed meanwhile. What is going is the medium's copy: a commit puts the next version
+//!    beside it without waiting.
+//! 3. A header names a record only after all that was dirty when that was the next one is at home, durably.
+//! 4. A fresh block is stored only when it is not going, and is not dirty any more. If records that count have images
+//!    of it, it is void in the record of its transaction. A block is written plainly only when the log has no image of
+//!    it: else that is brought home first.
+//! 5. All that is held over others fits into one record, with the names of all that is spilled, and of all blocks of
+//!    the ring, which may be void: a write beyond that says `NoSpace`, a commit never does. Fresh pages need no place
+//!    in it: they can go home.
+//! 6. A lent block has an image until its transaction is at home, durably: only then is it free. If its owner writes it
+//!    before, because the transaction is another's, its image goes elsewhere first.
+//! 7. A transaction ends when its pages are dirty, in one step: until then its versions are read by its number.
+//! 8. On persistent memory a thread fences what it stores at once: a later fence of another thread would not cover it.
+//! 9. A reader of the home looks once more whether the block was written home meanwhile.
 //!
-//! Not covered: blocks at home have no checksums; of discarded blocks the home keeps what it had.
+//! Not covered: blocks at home have no checksums, spilled ones have (T9); of discarded blocks the home keeps what it
+//! had.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sync::{Mutex, MutexGuard};
+use sync::{Condvar, Mutex, MutexGuard};
 use wholly_error::{Error, Result};
-use wholly_media::disk::AlignedBuf;
 use wholly_media::{Region, Site};
 
-use super::{Records, Ring, RingSeed, head_blocks, read};
-use crate::runs::Runs;
+use super::ring::Entry;
+use super::spare::Spare;
+use super::state::{Active, At, Dirty, Held, Place, State};
+use super::{Records, Recovered, Ring, RingSeed, head_blocks, image_sum, read};
 use crate::{BLOCK, Counters, DeviceGuarantees, Lba, Page, Placement, Run, Tag, TxDevice, Txid};
 
-const BEFORE_FENCE: Site = Site("log.before.fence");
-const HOME: Site = Site("log.home");
-const HOME_FENCE: Site = Site("log.home.fence");
-const TAIL: Site = Site("log.tail");
 const RECOVER_PROOF: Site = Site("log.recover.proof");
 const RECOVER: Site = Site("log.recover");
 const RECOVER_FENCE: Site = Site("log.recover.fence");
 
 /// Where the device stores by itself. All else is at its callers' sites.
-pub const SITES: &[Site] = &[BEFORE_FENCE, HOME, HOME_FENCE, TAIL, RECOVER_PROOF, RECOVER, RECOVER_FENCE];
+#[derive(Clone, Copy, Debug)]
+pub struct LogSites {
+    /// What was stored before the record is made durable.
+    pub before_fence: Site,
+    /// The same on persistent memory, by each thread.
+    pub own_fence: Site,
+    /// Pages go to lent blocks.
+    pub spill: Site,
+    /// These are made durable, if nothing else is.
+    pub spill_fence: Site,
+    /// Dirty pages go home.
+    pub home: Site,
+    /// That is made durable.
+    pub home_fence: Site,
+    /// The header is written.
+    pub tail: Site,
+}
 
-/// Fresh blocks of running transactions that are held; those beyond are stored.
+impl LogSites {
+    /// The names that a log has by itself.
+    pub const LOG: LogSites = LogSites {
+        before_fence: Site("log.before.fence"),
+        own_fence: Site("log.own.fence"),
+        spill: Site("log.spill"),
+        spill_fence: Site("log.spill.fence"),
+        home: Site("log.home"),
+        home_fence: Site("log.home.fence"),
+        tail: Site("log.tail"),
+    };
+}
+
+/// All sites of a log by itself, and of its recovery.
+pub const SITES: &[Site] = &[
+    LogSites::LOG.before_fence,
+    LogSites::LOG.own_fence,
+    LogSites::LOG.spill,
+    LogSites::LOG.spill_fence,
+    LogSites::LOG.home,
+    LogSites::LOG.home_fence,
+    LogSites::LOG.tail,
+    RECOVER_PROOF,
+    RECOVER,
+    RECOVER_FENCE,
+];
+
+/// Mistakes that tests plant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFault {
+    /// Pages go home before their record is durable.
+    HomeBeforeLog,
+    /// A record does not say which blocks are void.
+    NoVoid,
+    /// Lent blocks are free before their images are at home.
+    LentTooEarly,
+}
+
+/// How a log is used.
+#[derive(Clone, Debug)]
+pub struct LogOptions {
+    /// Fewer pages that are written over at once than the ring has room for.
+    pub overwrites: Option<u64>,
+    /// Pages that may be dirty: writing back is due when half as many are.
+    pub memory: u64,
+    /// Blocks that go home alone, and durably before the next one: not all of them are in doubt.
+    pub apart: Vec<Lba>,
+    /// Blocks of the ring that are used, if it has more.
+    pub ring: Option<u64>,
+    /// Where it stores.
+    pub sites: LogSites,
+    /// What is wrong with it.
+    pub fault: Option<LogFault>,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        LogOptions { overwrites: None, memory: 8192, apart: Vec::new(), ring: None, sites: LogSites::LOG, fault: None }
+    }
+}
+
+/// Fresh blocks of a transaction that are in its record, at most; if it has more, all go home.
 const FEW: u64 = 16;
-/// Blocks that are written home by one call, at most.
-const AT_ONCE: usize = 256;
+/// Fresh pages of a transaction that are held before they go home, at most.
+const MOST_FRESH: u64 = 256;
+/// Blocks that are written by one call, at most.
+pub(super) const AT_ONCE: usize = 256;
+/// So many lent blocks take the room of one page in the record, by their entries in the head.
+const LENT_BY_OVERWRITE: u64 = 128;
+
+/// What a crash has left in a log: what [`recover`] would store. Only reads.
+///
+/// # Errors
+/// If the log is damaged; the medium's.
+pub fn left(region: &dyn Region, area: Run, seed: RingSeed) -> Result<Recovered> {
+    read(region, &Ring::of(area), seed)
+}
 
 /// Brings the blocks home that committed records of an incarnation have. They are durable on return; then the caller
 /// raises the incarnation, durably, before it opens the log with it.
@@ -79,116 +180,111 @@ pub fn recover(region: &dyn Region, area: Run, seed: RingSeed) -> Result<()> {
     Ok(region.fence(RECOVER_FENCE)?)
 }
 
-/// What a running transaction has of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
-    Held,
-    Stored,
-    Discarded,
-}
-
-#[derive(Default)]
-struct Active {
-    blocks: Runs<At>,
-    held: BTreeMap<u64, Page>,
-    /// How many of those are fresh.
-    fresh: u64,
-}
-
-#[derive(Default)]
-struct State {
-    active: HashMap<Txid, Active>,
-    begun: u64,
-    /// Pages that running transactions hold, and how many of them are fresh.
-    held: u64,
-    fresh: u64,
-    dirty: BTreeMap<u64, Page>,
-    /// Whether something was stored plainly since the last fence.
-    has_plain: bool,
-    poisoned: Option<String>,
-    counters: Counters,
-}
-
-impl State {
-    fn check(&self) -> Result<()> {
-        self.poisoned.as_ref().map_or(Ok(()), |why| Err(Error::Poisoned(why.clone())))
-    }
-
-    fn get(&mut self, tx: Txid) -> Result<&mut Active> {
-        self.active.get_mut(&tx).ok_or_else(|| Error::Invalid(format!("transaction {:#x} does not run", tx.0)))
-    }
-
-    /// That no running transaction has written some blocks.
-    fn check_plain(&self, run: Run) -> Result<()> {
-        let blocks = run.start.0..run.start.0 + run.count;
-        match self.active.values().find_map(|of| of.blocks.within(blocks.clone()).next()) {
-            None => Ok(()),
-            Some((found, _)) => {
-                Err(Error::Busy(format!("block {}", found.start), "a running transaction has written it".into()))
-            }
-        }
-    }
-
-    /// Drops the held pages of some blocks.
-    fn drop_held(&mut self, tx: Txid, run: Run) -> Result<()> {
-        let active = self.get(tx)?;
-        let held: Vec<u64> = active.held.range(run.start.0..run.start.0 + run.count).map(|(at, _)| *at).collect();
-        held.iter().for_each(|at| _ = active.held.remove(at));
-        self.held -= held.len() as u64;
-        Ok(())
-    }
-}
-
 /// See the module.
 pub struct LogDevice {
-    region: Arc<dyn Region>,
-    records: Records,
+    pub(super) region: Arc<dyn Region>,
+    pub(super) records: Records,
+    pub(super) options: LogOptions,
     guarantees: DeviceGuarantees,
-    incarnation: u64,
-    state: Mutex<State>,
-    /// Held by who commits or writes back (invariant 1).
-    working: Mutex<()>,
+    pub(super) state: Mutex<State>,
+    /// Something is not going any more.
+    pub(super) changed: Condvar,
+    /// Held by who commits (invariant 1).
+    pub(super) working: Mutex<()>,
+    /// Held by who writes back.
+    pub(super) homing: Mutex<()>,
+    /// Of records, and of what is stored before them.
+    pub(super) buffer: Spare,
+    pub(super) home_buffer: Spare,
+}
+
+/// What transactions change, in their order.
+#[derive(Default)]
+struct Gathered {
+    images: BTreeMap<u64, Dirty>,
+    /// How many of them are in the record.
+    inside: u64,
+    /// Fresh pages that go home.
+    store: BTreeMap<u64, (Site, Page)>,
+    /// Blocks of which earlier images do not count.
+    void: Vec<u64>,
+    stores: bool,
+    spills: bool,
 }
 
 impl LogDevice {
     /// Over the first `blocks` blocks of a region. Its log is in an area that is beyond them, or in blocks that callers
     /// never write. What an earlier incarnation has left was [recovered](recover), and no other has had this seed and
-    /// incarnation. A test may allow fewer `overwrites` at once than the log has room for.
+    /// incarnation.
     pub fn new(
         region: Arc<dyn Region>,
         blocks: u64,
         area: Run,
         (seed, incarnation): (RingSeed, u64),
-        overwrites: Option<u64>,
+        options: LogOptions,
     ) -> LogDevice {
-        let ring = Ring::of(area);
-        let most = (0..=ring.blocks).rev().find(|images| ring.fits(*images)).unwrap_or(0);
+        let mut ring = Ring::of(area);
+        ring.blocks = ring.blocks.min(options.ring.unwrap_or(u64::MAX));
+        // One of them is for the entries of lent blocks.
+        let most = (0..=ring.blocks).rev().find(|images| ring.fits(*images)).unwrap_or(0).saturating_sub(1);
         let of = region.guarantees();
         let guarantees = DeviceGuarantees {
             blocks,
             most_pages: None,
-            sure_overwrites: overwrites.unwrap_or(u64::MAX).min(most.saturating_sub(FEW)),
-            free_blocks_help: false,
+            sure_overwrites: options.overwrites.unwrap_or(u64::MAX).min(most),
+            free_blocks_help: true,
+            lent_by_overwrite: LENT_BY_OVERWRITE,
             zeroes_discarded: false,
             plain_unit: of.atomic_unit.min(BLOCK as u32),
             checks_blocks: false,
             emulated: of.emulated,
             description: format!("{}, with a log of whole blocks", of.description),
         };
-        let (records, state) = (Records::new(ring, seed), Mutex::default());
-        LogDevice { region, records, guarantees, incarnation, state, working: Mutex::default() }
+        LogDevice {
+            region,
+            records: Records::new(ring, seed),
+            options,
+            guarantees,
+            state: Mutex::new(State { incarnation, ..State::default() }),
+            changed: Condvar::new(),
+            working: Mutex::default(),
+            homing: Mutex::default(),
+            buffer: Spare::default(),
+            home_buffer: Spare::default(),
+        }
     }
 
-    fn lock(&self) -> Result<MutexGuard<'_, State>> {
+    /// Begins a new incarnation, which is durable. No transaction runs, and what was committed is at home.
+    pub fn start(&self, seed: RingSeed, incarnation: u64) {
+        self.records.start(seed);
+        *self.state.lock().unwrap() = State { incarnation, ..State::default() };
+    }
+
+    /// Blocks of the ring with records that count.
+    pub fn used(&self) -> u64 {
+        self.records.used()
+    }
+
+    /// Pages that are not at home.
+    pub fn dirty(&self) -> u64 {
+        self.state.lock().unwrap().dirty.len() as u64
+    }
+
+    pub(super) fn lock(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.state.lock().unwrap();
         state.check()?;
         Ok(state)
     }
 
-    fn failing<T>(&self, result: Result<T>) -> Result<T> {
+    pub(super) fn failing<T>(&self, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| {
             self.state.lock().unwrap().poisoned.get_or_insert_with(|| error.to_string());
+            self.changed.notify_all();
         })
+    }
+
+    pub(super) fn sum(&self, home: u64, bytes: &[u8]) -> u64 {
+        image_sum(self.records.seed(), Lba(home), bytes)
     }
 
     fn check_run(&self, run: Run) -> Result<()> {
@@ -204,80 +300,213 @@ impl LogDevice {
         !found.is_empty()
     }
 
-    /// Stores at home, where no image is live.
-    fn store(&self, site: Site, at: Lba, page: &Page) -> Result<()> {
-        self.region.write(site, at.byte(), &page[..])?;
-        if self.region.guarantees().is_pmem() {
-            self.region.fence(BEFORE_FENCE)?;
-        }
-        Ok(())
+    /// The most fresh pages of a record, by transaction.
+    fn few(&self) -> u64 {
+        (self.records.ring.blocks / 8).min(FEW)
     }
 
-    /// Brings all that is dirty home. Then no record is live.
-    fn write_back(&self, _working: &MutexGuard<'_, ()>) -> Result<()> {
-        if self.records.used() == 0 {
-            return Ok(());
-        }
-        let dirty: Vec<(u64, Page)> = self.lock()?.dirty.iter().map(|(at, page)| (*at, page.clone())).collect();
-        self.failing(self.write_home(&dirty))?;
-        let target = self.records.next();
-        let (block, header) = self.records.header(target);
-        self.failing(self.region.write_through(TAIL, block.byte(), &header).map_err(Error::from))?;
-        self.records.release(target);
-        // No commit adds dirty blocks meanwhile.
-        self.lock()?.dirty.clear();
-        Ok(())
-    }
-
-    fn write_home(&self, dirty: &[(u64, Page)]) -> Result<()> {
-        let mut bytes = AlignedBuf::zeroed(AT_ONCE.min(dirty.len()) * BLOCK);
-        for run in dirty.chunk_by(|(one, _), (next, _)| one + 1 == *next).flat_map(|run| run.chunks(AT_ONCE)) {
-            let bytes = &mut bytes[..run.len() * BLOCK];
-            bytes.chunks_exact_mut(BLOCK).zip(run).for_each(|(to, (_, page))| to.copy_from_slice(&page[..]));
-            self.region.write(HOME, Lba(run[0].0).byte(), bytes)?;
-        }
-        Ok(self.region.fence(HOME_FENCE)?)
-    }
-
-    /// Writes the record of transactions, in their order.
-    fn write_record(&self, site: Site, txs: Vec<Active>, working: &MutexGuard<'_, ()>) -> Result<()> {
-        let (mut images, mut void) = (BTreeMap::new(), Vec::new());
-        let mut stores = std::mem::take(&mut self.lock()?.has_plain);
-        for mut active in txs {
-            for (run, at) in active.blocks.iter() {
-                if at == At::Held {
-                    continue;
-                }
-                stores |= at == At::Stored;
-                let over: Vec<u64> = images.range(run.clone()).map(|(at, _)| *at).collect();
-                over.iter().for_each(|at| _ = images.remove(at));
-                self.records.imaged(&[Run { start: Lba(run.start), count: run.end - run.start }], &mut void);
+    /// Gathers what transactions change. Whether all fresh pages go home: they are not to be in the record.
+    fn gather(&self, txs: &[Txid], all_go: bool) -> Result<Gathered> {
+        let mut state = self.lock()?;
+        let (mut of, mut gone) = (Gathered::default(), Vec::new());
+        of.stores = state.has_plain;
+        for tx in txs {
+            let active = state.get(*tx)?;
+            let fresh_go = all_go || active.is_stored || active.fresh > self.few();
+            for (run, at) in active.blocks.iter().filter(|(_, at)| matches!(at, At::Stored | At::Discarded)) {
+                of.stores |= at == At::Stored;
+                let over: Vec<u64> = of.images.range(run.clone()).map(|(at, _)| *at).collect();
+                over.iter().for_each(|at| _ = of.images.remove(at));
+                gone.push(Run { start: Lba(run.start), count: run.end - run.start });
             }
-            images.append(&mut active.held);
+            for (at, held) in &active.held {
+                if held.is_fresh && fresh_go {
+                    of.images.remove(at);
+                    of.store.insert(*at, (held.site, held.page.clone()));
+                    gone.push(Run { start: Lba(*at), count: 1 });
+                } else {
+                    of.images.insert(*at, Dirty::Page(held.page.clone()));
+                }
+            }
+            of.spills |= !active.spilled.is_empty();
+            of.images.extend(active.spilled.iter().map(|(at, place)| (*at, Dirty::At(*place))));
         }
-        if stores {
-            self.region.fence(BEFORE_FENCE)?;
+        drop(state);
+        of.inside = of.images.values().filter(|image| matches!(image, Dirty::Page(_))).count() as u64;
+        self.records.imaged(&gone, &mut of.void);
+        of.stores |= !of.store.is_empty();
+        Ok(of)
+    }
+
+    fn commit_these(&self, site: Site, txs: &[Txid], working: &MutexGuard<'_, ()>) -> Result<()> {
+        for tx in txs {
+            let has_spilled = !self.lock()?.get(*tx)?.spilled.is_empty();
+            if has_spilled {
+                self.spill(*tx, working)?;
+            }
         }
-        if images.is_empty() && void.is_empty() {
-            return Ok(());
+        let mut of = self.gather(txs, false)?;
+        if self.blocks_of(&of) > self.records.ring.blocks {
+            of = self.gather(txs, true)?;
         }
-        let blocks = head_blocks((images.len() + void.len()) as u64) + images.len() as u64;
+        let store: Vec<(u64, Site, Page)> =
+            std::mem::take(&mut of.store).into_iter().map(|(at, (site, page))| (at, site, page)).collect();
+        self.store(&store)?;
+        if of.stores {
+            self.region.fence(self.options.sites.before_fence)?;
+            self.lock()?.has_plain = false;
+        } else if of.spills {
+            self.region.fence(self.options.sites.spill_fence)?;
+        }
+        let record = match of.images.is_empty() && of.void.is_empty() {
+            true => None,
+            false => Some(self.write_record(site, &of)?),
+        };
+        let (lent, spills) = (self.publish(txs, of, record)?, self.options.fault != Some(LogFault::LentTooEarly));
+        if !lent.is_empty() {
+            // Its images may be written over once it has returned.
+            if spills {
+                self.write_back()?;
+            }
+            let mut state = self.lock()?;
+            lent.iter().for_each(|place| state.vacate(place.at));
+        }
+        Ok(())
+    }
+
+    /// Blocks of the record.
+    fn blocks_of(&self, of: &Gathered) -> u64 {
+        head_blocks((of.images.len() + of.void.len()) as u64) + of.inside
+    }
+
+    /// Writes the record. Returns where it stands.
+    fn write_record(&self, site: Site, of: &Gathered) -> Result<(u64, u64)> {
+        let blocks = self.blocks_of(of);
         let at = match self.records.place(blocks) {
             Some(at) => at,
             None => {
-                self.write_back(working)?;
+                self.write_back()?;
                 self.records.place(blocks).expect("what is held fits into an empty log")
             }
         };
-        let mut bytes = AlignedBuf::zeroed(blocks as usize * BLOCK);
-        let of = images.iter().map(|(home, page)| (Lba(*home), &**page));
-        self.records.fill(of, void.clone(), at, &mut bytes);
-        self.region.write_through(site, self.records.ring.block(at).byte(), &bytes)?;
+        if self.options.fault == Some(LogFault::HomeBeforeLog) {
+            let homes = of.images.iter().filter_map(|(home, image)| match image {
+                Dirty::Page(page) => Some((*home, self.options.sites.home, page.clone())),
+                Dirty::At(_) => None,
+            });
+            self.write_pages(&homes.collect::<Vec<_>>())?;
+        }
+        let void = if self.options.fault == Some(LogFault::NoVoid) { Vec::new() } else { of.void.clone() };
+        let (ring, seed) = (&self.records.ring, self.records.seed());
+        self.buffer.with(blocks as usize * BLOCK, |bytes| {
+            let head = (blocks - of.inside) as usize * BLOCK;
+            let (to_head, to_images) = bytes.split_at_mut(head);
+            to_head.fill(0);
+            let mut places = to_images.chunks_exact_mut(BLOCK).zip(at + blocks - of.inside..);
+            let entry = |(home, image): (&u64, &Dirty)| match image {
+                Dirty::Page(page) => {
+                    let (to, block) = places.next().expect("as many as there are");
+                    to.copy_from_slice(&page[..]);
+                    let sum = image_sum(seed, Lba(*home), &page[..]);
+                    Entry::Image { home: Lba(*home), at: ring.block(block), sum }
+                }
+                Dirty::At(place) => Entry::Image { home: Lba(*home), at: Lba(place.at), sum: place.sum },
+            };
+            let entries: Vec<Entry> = of.images.iter().map(entry).collect();
+            self.records.fill_head(entries, void, (at, blocks), to_head);
+            self.region.write_through(site, ring.block(at).byte(), bytes)
+        })?;
+        Ok((at, blocks))
+    }
+
+    /// Ends transactions: what they have written is committed. Returns where they had spilled pages.
+    fn publish(&self, txs: &[Txid], of: Gathered, record: Option<(u64, u64)>) -> Result<Vec<Place>> {
         let mut state = self.lock()?;
-        void.iter().for_each(|at| _ = state.dirty.remove(at));
-        self.records.append(at, blocks, images.keys().copied());
-        state.dirty.append(&mut images);
+        let ended: Vec<Active> = txs.iter().filter_map(|tx| state.end(*tx)).collect();
+        of.void.iter().for_each(|at| _ = state.dirty.remove(at));
+        if let Some((at, blocks)) = record {
+            self.records.void(&of.void);
+            self.records.append(at, blocks, of.images.keys().copied());
+        }
+        state.dirty.extend(of.images);
+        state.counters.commits += 1;
+        state.counters.committed += txs.len() as u64;
+        Ok(ended.into_iter().flat_map(|active| active.spilled.into_values()).collect())
+    }
+
+    /// Makes sure that no image is live of blocks which are going to be stored plainly, and that they are not going.
+    fn clear_of_images(&self, run: Run) -> Result<()> {
+        if self.is_imaged(run) {
+            return self.write_back();
+        }
+        let mut state = self.lock()?;
+        while state.is_going(run.start.0..run.start.0 + run.count) {
+            state = self.changed.wait(state).unwrap();
+            state.check()?;
+        }
         Ok(())
+    }
+
+    /// Writes a block of which no spilled page is in the way.
+    fn put(&self, site: Site, tx: Txid, at: Lba, page: &Page, how: Placement) -> Result<()> {
+        let most_fresh = (self.options.memory / 4).min(MOST_FRESH);
+        let mut state = self.lock()?;
+        let before = state.get(tx)?.blocks.get(at.0);
+        match before {
+            Some(At::Held) => {
+                if let Some(held) = state.get(tx)?.held.get_mut(&at.0) {
+                    (held.page, held.site) = (page.clone(), site);
+                }
+            }
+            Some(At::Spilled) => {
+                drop(state);
+                self.spill_again(tx, at.0, page)?;
+            }
+            None | Some(At::Stored | At::Discarded) => {
+                let is_fresh = how == Placement::Fresh || before == Some(At::Stored);
+                state.hold(tx, at.0, Held { page: page.clone(), site, is_fresh })?;
+                let (fits, fresh) = (self.fits(state.overs, state.spilled), state.fresh);
+                let has_free = state.free.iter().next().is_some();
+                let active = state.get(tx)?;
+                let own_overs = active.held.len() as u64 - active.fresh;
+                if is_fresh && (active.fresh > most_fresh || fresh > 4 * most_fresh) {
+                    drop(state);
+                    self.store_fresh(tx)?;
+                } else if !is_fresh && (!fits || has_free && own_overs > (self.options.memory / 4).max(1)) {
+                    drop(state);
+                    self.spill(tx, &self.working.lock().unwrap())?;
+                    let mut state = self.lock()?;
+                    if !self.fits(state.overs, state.spilled) {
+                        state.let_go(tx, at.0)?;
+                        state.take_back(tx, at.0)?;
+                        let blocks = &mut state.get(tx)?.blocks;
+                        match before {
+                            Some(before) => blocks.set(at.0..at.0 + 1, before),
+                            None => blocks.clear(at.0..at.0 + 1),
+                        }
+                        return Err(Error::NoSpace("blocks in the log that running transactions write over".into()));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a reader finds, unless it is at home.
+    fn find(&self, tx: Option<Txid>, at: Lba) -> Result<(Option<Dirty>, u64)> {
+        let mut state = self.lock()?;
+        let own = match tx {
+            None => None,
+            Some(tx) => state.get(tx)?.blocks.get(at.0),
+        };
+        let found = match (own, tx) {
+            (Some(At::Discarded), _) => Some(Dirty::Page(Page::zeros())),
+            (Some(At::Held), Some(tx)) => state.get(tx)?.held.get(&at.0).map(|held| Dirty::Page(held.page.clone())),
+            (Some(At::Spilled), Some(tx)) => state.get(tx)?.spilled.get(&at.0).map(|place| Dirty::At(*place)),
+            (Some(At::Stored), _) => None,
+            _ => state.dirty.get(&at.0).cloned(),
+        };
+        Ok((found, state.runs))
     }
 }
 
@@ -287,14 +516,10 @@ impl TxDevice for LogDevice {
     }
 
     fn begin(&self) -> Result<Txid> {
-        if self.records.used() > self.records.ring.blocks / 2
-            && let Ok(working) = self.working.try_lock()
-        {
-            self.write_back(&working)?;
-        }
+        self.write_back_due()?;
         let mut state = self.lock()?;
         state.begun += 1;
-        let tx = Txid::new(self.incarnation, state.begun);
+        let tx = Txid::new(state.incarnation, state.begun);
         state.active.insert(tx, Active::default());
         Ok(tx)
     }
@@ -302,61 +527,61 @@ impl TxDevice for LogDevice {
     fn write(&self, site: Site, tx: Txid, at: Lba, page: &Page, how: Placement, _: Tag) -> Result<()> {
         let run = Run { start: at, count: 1 };
         self.check_run(run)?;
-        let blocks = at.0..at.0 + 1;
-        let mut state = self.lock()?;
-        let (held, most, fresh) = (state.held, self.guarantees.sure_overwrites + FEW, state.fresh);
-        let active = state.get(tx)?;
-        let is_held = active.blocks.get(at.0) == Some(At::Held);
-        let is_fresh = how == Placement::Fresh || active.blocks.get(at.0) == Some(At::Stored);
-        if !is_held && is_fresh && (fresh >= FEW || held >= most) {
-            drop(state);
-            if self.is_imaged(run) {
-                self.write_back(&self.working.lock().unwrap())?;
-            }
-            self.store(site, at, page)?;
-            state = self.lock()?;
-            state.get(tx)?.blocks.set(blocks, At::Stored);
-        } else {
-            if !is_held && held >= most {
-                return Err(Error::NoSpace("blocks in the log that running transactions write over".into()));
-            }
-            let more = u64::from(!is_held && is_fresh);
-            active.fresh += more;
-            active.held.insert(at.0, page.clone());
-            active.blocks.set(blocks, At::Held);
-            state.fresh += more;
-            state.held += u64::from(!is_held);
-        }
-        state.counters.writes += 1;
+        self.claim(run)?;
+        self.put(site, tx, at, page, how)?;
+        self.lock()?.counters.writes += 1;
         Ok(())
     }
 
     fn read(&self, tx: Option<Txid>, at: Lba, bytes: &mut [u8; BLOCK]) -> Result<()> {
         self.check_run(Run { start: at, count: 1 })?;
-        let mut state = self.lock()?;
-        state.counters.reads += 1;
-        let own = match tx {
-            None => None,
-            Some(tx) => state.get(tx)?.blocks.get(at.0),
-        };
-        let page = match (own, tx) {
-            (Some(At::Discarded), _) => Some(Page::zeros()),
-            (Some(At::Held), Some(tx)) => state.get(tx)?.held.get(&at.0).cloned(),
-            (Some(At::Stored), _) => None,
-            _ => state.dirty.get(&at.0).cloned(),
-        };
-        drop(state);
-        match page {
-            Some(page) => bytes.copy_from_slice(&page[..]),
-            None => self.region.read(at.byte(), bytes)?,
+        self.state.lock().unwrap().counters.reads += 1;
+        loop {
+            let (found, runs) = self.find(tx, at)?;
+            match &found {
+                Some(Dirty::Page(page)) => {
+                    bytes.copy_from_slice(&page[..]);
+                    return Ok(());
+                }
+                Some(Dirty::At(place)) => match self.spilled_page(at.0, *place) {
+                    Ok(page) => bytes.copy_from_slice(&page[..]),
+                    // It may have come home meanwhile, and its block is another's.
+                    Err(_) if self.find(tx, at)?.0 != found => continue,
+                    Err(error) => return Err(error),
+                },
+                None => self.region.read(at.byte(), bytes)?,
+            }
+            if (found, runs) == self.find(tx, at)? {
+                return Ok(());
+            }
         }
-        Ok(())
+    }
+
+    fn read_run(&self, tx: Option<Txid>, at: Lba, bytes: &mut [u8]) -> Result<()> {
+        let run = Run { start: at, count: (bytes.len() / BLOCK) as u64 };
+        self.check_run(run)?;
+        let blocks = at.0..at.0 + run.count;
+        let is_at_home = || -> Result<Option<u64>> {
+            let mut state = self.lock()?;
+            let own = tx.map(|tx| state.get(tx).map(|active| active.blocks.within(blocks.clone()).next().is_some()));
+            let is_own = own.transpose()?.unwrap_or(false);
+            Ok((!is_own && state.dirty.range(blocks.clone()).next().is_none()).then_some(state.runs))
+        };
+        let before = is_at_home()?;
+        if before.is_some() {
+            self.region.read(at.byte(), bytes)?;
+            if is_at_home()? == before {
+                self.state.lock().unwrap().counters.reads += run.count;
+                return Ok(());
+            }
+        }
+        crate::device::each_block(at, bytes, |at, block| self.read(tx, at, block))
     }
 
     fn discard(&self, _: Site, tx: Txid, run: Run) -> Result<()> {
         self.check_run(run)?;
         let mut state = self.lock()?;
-        state.drop_held(tx, run)?;
+        state.drop_own(tx, run)?;
         state.get(tx)?.blocks.set(run.start.0..run.start.0 + run.count, At::Discarded);
         state.counters.discards += run.count;
         Ok(())
@@ -365,9 +590,8 @@ impl TxDevice for LogDevice {
     fn abort(&self, _: Site, tx: Txid) -> Result<()> {
         let mut state = self.lock()?;
         state.get(tx)?;
-        if let Some(active) = state.active.remove(&tx) {
-            state.held -= active.held.len() as u64;
-            state.fresh -= active.fresh;
+        if let Some(active) = state.end(tx) {
+            active.spilled.values().for_each(|place| state.vacate(place.at));
         }
         state.counters.aborts += 1;
         Ok(())
@@ -377,28 +601,22 @@ impl TxDevice for LogDevice {
         let working = self.working.lock().unwrap();
         let mut state = self.lock()?;
         txs.iter().try_for_each(|tx| state.get(*tx).map(drop))?;
-        let ended: Vec<Active> = txs.iter().filter_map(|tx| state.active.remove(tx)).collect();
-        let held: usize = ended.iter().map(|active| active.held.len()).sum();
-        let fresh: u64 = ended.iter().map(|active| active.fresh).sum();
         drop(state);
-        self.failing(self.write_record(site, ended, &working))?;
-        let mut state = self.lock()?;
-        state.held -= held as u64;
-        state.fresh -= fresh;
-        state.counters.commits += 1;
-        state.counters.committed += txs.len() as u64;
-        Ok(())
+        if txs.is_empty() {
+            return Ok(());
+        }
+        self.failing(self.commit_these(site, txs, &working))
     }
 
     fn plain_write(&self, site: Site, at: Lba, page: &Page) -> Result<()> {
         let run = Run { start: at, count: 1 };
         self.check_run(run)?;
-        let working = self.working.lock().unwrap();
+        self.claim(run)?;
+        let _working = self.working.lock().unwrap();
         self.lock()?.check_plain(run)?;
-        if self.is_imaged(run) {
-            self.write_back(&working)?;
-        }
-        self.store(site, at, page)?;
+        self.clear_of_images(run)?;
+        self.region.write(site, at.byte(), &page[..])?;
+        self.fence_own()?;
         let mut state = self.lock()?;
         state.has_plain = true;
         state.counters.plain_writes += 1;
@@ -414,12 +632,15 @@ impl TxDevice for LogDevice {
 
     fn trim(&self, _: Site, run: Run) -> Result<()> {
         self.check_run(run)?;
-        let working = self.working.lock().unwrap();
+        let _working = self.working.lock().unwrap();
         self.lock()?.check_plain(run)?;
-        if self.is_imaged(run) {
-            self.write_back(&working)?;
-        }
-        self.lock()?.counters.trims += run.count;
+        self.clear_of_images(run)?;
+        let mut state = self.lock()?;
+        let blocks = run.start.0..run.start.0 + run.count;
+        state.free.set(blocks.clone(), ());
+        let placed: Vec<u64> = state.placed.range(blocks).map(|(at, _)| *at).collect();
+        placed.into_iter().for_each(|at| state.free.clear(at..at + 1));
+        state.counters.trims += run.count;
         Ok(())
     }
 

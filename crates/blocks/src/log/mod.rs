@@ -26,16 +26,24 @@
 //! | `records.rs` | which records are live, and where the next one goes |
 //! | `committers.rs` | leader and followers |
 //! | `recover.rs` | what a crash has left |
-//! | `device.rs` | the commands of a device with transactions |
+//! | `device.rs` | the commands of a device with transactions, and their commit |
+//! | `state.rs` | what it has in memory |
+//! | `spill.rs` | pages that leave memory before the commit |
+//! | `home.rs` | writing back |
+//! | `spare.rs` | a buffer that is kept |
 
 mod committers;
 mod device;
+mod home;
 mod records;
 mod recover;
 mod ring;
+mod spare;
+mod spill;
+mod state;
 
 pub use committers::{Committers, Leading};
-pub use device::{LogDevice, SITES, recover};
+pub use device::{LogDevice, LogFault, LogOptions, LogSites, SITES, left, recover};
 pub use records::Records;
 pub use recover::{Recovered, read};
 pub use ring::{Entry, Ring, RingSeed, head_blocks, image_sum, mix};

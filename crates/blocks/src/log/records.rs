@@ -82,6 +82,12 @@ impl Records {
         (state.next, state.at) = (state.next + 1, at + blocks);
     }
 
+    /// A record is going to be appended, and durable, in which these blocks are void: no image of them counts.
+    pub fn void(&self, blocks: &[u64]) {
+        let state = &mut *self.state.lock().unwrap();
+        blocks.iter().for_each(|block| _ = state.imaged.remove(block));
+    }
+
     /// Of which of these blocks a record that counts has an image.
     pub fn imaged(&self, runs: &[Run], to: &mut Vec<u64>) {
         let state = self.state.lock().unwrap();

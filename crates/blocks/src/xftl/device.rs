@@ -600,6 +600,7 @@ impl Device {
             most_pages: ftl.config.most_pages,
             sure_overwrites: ftl.budget.sure_overwrites(&ftl.config, &ftl.geometry),
             free_blocks_help: true,
+            lent_by_overwrite: u64::MAX,
             zeroes_discarded: true,
             plain_unit: BLOCK as u32,
             checks_blocks: true,

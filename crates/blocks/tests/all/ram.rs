@@ -88,6 +88,7 @@ impl Ram {
             most_pages: None,
             sure_overwrites,
             free_blocks_help: true,
+            lent_by_overwrite: u64::MAX,
             zeroes_discarded: true,
             plain_unit: BLOCK as u32,
             checks_blocks: true,

@@ -160,6 +160,7 @@ fn run() {
         most_pages: None,
         sure_overwrites: 8,
         free_blocks_help: true,
+        lent_by_overwrite: u64::MAX,
         zeroes_discarded: true,
         plain_unit: BLOCK as u32,
         checks_blocks: false,
