@@ -87,3 +87,4 @@ pub use counters::{Counters, Tag};
 pub use device::{Placement, TxDevice, Txid};
 pub use guarantees::{BlockGuarantees, DeviceGuarantees, Order};
 pub use ordered::{Sequence, TxBlocks};
+pub use runs::Runs;

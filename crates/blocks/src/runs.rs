@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// Runs are apart or have different values: what is written in a row takes one entry.
 #[derive(Clone, Debug)]
-pub(crate) struct Runs<T>(BTreeMap<u64, (u64, T)>);
+pub struct Runs<T>(BTreeMap<u64, (u64, T)>);
 
 impl<T> Default for Runs<T> {
     fn default() -> Self {
@@ -14,7 +14,7 @@ impl<T> Default for Runs<T> {
 }
 
 impl<T: Copy + PartialEq> Runs<T> {
-    /// The value of a block.
+    /// The value of a block, if it has one.
     pub fn get(&self, at: u64) -> Option<T> {
         let (_, (end, value)) = self.0.range(..=at).next_back()?;
         (at < *end).then_some(*value)
@@ -71,6 +71,11 @@ impl<T: Copy + PartialEq> Runs<T> {
             let run = (*first).max(blocks.start)..(*last).min(blocks.end);
             (run.start < run.end).then_some((run, *value))
         })
+    }
+
+    /// Whether no block has a value.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// All runs.

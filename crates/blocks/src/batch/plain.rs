@@ -107,7 +107,7 @@ impl Region for Plain {
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> wholly_media::Result<()> {
         self.check(offset, buf.len());
-        if offset % BLOCK as u64 == 0 && buf.len() % BLOCK == 0 {
+        if offset.is_multiple_of(BLOCK as u64) && buf.len().is_multiple_of(BLOCK) {
             let read = Batch(self.shared.clone()).read_run(None, Lba(offset / BLOCK as u64), buf);
             return read.map_err(|error| in_media("read", error, || format!("block {}", offset / BLOCK as u64)));
         }

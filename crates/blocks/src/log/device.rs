@@ -4,8 +4,9 @@
 //! # Terms
 //!
 //! - *held*: a page of a running transaction in memory. *Stored*: a fresh block that went straight home, as all of a
-//!   transaction do that has more than a few. *Spilled*: a page in a *lent* block: one that was trimmed, and that nobody
-//!   has written since. *Dirty*: a committed page that is not at home. *Going*: a block that is being written home.
+//!   transaction do that has more than a few. *Spilled*: a page in a *lent* block: one that was trimmed, and that
+//!   nobody has written since. *Dirty*: a committed page that is not at home. *Going*: a block that is being written
+//!   home.
 //!
 //! # The commit
 //!
@@ -25,9 +26,9 @@
 //!
 //! 1. One thread at a time commits, or stores plainly where an image is live (`working`); one at a time writes back
 //!    (`homing`), beside it. No lock that a reader takes is held while the medium works.
-//! 2. A page becomes dirty after its record is durable, so whatever goes home is in the log, whole. It stops being dirty
-//!    when it is home and has not changed meanwhile. What is going is the medium's copy: a commit puts the next version
-//!    beside it without waiting.
+//! 2. A page becomes dirty after its record is durable, so whatever goes home is in the log, whole. It stops being
+//!    dirty when it is home and has not changed meanwhile. What is going is the medium's copy: a commit puts the next
+//!    version beside it without waiting.
 //! 3. A header names a record only after all that was dirty when that was the next one is at home, durably.
 //! 4. A fresh block is stored only when it is not going, and is not dirty any more. If records that count have images
 //!    of it, it is void in the record of its transaction. A block is written plainly only when the log has no image of
@@ -70,7 +71,7 @@ pub struct LogSites {
     pub own_fence: Site,
     /// Pages go to lent blocks.
     pub spill: Site,
-    /// These are made durable, if nothing else is.
+    /// These are made durable, with all else that was stored before the record.
     pub spill_fence: Site,
     /// Dirty pages go home.
     pub home: Site,
@@ -260,6 +261,11 @@ impl LogDevice {
         *self.state.lock().unwrap() = State { incarnation, ..State::default() };
     }
 
+    /// The seed of this incarnation.
+    pub fn seed(&self) -> RingSeed {
+        self.records.seed()
+    }
+
     /// Blocks of the ring with records that count.
     pub fn used(&self) -> u64 {
         self.records.used()
@@ -352,20 +358,19 @@ impl LogDevice {
         let store: Vec<(u64, Site, Page)> =
             std::mem::take(&mut of.store).into_iter().map(|(at, (site, page))| (at, site, page)).collect();
         self.store(&store)?;
-        if of.stores {
-            self.region.fence(self.options.sites.before_fence)?;
+        if of.stores || of.spills {
+            let LogSites { before_fence, spill_fence, .. } = self.options.sites;
+            self.region.fence(if of.spills { spill_fence } else { before_fence })?;
             self.lock()?.has_plain = false;
-        } else if of.spills {
-            self.region.fence(self.options.sites.spill_fence)?;
         }
         let record = match of.images.is_empty() && of.void.is_empty() {
             true => None,
             false => Some(self.write_record(site, &of)?),
         };
-        let (lent, spills) = (self.publish(txs, of, record)?, self.options.fault != Some(LogFault::LentTooEarly));
+        let lent = self.publish(txs, of, record)?;
         if !lent.is_empty() {
-            // Its images may be written over once it has returned.
-            if spills {
+            // Their images may be written over once it has returned.
+            if self.options.fault != Some(LogFault::LentTooEarly) {
                 self.write_back()?;
             }
             let mut state = self.lock()?;
@@ -449,7 +454,7 @@ impl LogDevice {
 
     /// Writes a block of which no spilled page is in the way.
     fn put(&self, site: Site, tx: Txid, at: Lba, page: &Page, how: Placement) -> Result<()> {
-        let most_fresh = (self.options.memory / 4).min(MOST_FRESH);
+        let most_fresh = (self.options.memory / 4).clamp(self.few(), MOST_FRESH);
         let mut state = self.lock()?;
         let before = state.get(tx)?.blocks.get(at.0);
         match before {

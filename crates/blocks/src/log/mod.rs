@@ -6,7 +6,6 @@
 //! - *record*: a head with entries, and images. *Image*: a whole block as it is to be at home. *Ring*, *header*: see
 //!   `ring.rs`. *Live*: a record that recovery would read. *Tail*: the first of them, which the newest header names. A
 //!   block is *void* in a record: images of earlier records do not count for it.
-//! - *leader*: the committing thread that writes the record of all that wait, its *followers*.
 //!
 //! # Invariants
 //!
@@ -18,13 +17,12 @@
 //!    so ([`Records::imaged`]). So recovery never puts an old image over what a later owner has stored.
 //! 4. Recovery reads, makes durable what it believes, stores the last image of each block that is not void, and fences.
 //!    Only then is the incarnation raised.
-//! 5. One leader at a time; after one that has failed, nobody writes a record ([`Committers`]).
+//! 5. One thread at a time writes a record; after one that has failed, nobody does.
 //!
 //! | file | idea |
 //! |---|---|
 //! | `ring.rs` | the bytes on media |
 //! | `records.rs` | which records are live, and where the next one goes |
-//! | `committers.rs` | leader and followers |
 //! | `recover.rs` | what a crash has left |
 //! | `device.rs` | the commands of a device with transactions, and their commit |
 //! | `state.rs` | what it has in memory |
@@ -32,7 +30,6 @@
 //! | `home.rs` | writing back |
 //! | `spare.rs` | a buffer that is kept |
 
-mod committers;
 mod device;
 mod home;
 mod records;
@@ -42,8 +39,8 @@ mod spare;
 mod spill;
 mod state;
 
-pub use committers::{Committers, Leading};
 pub use device::{LogDevice, LogFault, LogOptions, LogSites, SITES, left, recover};
-pub use records::Records;
+use records::Records;
 pub use recover::{Recovered, read};
-pub use ring::{Entry, Ring, RingSeed, head_blocks, image_sum, mix};
+pub use ring::{Ring, RingSeed, mix};
+use ring::{head_blocks, image_sum};

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use sync::Mutex;
 
-use super::ring::{Entry, Record, Ring, RingSeed, Tail, encode_head, encode_header, image_sum};
+use super::ring::{Entry, Record, Ring, RingSeed, Tail, encode_head, encode_header};
 use crate::{BLOCK, Lba, Run};
 
 struct Live {
@@ -114,32 +114,12 @@ impl Records {
         (block, encode_header(self.seed(), block, tail))
     }
 
-    /// Fills the bytes of the next record, which is to stand at a block of the ring, with images, and with blocks of
-    /// which earlier images are void. Returns its sequence. The bytes are as many as
-    /// [`head_blocks`](super::head_blocks) of all entries, and the images.
+    /// Fills the head of the next record, which is to stand at a block of the ring and has so many blocks, with entries
+    /// of its images, and with blocks of which earlier images are void. Returns its sequence. The bytes are as many as
+    /// [`head_blocks`](super::head_blocks) of all of these.
     ///
     /// # Panics
     /// If they are not.
-    pub fn fill<'i>(
-        &self,
-        images: impl ExactSizeIterator<Item = (Lba, &'i [u8; BLOCK])>,
-        void: Vec<u64>,
-        at: u64,
-        bytes: &mut [u8],
-    ) -> u64 {
-        let blocks = (bytes.len() / BLOCK) as u64;
-        let head = blocks - images.len() as u64;
-        let (to_head, to_images) = bytes.split_at_mut(head as usize * BLOCK);
-        to_head.fill(0);
-        let (seed, mut entries) = (self.seed(), Vec::new());
-        for ((home, image), (to, i)) in images.zip(to_images.chunks_exact_mut(BLOCK).zip(head..)) {
-            to.copy_from_slice(image);
-            entries.push(Entry::Image { home, at: self.ring.block(at + i), sum: image_sum(seed, home, image) });
-        }
-        self.fill_head(entries, void, (at, blocks), to_head)
-    }
-
-    /// The same for a record that has so many blocks, and whose images stand in blocks that its entries name.
     pub fn fill_head(
         &self,
         mut entries: Vec<Entry>,

@@ -123,9 +123,9 @@ fn on_persistent_memory() {
     holds(&Logged(Medium::PMEM));
 }
 
-/// Transactions that go round the ring several times, with fresh blocks, discards and lent blocks among them: a crash at
-/// any moment leaves one of the states that were committed, and not one from before the last that had returned. Returns
-/// how many moments were tried, and what was wrong with one.
+/// Transactions that go round the ring several times, with fresh blocks, discards and lent blocks among them: a crash
+/// at any moment leaves one of the states that were committed, and not one from before the last that had returned.
+/// Returns how many moments were tried, and what was wrong with one.
 fn round_the_ring(options: &LogOptions, turns: u8) -> (u64, Option<String>) {
     let world = World::new(config(Medium::BLOCKS, Vec::new()));
     let blocks = Batch::new(Arc::new(open(&world, options)), ROOM);

@@ -44,6 +44,7 @@ mod lanes;
 mod logging;
 pub mod marks;
 pub mod none;
+pub mod page_cache;
 pub mod page_cache_wal;
 pub mod patch;
 pub mod shadow;

@@ -1,94 +1,72 @@
 //! The engine `page_cache_wal`: a page cache that steals, and a log of whole blocks, on disks. It is the essential part
 //! of Valor (the baseline of FCFS, section VI-A): groups in a page cache, logged before they are written home.
 //!
+//! It runs over transactions of blocks ([`TxBlocks`]): a group's commit is one. On a disk these are made of the log
+//! ([`LogDevice`]) and of the layer that gathers transactions ([`Batch`]); the heads of these modules have the rest of
+//! the commit, of writing back, and of the crash.
+//!
 //! # Terms
 //!
-//! - *page*: a block in memory. *Clean*: as it is at home. *Dirty*: committed, and not at home. *Fresh*: of a block
-//!   that a running group took, or that was reserved and has no content: nobody else can reach it. *Being written*: the
-//!   medium writes a copy of it.
+//! - *page*, *fresh*, *sent*, *newest*: of the cache (`engine/page_cache.rs`). *Fresh*: of a block that a running group
+//!   took, or that was reserved and has no content: nobody else can reach it.
 //! - *private page*: a running group's version of a block of content that others see. *Draft*: the lines of metadata
 //!   that it has changed (`engine/draft.rs`). Neither is in the page cache.
 //! - *home*: the block to which the map of a file points. *Moved*: content that a group writes over goes to a fresh
 //!   block, and the pointer changes.
-//! - *record*, *image*, *ring*, *header*, *live*, *void*, *leader*: of the log (`wholly_blocks::log`).
-//! - *stolen*: a fresh page that is written home before its group commits, to make room.
-//! - *write back*: bring dirty pages home, so that records are live no more.
+//! - *record*, *image*, *ring*, *void*, *dirty*, *write back*: of the log (`wholly_blocks::log`). *Ordered*, *durable*,
+//!   *admitted*, *lent*: of transactions of blocks (`wholly_blocks`).
+//! - *stolen*: a fresh page that the group's transaction gets before the commit, to make room: the log stores it home.
 //!
 //! # The commit
 //!
-//! | step | what is done | on the medium |
-//! |---|---|---|
-//! | 1 | a group that took more than a few blocks, or some of which were stolen: they go home | write, `pages.fresh.fence` |
-//! | 2 | the group queues; the leader takes all that wait. Images: private pages, fresh pages, and copies of the committed pages with the lines of all drafts over them | |
-//! | 3 | the record: head and images | one synchronous write, `pages.commit`: the *commit point* |
-//! | 4 | images become the committed pages, and dirty; pages of freed blocks are dropped | |
+//! | step | what is done | locks | on the medium |
+//! |---|---|---|---|
+//! | 1 | a group that took more than a few blocks, or some of which were stolen: its transaction gets all of them | | home, `pages.fresh` |
+//! | 2 | the transaction is admitted for all other pages | `turn`, shared | |
+//! | 3 | it gets the private pages, the fresh ones, and the freed blocks, as discards | `turn` | |
+//! | 4 | it gets copies of the newest pages with the lines of the draft over them, and is ordered | `newest` | |
+//! | 5 | the group waits: one thread leads, and writes one record for all that are ordered | | `pages.fresh.fence` after 1; one synchronous write, `pages.commit`: the *commit point* |
 //!
-//! So a small group costs one synchronous write, and groups that commit at the same time share it. A *large* group,
-//! whose images are more than the ring has blocks, leads alone: its images go to free blocks (`pages.spill`, then
-//! `pages.spill.fence`) and the record has the head only; it is written back before its commit returns.
+//! So a small group costs one synchronous write, and groups that commit at the same time share it: a block that several
+//! of them change has one image in their record. A *large* group has more pages than are admitted together. It takes
+//! `turn` alone, so that no other one has room that it may wait for, and writes without being admitted. If it has more
+//! pages than the log takes, it lends as many free blocks: the images go there (`pages.spill`, `pages.spill.fence`),
+//! the record has the head only, and is written back before the commit returns.
 //!
-//! Writing back, when the ring or the cache is half full, at the begin of some group; when the ring is full, in a
-//! commit; and at the unmount:
-//!
-//! | step | what is stored | ordered by |
-//! |---|---|---|
-//! | 1 | pages with content of live records, home | `pages.home.fence` |
-//! | 2 | the header: the first record that counts from now on | one synchronous write, `pages.tail` |
-//! | 3 | nothing: the blocks of older records can be written over | |
+//! Writing back is done at the begin of some group, when the ring or the cache is half full; in a commit, when the ring
+//! is full; and at the unmount. Steps: pages home (`pages.home`, `pages.home.fence`), the header (`pages.tail`).
 //!
 //! What a crash leaves, one instruction before each:
 //! - commit, 1: any part of blocks that are free then, or reserved and without content.
-//! - commit, 3: the record whole, or not valid: the group is not there.
+//! - commit, 5: the record whole, or not valid: none of its groups is there.
 //! - commit, spilled images: any part of free blocks.
-//! - write back, 1: any part of the pages, torn anywhere: recovery stores all of them again, from the record.
-//! - write back, 2: the older header, and all records from there on.
+//! - write back, pages: any part of them, torn anywhere: recovery stores all of them again, from the record.
+//! - write back, header: the older header, and all records from there on.
 //!
-//! What a medium leaves that refuses (`EIO`, or `ENOSPC` of a file with holes): the engine has failed. Nothing is
-//! committed or written back from then on, so all that is live stays so. The next mount recovers it.
-//!
-//! # States of a page
-//!
-//! ```text
-//!              group takes the block              commit, small
-//!  (absent) ---------------------------> fresh ------------------+
-//!     |  ^                                |  steal, or commit 1  |
-//!     |  | evicted                        v                      v   write back, or evicted
-//!     +--+------------------------------ clean <--------------- dirty <---+
-//!        read                              |    commit, with lines  ^     |
-//!                                          +------------------------+-----+
-//! ```
-//!
-//! A fresh or dirty page is *being written* on its way to clean; if it changes meanwhile, it stays what it is. The
-//! version that is being written is the medium's copy: a commit puts the next one into the page without waiting.
+//! What a medium leaves that refuses (`EIO`, or `ENOSPC` of a file with holes): the engine has failed, and so has the
+//! log. Nothing is committed, read from the medium, or written back from then on, so all that is live stays so. The
+//! next mount recovers it.
 //!
 //! # Invariants
 //!
 //! 1. The cache has nothing of a running group in a committed page: drafts and private pages belong to the group, and
-//!    become pages after its record is durable. What is stolen is in blocks that nobody else can reach.
-//! 2. An image is the committed page with the lines of groups that the record commits, and of no other: lines of two
-//!    running groups differ (rule 8 of the trait), and one leader at a time makes images, from what is published.
-//! 3. A page becomes dirty after its record is durable, so whatever goes home is in the log. Home is written in whole
-//!    blocks, and records have whole blocks: a write home that tears is made again.
-//! 4. The last record alone can be torn: invariant 1 of the log.
-//! 5. A dirty page knows the first record with content that is not at home. A header names a record only after all
-//!    pages with content of older ones are at home, durably; blocks of the ring are used again only after the header is
-//!    durable.
-//! 6. Of one block, one write home at a time is under way. Who wants to write it waits for that; a commit never does,
-//!    but for fresh blocks of its own. No lock of the cache is held while the medium works.
-//! 7. Pages: the cache has a bound, and dirty pages are at most as many as the ring has blocks; if all are busy or
-//!    dirty, it has so many more. A group has a bounded number of private pages and of fresh ones: beyond that, content
-//!    that it writes over is moved, and fresh pages are stolen in the order of their blocks.
+//!    become the newest pages when its transaction is ordered. What is stolen is in blocks that nobody else can reach.
+//! 2. A page that is ordered is the newest one with the lines of the group, and of no other that runs: lines of two
+//!    running groups differ (rule 8 of the trait), and one thread at a time makes pages and orders (`newest`). So the
+//!    order of groups that share a block is the order of their pages.
+//! 3. Pages that are dirty are in memory once: the log has them, and the cache as far as it has room. So the cache can
+//!    drop any page but fresh ones, and reads it again from below: the version that is ordered, wherever it is.
+//! 4. The cache has a bound; dirty pages are at most as many as the ring has blocks. A group has a bounded number of
+//!    private pages and of fresh ones: beyond that, content that it writes over is moved, and fresh pages are stolen in
+//!    the order of their blocks.
+//! 5. Others get a freed block after the record is durable in which it is void.
+//! 6. Blocks that are lent, and those of moved content, are reserved at the calls: a commit never meets `ENOSPC`.
+//! 7. Who waits for room holds no lock but `turn`, shared; and room is given back by the commits of transactions that
+//!    are ordered, which need no lock of the engine.
 //! 8. A copy of the superblock goes home alone, and durably before the next one does: not all of them are in doubt.
-//! 9. A block with a live image that is freed, or that gets content past the log, is void in the record of the group
-//!    that does so. Others get a freed block after that record is durable. So recovery never puts an old image over
-//!    what a later owner has stored.
-//! 10. Recovery reads the records from the newest header on, makes durable what it believes (its writer may have died
-//!     before the write was), stores the last image of each block that is not void, and fences; then the core raises
-//!     the incarnation, which makes all records void. It can be interrupted anywhere, and repeated.
-//! 11. Blocks for spilled images and moved content are reserved at the calls: a commit never meets `ENOSPC`. The log
-//!     full is a wait for a write back, by the leader.
-//! 12. Threads: on a disk, a fence covers what all threads have written. On persistent memory each thread fences what
-//!     it has written home before anybody relies on it.
+//! 9. Recovery reads the records from the newest header on, makes durable what it believes (its writer may have died
+//!    before the write was), stores the last image of each block that is not void, and fences; then the core raises the
+//!    incarnation, which makes all records void. It can be interrupted anywhere, and repeated.
 //!
 //! Not covered: a record that was never read again and rots is found by the next recovery only, and then as damage, or,
 //! if it is the last one, as a group that was not committed. Recovery looks for later records in all of the ring: a
@@ -97,27 +75,26 @@
 //! | file | idea |
 //! |---|---|
 //! | `mod.rs` | the engine: calls of groups |
-//! | `pages.rs` | the page cache |
-//! | `commit.rs` | images and records of groups |
-//! | `checkpoint.rs` | writing back |
+//! | `commit.rs` | a group becomes a transaction |
 //! | `recover.rs` | what a crash has left |
 
-mod checkpoint;
 mod commit;
-mod pages;
 mod recover;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sync::{AtomicU64, Mutex, Ordering};
-use wholly_blocks::log::{Committers, Records, Ring, head_blocks};
+use sync::{AtomicBool, AtomicU64, Mutex, Ordering, RwLock};
+use wholly_blocks::batch::Batch;
+use wholly_blocks::log::{LogDevice, LogFault, LogOptions, LogSites, Ring};
+use wholly_blocks::{Page, Placement, Runs, Tag, TxBlocks, Txid};
 use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
 use wholly_vfs::GroupId;
 
 use super::draft::{Draft, Drafting};
 use super::logging::{ZEROS, commit_each};
+use super::page_cache::PageCache;
 use super::{
     CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Maps, Mistake, Operation, Part, Placed,
     Reclaim, Replay, StorageView, Trial, View, Waiting, check_within, patch, read_within,
@@ -126,8 +103,6 @@ use crate::format::log::{LINE, LogArea, LogSeed};
 use crate::format::pointer::{FANOUT, MAX_DEPTH};
 use crate::format::superblock::copies;
 use crate::format::{BLOCK, Lba, Run, Seed};
-use commit::Change;
-use pages::{Bytes, Pages, Spare};
 
 use super::kind::{Description, Left, Opening};
 
@@ -175,9 +150,20 @@ pub const DESCRIPTION: Description = Description {
     sites: &[SITES],
     open: |Opening { region, log, blocks, volume, incarnation, cache_bytes, tuning, .. }| {
         let (log, cache) = ((log?, blocks), (cache_bytes, tuning.trial));
-        Some(Box::new(PageCacheWal::new(region, log, (volume, incarnation), cache)))
+        Some(Box::new(PageCacheWal::on_disk(region, log, (volume, incarnation), cache)))
     },
     left: |region, logs| Left::of(recover::patches(region, logs.area, logs.seed().ring())),
+};
+
+/// What the log below stores, by the names of this engine.
+const LOG_SITES: LogSites = LogSites {
+    before_fence: FRESH_FENCE,
+    own_fence: STEAL_FENCE,
+    spill: SPILL,
+    spill_fence: SPILL_FENCE,
+    home: HOME,
+    home_fence: HOME_FENCE,
+    tail: TAIL,
 };
 
 /// Where recovery stores.
@@ -200,21 +186,26 @@ const PATHS: u64 = 2 * (MAX_DEPTH as u64 + 1);
 /// Blocks of a range that a write does not cover.
 const ENDS: u64 = 2;
 
+/// Pages that all committers together have in memory before they are ordered, and that wait to be durable.
+const ROOM: u64 = 256;
+/// Fresh pages of a group that are handed over while others are excluded from committing, at most.
+const SMALL: u64 = 16;
+
 /// What a running group has besides its lines of metadata.
 #[derive(Debug, Default)]
 pub struct Paged {
     /// Its private pages, by the number of the block.
-    pages: BTreeMap<u64, Bytes>,
-    /// Blocks that it took and wrote to, since it last wrote them home.
+    pages: BTreeMap<u64, Page>,
+    /// Blocks that it took and wrote to, since it was last stolen from.
     fresh: BTreeSet<u64>,
-    /// Whether it has written some home.
-    is_stored: bool,
+    /// Its transaction, once it has one.
+    tx: Option<Txid>,
+    /// Blocks that its transaction has: their pages were stolen.
+    stolen: Runs<()>,
     /// Blocks with lines that it has changed.
     changed: BTreeSet<u64>,
     /// Blocks that it frees.
     freed: Vec<Run>,
-    /// Blocks with live images that get content past the log.
-    void: BTreeSet<u64>,
 }
 
 impl Paged {
@@ -242,19 +233,21 @@ impl Paged {
 /// See the module.
 pub struct PageCacheWal {
     region: Arc<dyn Region>,
-    pages: Pages,
-    log: Records,
-    area: LogArea,
+    blocks: Arc<dyn TxBlocks>,
+    /// The log below, which the engine recovers and writes back, and where it is. A medium with transactions of its own
+    /// has none.
+    log: Option<(Arc<LogDevice>, LogArea)>,
+    pages: PageCache,
     volume: Seed,
     groups: AtomicU64,
-    committers: Committers<Change>,
-    /// The record that is being written.
-    record: Spare,
-    /// Held while dirty pages are written back.
-    writing_back: Mutex<()>,
+    failed: AtomicBool,
+    /// Held by those that commit, and alone by who commits a large group.
+    turn: RwLock<()>,
+    /// Held while pages of committed blocks get their next version.
+    newest: Mutex<()>,
     /// The most private pages of a group.
     most_private: usize,
-    /// The most fresh pages that are in a record.
+    /// The most fresh pages that are handed over with its other pages.
     small: u64,
     mistake: Option<Mistake>,
     /// Lines of groups that run, for one of the mistakes.
@@ -264,43 +257,95 @@ pub struct PageCacheWal {
 impl PageCacheWal {
     /// Over a region, with the log that the superblock of a volume of so many blocks names, and a cache of so many
     /// bytes.
-    pub fn new(
+    pub fn on_disk(
         region: Arc<dyn Region>,
         (area, blocks): (LogArea, u64),
         (volume, incarnation): (Seed, u64),
         (cache_bytes, trial): (usize, Trial),
     ) -> Self {
-        let mut ring = ring_of(&area);
-        ring.blocks = ring.blocks.min(trial.ring.unwrap_or(u64::MAX));
-        let pages = Pages::new(region.clone(), trial.pages.unwrap_or(cache_bytes / BLOCK), copies(blocks));
+        let fault = match trial.mistake {
+            Some(Mistake::HomeBeforeLog) => Some(LogFault::HomeBeforeLog),
+            Some(Mistake::NoVoid) => Some(LogFault::NoVoid),
+            _ => None,
+        };
+        let pages = trial.pages.unwrap_or(cache_bytes / BLOCK);
+        let options = LogOptions {
+            memory: (pages as u64).max(4),
+            apart: copies(blocks).to_vec(),
+            ring: trial.ring,
+            sites: LOG_SITES,
+            fault,
+            ..LogOptions::default()
+        };
+        let (of, seed) = (region.len() / BLOCK as u64, LogSeed::of(volume, incarnation).ring());
+        let log = Arc::new(LogDevice::new(region.clone(), of, area.run(), (seed, incarnation), options));
+        let blocks = Arc::new(Batch::new(log.clone(), ROOM));
+        Self::new(region, blocks, Some((log, area)), (volume, pages, trial.mistake))
+    }
+
+    /// Over transactions of blocks, with a cache of so many pages.
+    pub fn new(
+        region: Arc<dyn Region>,
+        blocks: Arc<dyn TxBlocks>,
+        log: Option<(Arc<LogDevice>, LogArea)>,
+        (volume, pages, mistake): (Seed, usize, Option<Mistake>),
+    ) -> Self {
+        let most = blocks.guarantees().most_overwrites.unwrap_or(u64::MAX);
+        let pages = PageCache::new(blocks.clone(), pages);
         PageCacheWal {
-            log: Records::new(ring, LogSeed::of(volume, incarnation).ring()),
-            area,
+            most_private: (pages.total() / 8).min(most / 8).clamp(1, 64) as usize,
+            small: (most / 8).min(SMALL),
+            region,
+            blocks,
+            log,
+            pages,
             volume,
             groups: AtomicU64::new(1),
-            committers: Committers::default(),
-            record: Spare::default(),
-            writing_back: Mutex::default(),
-            most_private: (pages.total() / 8).min(ring.blocks / 8).clamp(1, 64) as usize,
-            small: (ring.blocks / 8).min(16),
-            mistake: trial.mistake,
+            failed: AtomicBool::new(false),
+            turn: RwLock::default(),
+            newest: Mutex::default(),
+            mistake,
             planted: Mutex::default(),
-            pages,
-            region,
         }
     }
 
     /// That nothing has failed.
     fn check(&self) -> Result<()> {
-        self.committers.check()
+        match self.failed.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(Error::Poisoned("an earlier write of the volume failed".into())),
+        }
     }
 
     /// Nothing is committed after an error.
     fn failing<T, E: Into<Error>>(&self, result: std::result::Result<T, E>) -> Result<T> {
         result.map_err(|error| {
-            self.committers.fail();
+            self.failed.store(true, Ordering::Relaxed);
             error.into()
         })
+    }
+
+    /// The transaction of a group.
+    fn transaction(&self, paged: &mut Paged) -> Result<Txid> {
+        if let Some(tx) = paged.tx {
+            return Ok(tx);
+        }
+        let tx = self.blocks.begin()?;
+        paged.tx = Some(tx);
+        Ok(tx)
+    }
+
+    /// Hands the group's fresh pages to its transaction.
+    fn hand_over(&self, site: Site, paged: &mut Paged) -> Result<()> {
+        let tx = self.transaction(paged)?;
+        for block in std::mem::take(&mut paged.fresh) {
+            if let Some(page) = self.pages.fresh_page(block) {
+                self.blocks.write(site, tx, Lba(block), page, Placement::Fresh, Tag::Data)?;
+            }
+            self.pages.sent(block, Some(tx));
+            paged.stolen.set(block..block + 1, ());
+        }
+        Ok(())
     }
 
     /// Writes to blocks of a running group.
@@ -312,16 +357,13 @@ impl PageCacheWal {
         self.steal(part.draft)
     }
 
-    /// Writes the group's fresh pages home if they are many.
+    /// Steals the group's fresh pages if they are many.
     fn steal(&self, draft: &mut Draft) -> Result<()> {
-        let paged = &mut draft.paged;
-        if (paged.fresh.len() as u64) <= (self.pages.total() / 4).min(256) {
+        let (own, all) = (draft.paged.fresh.len() as u64, self.pages.fresh());
+        if own == 0 || own <= (self.pages.total() / 4).min(256) && all <= self.pages.total() / 2 {
             return Ok(());
         }
-        let blocks: Vec<u64> = std::mem::take(&mut paged.fresh).into_iter().collect();
-        paged.is_stored = true;
-        self.failing(self.pages.write_fresh(STEAL, &blocks))?;
-        self.failing(self.pages.fence_own(STEAL_FENCE))
+        self.failing(self.hand_over(STEAL, &mut draft.paged))
     }
 
     /// Writes to blocks without content: what `data` does not cover becomes zeros.
@@ -349,11 +391,11 @@ impl PageCacheWal {
                 if pages.len() >= self.most_private {
                     break;
                 }
-                let old = if len == BLOCK { Box::new([0; BLOCK]) } else { self.pages.copy(block)? };
+                let old = if len == BLOCK { Page::zeros() } else { self.pages.get(block)? };
                 pages.insert(block, old);
             }
             let page = pages.get_mut(&block).expect("it is there now");
-            page[inside..inside + len].copy_from_slice(&data[done..done + len]);
+            page.put(inside, &data[done..done + len]);
             done += len;
         }
         Ok(done)
@@ -373,7 +415,7 @@ impl PageCacheWal {
             let len = (BLOCK - inside).min(end - done);
             let to = Lba(run.start.0 + i as u64);
             if len < BLOCK {
-                let old = self.pages.copy(home.0 + i as u64)?;
+                let old = self.pages.get(home.0 + i as u64)?;
                 self.write_fresh(part, to.byte(), &old[..])?;
             }
             self.write_fresh(part, to.byte() + inside as u64, &data[done..done + len])?;
@@ -384,14 +426,13 @@ impl PageCacheWal {
 
     /// Blocks that a commit with so many images needs.
     fn spilled(&self, images: u64) -> u64 {
-        let ring = &self.log.ring;
-        if ring.fits(images) {
-            0
-        } else if head_blocks(images.saturating_add(ring.blocks)) <= ring.blocks {
-            images
-        } else {
-            // No space helps: its head does not fit.
-            u64::MAX / 4
+        let of = self.blocks.guarantees();
+        match of.most_overwrites {
+            Some(most) if images <= most => 0,
+            None => 0,
+            Some(most) if of.takes_lent && images / of.lent_by_overwrite < most => images,
+            // No space helps: what names its blocks does not fit.
+            Some(_) => u64::MAX / 4,
         }
     }
 
@@ -440,12 +481,16 @@ impl Engine for PageCacheWal {
     }
 
     fn recover(&self) -> Result<Option<Waiting>> {
-        recover::recover(&*self.region, &self.area, self.log.seed())?;
+        if let Some((log, area)) = &self.log {
+            recover::recover(&*self.region, area, log.seed())?;
+        }
         Ok(None)
     }
 
     fn start(&self, incarnation: u64) {
-        self.log.start(LogSeed::of(self.volume, incarnation).ring());
+        if let Some((log, _)) = &self.log {
+            log.start(LogSeed::of(self.volume, incarnation).ring(), incarnation);
+        }
     }
 
     fn log_blocks(&self, logged: Logged) -> u64 {
@@ -475,9 +520,14 @@ impl Engine for PageCacheWal {
     fn end_call(&self, part: &mut Part<'_>) -> Result<()> {
         if self.mistake == Some(Mistake::MetadataStolen) {
             for (at, line) in part.draft.changes() {
-                let mut page = self.pages.copy(at / BLOCK as u64)?;
-                page[(at % BLOCK as u64) as usize..][..line.new.len()].copy_from_slice(&line.new);
-                self.pages.publish(at / BLOCK as u64, page, self.log.next());
+                let block = at / BLOCK as u64;
+                let mut page = self.pages.get(block)?;
+                page.put((at % BLOCK as u64) as usize, &line.new);
+                let tx = self.blocks.begin()?;
+                self.blocks.write(STEAL, tx, Lba(block), page.clone(), Placement::Overwrite, Tag::Data)?;
+                let sequence = self.blocks.order(STEAL, &[tx], &[])?;
+                self.pages.put(block, page);
+                self.blocks.wait(STEAL, sequence)?;
             }
         }
         if self.mistake == Some(Mistake::OthersLines) {
@@ -487,14 +537,16 @@ impl Engine for PageCacheWal {
     }
 
     fn begin(&self, _kind: Kind) -> GroupId {
-        // Whoever commits next is told of an error.
-        let _ = self.write_back_due();
+        if let Some((log, _)) = &self.log {
+            // Whoever commits next is told of an error.
+            let _ = self.failing(log.write_back_due());
+        }
         GroupId(self.groups.fetch_add(1, Ordering::Relaxed))
     }
 
     fn abort(&self, part: &mut Part<'_>) {
-        let paged = std::mem::take(&mut part.draft.paged);
-        paged.fresh.iter().for_each(|block| self.pages.discard(*block));
+        // Whoever commits next is told of an error.
+        let _ = self.failing(self.give_up(&mut part.draft.paged));
     }
 
     fn record(&self, part: &mut Part<'_>, operation: &Operation<'_>, replay: &dyn Replay) -> Result<()> {
@@ -513,9 +565,6 @@ impl Engine for PageCacheWal {
         let count = (offset + data.len()).div_ceil(BLOCK) as u64;
         check_within(&*self.region, home.byte(), count as usize * BLOCK)?;
         if !at.valid {
-            let mut void = Vec::new();
-            self.log.imaged(&[Run { start: home, count }], &mut void);
-            part.draft.paged.void.extend(void);
             self.fill(part, home, offset, data)?;
             return Ok(Placed::Home(data.len()));
         }
@@ -556,12 +605,14 @@ impl Engine for PageCacheWal {
     }
 
     fn is_due(&self) -> bool {
-        self.has_much()
+        self.log.as_ref().is_some_and(|(log, _)| log.has_much())
     }
 
     fn checkpoint(&self, space: &dyn Reclaim, _maps: &dyn Maps) -> Result<()> {
         // It holds no blocks.
-        if space.wanted() == u64::MAX { self.write_back() } else { self.write_back_due() }
+        self.check()?;
+        let Some((log, _)) = &self.log else { return Ok(()) };
+        self.failing(if space.wanted() == u64::MAX { log.write_back() } else { log.write_back_due() })
     }
 }
 
@@ -603,7 +654,7 @@ mod tests {
 
     fn engine_with(region: Arc<dyn Region>, pages: usize, area: LogArea) -> PageCacheWal {
         let trial = Trial { pages: Some(pages), ..Trial::default() };
-        PageCacheWal::new(region, (area, BLOCKS), (Seed::of(&[1; 16]), 1), (0, trial))
+        PageCacheWal::on_disk(region, (area, BLOCKS), (Seed::of(&[1; 16]), 1), (0, trial))
     }
 
     fn world(mutations: Vec<Mutation>, blocks: u64) -> Arc<World> {
@@ -613,6 +664,14 @@ mod tests {
     fn write(engine: &PageCacheWal, draft: &mut Draft, home: Option<Lba>, data: &[u8]) -> Result<Placed> {
         let at = DataAt { file: InoGen { ino: 16, generation: 1 }, block: 0, home, valid: home.is_some(), own: false };
         engine.write(&mut Part { group: GroupId(0), space: &mut Spare(150), draft }, &at, 0, data)
+    }
+
+    fn log(engine: &PageCacheWal) -> &LogDevice {
+        &engine.log.as_ref().expect("it is on a disk").0
+    }
+
+    fn write_back(engine: &PageCacheWal) -> Result<()> {
+        engine.failing(log(engine).write_back())
     }
 
     fn commit(engine: &PageCacheWal, draft: &mut Draft) -> Result<CommitSequence> {
@@ -661,8 +720,8 @@ mod tests {
             self.syncs.fetch_add(1, Ordering::Relaxed);
             let engine = self.engine.get().expect("it is made");
             while site == COMMIT && {
-                let waiting = engine.committers.uncommitted();
-                waiting < self.committers.load(Ordering::SeqCst)
+                let last = engine.blocks.order(COMMIT, &[], &[]).expect("the last one");
+                last.0 - engine.blocks.durable().0 < self.committers.load(Ordering::SeqCst)
             } {
                 std::thread::yield_now();
             }
@@ -753,13 +812,13 @@ mod tests {
         let mut draft = Draft::default();
         write(&engine, &mut draft, Some(Lba(100)), &[1; 100]).expect("write");
         commit(&engine, &mut draft).expect("commit");
-        engine.write_back().expect("write back");
+        write_back(&engine).expect("write back");
         let mut home = [0];
         world.log().read(Lba(100).byte(), &mut home).expect("read");
-        assert_eq!((home[0], read(&engine, 100), engine.pages.dirty()), (1, 2, 1));
-        engine.write_back().expect("write back");
+        assert_eq!((home[0], read(&engine, 100), log(&engine).dirty()), (1, 2, 1));
+        write_back(&engine).expect("write back");
         world.log().read(Lba(100).byte(), &mut home).expect("read");
-        assert_eq!((home[0], engine.pages.dirty(), engine.log.used()), (2, 0, 0));
+        assert_eq!((home[0], log(&engine).dirty(), log(&engine).used()), (2, 0, 0));
     }
 
     /// Of three records, bytes of the heads and of the images are damaged in turn. Damage is found, but for that of the
@@ -811,8 +870,10 @@ mod tests {
             assert_eq!(first.is_err(), site == COMMIT, "{site:?}");
             let mut draft = Draft::default();
             write(&engine, &mut draft, None, &[5; 8 * BLOCK]).expect("to the cache");
-            write(&engine, &mut draft, Some(Lba(101)), &[6; 100]).expect("to the draft");
-            let refusals = [commit(&engine, &mut draft).map(drop), engine.write_back()];
+            // After a commit that failed, nothing is read.
+            let written = write(&engine, &mut draft, Some(Lba(101)), &[6; 100]);
+            assert_eq!(written.is_err(), site == COMMIT, "to the draft, {written:?}");
+            let refusals = [commit(&engine, &mut draft).map(drop), write_back(&engine)];
             let refused = refusals.iter().filter(|refusal| refusal.is_err()).count();
             assert!(refused > 0 || site == COMMIT, "{site:?}: {refusals:?}");
             assert!(matches!(small(7), Err(Error::Poisoned(_))), "{site:?}");
