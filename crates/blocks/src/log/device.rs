@@ -271,6 +271,12 @@ impl LogDevice {
         self.records.used()
     }
 
+    /// Pages of transactions that are not committed, in memory.
+    pub fn held(&self) -> u64 {
+        let state = self.state.lock().unwrap();
+        state.overs + state.fresh
+    }
+
     /// Pages that are not at home.
     pub fn dirty(&self) -> u64 {
         self.state.lock().unwrap().dirty.len() as u64

@@ -470,3 +470,48 @@ fn committers_share_synchronous_writes() {
     println!("{commits} records for {all} transactions");
     assert!(commits * 100 <= all * 15, "{commits}");
 }
+
+/// A transaction of many pages, with little memory: what it holds stays below a part of that, with blocks that were
+/// lent and with fresh ones.
+#[test]
+fn memory_does_not_bound_a_transaction() {
+    let world = World::new(config(Medium::BLOCKS, Vec::new()));
+    let device = Arc::new(open(&world, &LogOptions { memory: 32, ..LogOptions::default() }));
+    let blocks = Batch::new(device.clone(), ROOM);
+    let tx = blocks.begin().unwrap();
+    blocks.lend(tx, Run { start: Lba(24), count: 24 }).unwrap();
+    for at in 0..24 {
+        put(&blocks, tx, at, 1);
+        assert!(device.held() <= 8, "{}", device.held());
+    }
+    commit(&blocks, &[tx]);
+    let tx = blocks.begin().unwrap();
+    for at in 24..48 {
+        blocks.write(S, tx, Lba(at), page(2), Placement::Fresh, Tag::Data).unwrap();
+        assert!(device.held() <= 8, "{}", device.held());
+    }
+    commit(&blocks, &[tx]);
+    assert!((0..24).all(|at| get(&blocks, None, at) == 1) && (24..48).all(|at| get(&blocks, None, at) == 2));
+    assert_eq!((device.held(), device.dirty()), (0, 0));
+}
+
+/// T9, where a log can keep it: a page that was spilled and rots is refused, by its number; others can be read.
+#[test]
+fn a_spilled_page_that_rots_is_refused() {
+    let world = World::new(config(Medium::BLOCKS, Vec::new()));
+    let blocks = Batch::new(Arc::new(open(&world, &short())), ROOM);
+    let tx = blocks.begin().unwrap();
+    blocks.lend(tx, Run { start: Lba(24), count: 20 }).unwrap();
+    (0..7).for_each(|at| put(&blocks, tx, at, 1));
+    // Seven pages do not fit: all were spilled.
+    world.log().write(S, Lba(26).byte() + 77, &[9]).unwrap();
+    match blocks.read(Some(tx), Lba(2), &mut [0; BLOCK]) {
+        Err(Error::Corrupt { place, .. }) => assert_eq!(place, "block 2"),
+        read => panic!("{read:?}"),
+    }
+    assert_eq!((get(&blocks, Some(tx), 1), get(&blocks, Some(tx), 3)), (1, 1));
+    // It is written again.
+    put(&blocks, tx, 2, 2);
+    commit(&blocks, &[tx]);
+    assert_eq!((get(&blocks, None, 1), get(&blocks, None, 2)), (1, 2));
+}

@@ -3,17 +3,17 @@
 //! # Terms
 //!
 //! - *page*: a block in memory, counted: of one that a transaction has written, there is one in memory, which the cache
-//!   and the transaction share. *Newest*: as the last ordered transaction has left it, wherever that is by now. *Fresh*:
-//!   of a block that a running group took, and that nobody else can reach. *Sent*: fresh, and the group's transaction
-//!   has it.
+//!   and the transaction share. *Newest*: as the last ordered transaction has left it, wherever that is by now.
+//!   *Fresh*: of a block that a running group took, and that nobody else can reach. *Sent*: fresh, and the group's
+//!   transaction has it.
 //!
 //! # Invariants
 //!
 //! 1. A page is the newest version of its block, or fresh, or sent. Whoever orders a transaction puts its pages here
-//!    after that, and before anybody makes the next version of them. Before that would be wrong: a page could leave, and
-//!    its old version be read again.
-//! 2. Fresh pages stay. All others can leave at any time: the transactions have them, or the medium does. A page that was
-//!    sent and has left is read by its transaction's number until that is ordered.
+//!    after that, and before anybody makes the next version of them. Before that would be wrong: a page could leave,
+//!    and its old version be read again.
+//! 2. Fresh pages stay. All others can leave at any time: the transactions have them, or the medium does. A page that
+//!    was sent and has left is read by its transaction's number until that is ordered.
 //! 3. No lock is held while the medium reads. A page that is put here meanwhile is newer than what is read.
 //! 4. The cache has a bound; it has more pages only as far as fresh ones, and those that are being read, are more.
 
