@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use wholly_blocks::batch::Batch;
-use wholly_blocks::log::{self, LogDevice, RingSeed};
+use wholly_blocks::log::{self, LogDevice, LogOptions, RingSeed};
 use wholly_blocks::xftl::{self, Device, Flash, Geometry, OverRegion, SLOT, Times};
 use wholly_blocks::{BLOCK, Lba, Order, Page, Placement, Run as Blocks, Sequence, Tag, TxBlocks, TxDevice, Txid};
 use wholly_error::Error;
@@ -221,7 +221,8 @@ fn open_log(world: &Arc<World>, blocks: u64) -> Result<LogDevice, Error> {
     // Persistent memory keeps a word whole.
     region.write_through(RAISE, at, &sector[..if region.guarantees().is_pmem() { 8 } else { sector.len() }])?;
     let next = incarnation + 1;
-    Ok(LogDevice::new(region, blocks, area(blocks), (RingSeed::new(next), next), None))
+    let options = LogOptions { memory: 16, ..LogOptions::default() };
+    Ok(LogDevice::new(region, blocks, area(blocks), (RingSeed::new(next), next), options))
 }
 
 /// A page that says what it is; 0 is zeros.
