@@ -54,8 +54,8 @@
 //!   blocks that a medium has not been given as its own.)
 //! - **T12**, *plain*: a plain write or trim changes the committed version. It is durable after a plain flush, or after
 //!   a later commit, and each block of it by itself, or each unit that the guarantees tell. It is refused as `Busy` if
-//!   a running transaction has written the block. Blocks: if the block has an ordered version that is not home, that is
-//!   brought home first.
+//!   a running transaction has written the block. Blocks: a transaction that has written nothing makes no commit. If
+//!   the block has an ordered version that is not home, that is brought home first.
 //!
 //! | module | contents |
 //! |---|---|

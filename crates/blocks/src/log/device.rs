@@ -24,8 +24,8 @@
 //!
 //! # Invariants
 //!
-//! 1. One thread at a time commits, or stores plainly where an image is live (`working`); one at a time writes back
-//!    (`homing`), beside it. No lock that a reader takes is held while the medium works.
+//! 1. One thread at a time commits, spills, or stores plainly (`working`); one at a time writes back (`homing`), beside
+//!    it. No lock that a reader takes is held while the medium works.
 //! 2. A page becomes dirty after its record is durable, so whatever goes home is in the log, whole. It stops being
 //!    dirty when it is home and has not changed meanwhile. What is going is the medium's copy: a commit puts the next
 //!    version beside it without waiting.
@@ -346,6 +346,8 @@ impl LogDevice {
         drop(state);
         of.inside = of.images.values().filter(|image| matches!(image, Dirty::Page(_))).count() as u64;
         self.records.imaged(&gone, &mut of.void);
+        of.void.sort_unstable();
+        of.void.dedup();
         of.stores |= !of.store.is_empty();
         Ok(of)
     }
@@ -407,7 +409,7 @@ impl LogDevice {
             });
             self.write_pages(&homes.collect::<Vec<_>>())?;
         }
-        let void = if self.options.fault == Some(LogFault::NoVoid) { Vec::new() } else { of.void.clone() };
+        let void = if self.options.fault == Some(LogFault::NoVoid) { &[][..] } else { &of.void };
         let (ring, seed) = (&self.records.ring, self.records.seed());
         self.buffer.with(blocks as usize * BLOCK, |bytes| {
             let head = (blocks - of.inside) as usize * BLOCK;
@@ -487,9 +489,10 @@ impl LogDevice {
                     drop(state);
                     self.spill(tx, &self.working.lock().unwrap())?;
                     let mut state = self.lock()?;
-                    if !self.fits(state.overs, state.spilled) {
+                    // If it is not held, pages of others are too many, who are about to spill them.
+                    let is_held = state.get(tx)?.held.contains_key(&at.0);
+                    if is_held && !self.fits(state.overs, state.spilled) {
                         state.let_go(tx, at.0)?;
-                        state.take_back(tx, at.0)?;
                         let blocks = &mut state.get(tx)?.blocks;
                         match before {
                             Some(before) => blocks.set(at.0..at.0 + 1, before),
@@ -635,9 +638,12 @@ impl TxDevice for LogDevice {
     }
 
     fn flush(&self, site: Site) -> Result<()> {
-        self.lock()?.has_plain = false;
+        let _working = self.working.lock().unwrap();
+        drop(self.lock()?);
         self.failing(self.region.fence(site).map_err(Error::from))?;
-        self.lock()?.counters.plain_flushes += 1;
+        let mut state = self.lock()?;
+        state.has_plain = false;
+        state.counters.plain_flushes += 1;
         Ok(())
     }
 

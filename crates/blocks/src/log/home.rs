@@ -50,6 +50,9 @@ impl LogDevice {
             self.write_dirty(&[apart.0])?;
             self.region.fence(self.options.sites.home_fence)?;
         }
+        // One of those that has changed meanwhile waits for the next time.
+        let is_other = |block: &u64| !self.options.apart.contains(&Lba(*block));
+        let due: Vec<u64> = due.iter().copied().filter(is_other).collect();
         for run in due.chunk_by(|one, next| one + 1 == *next).flat_map(|run| run.chunks(AT_ONCE)) {
             self.write_dirty(run)?;
         }

@@ -115,20 +115,12 @@ impl Records {
     }
 
     /// Fills the head of the next record, which is to stand at a block of the ring and has so many blocks, with entries
-    /// of its images, and with blocks of which earlier images are void. Returns its sequence. The bytes are as many as
+    /// of its images, and with blocks, which ascend, of which earlier images are void. Returns its sequence. The bytes are as many as
     /// [`head_blocks`](super::head_blocks) of all of these.
     ///
     /// # Panics
     /// If they are not.
-    pub fn fill_head(
-        &self,
-        mut entries: Vec<Entry>,
-        mut void: Vec<u64>,
-        (at, blocks): (u64, u64),
-        bytes: &mut [u8],
-    ) -> u64 {
-        void.sort_unstable();
-        void.dedup();
+    pub fn fill_head(&self, mut entries: Vec<Entry>, void: &[u64], (at, blocks): (u64, u64), bytes: &mut [u8]) -> u64 {
         for run in void.chunk_by(|one, next| one + 1 == *next) {
             entries.push(Entry::Void(Run { start: Lba(run[0]), count: run.len() as u64 }));
         }

@@ -67,7 +67,8 @@ impl LogDevice {
         overs <= self.options.overwrites.unwrap_or(u64::MAX) && overs.saturating_add(head) <= ring.blocks
     }
 
-    /// Writes pages of a running transaction that are not fresh to free blocks, as far as there are any.
+    /// Writes pages that a transaction holds, and that are not fresh, to free blocks, as far as there are any. Its own
+    /// thread calls it, or who commits it.
     pub(super) fn spill(&self, tx: Txid, _working: &MutexGuard<'_, ()>) -> Result<()> {
         loop {
             let (places, held) = {
@@ -117,45 +118,74 @@ impl LogDevice {
 
     /// Before blocks are written by whoever has them: none of them is free any more, and pages that were spilled to
     /// them go elsewhere.
+    ///
+    /// # Errors
+    /// `NoSpace`: there is no place for one of these pages; it stays.
     pub(super) fn claim(&self, run: Run) -> Result<()> {
         let blocks = run.start.0..run.start.0 + run.count;
-        let is_placed = |state: &super::state::State| state.placed.range(blocks.clone()).next().is_some();
-        let mut state = self.lock()?;
-        state.free.clear(blocks.clone());
-        if !is_placed(&state) {
-            return Ok(());
-        }
-        drop(state);
-        // No commit is under way: what is spilled is of running transactions.
-        let working = self.working.lock().unwrap();
-        let found: Vec<(u64, (Txid, u64))> =
-            self.lock()?.placed.range(blocks.clone()).map(|(at, of)| (*at, *of)).collect();
-        for (at, (tx, home)) in found {
-            let place = {
+        let mut working = None;
+        loop {
+            let found = {
                 let mut state = self.lock()?;
-                let place = state.get(tx)?.spilled.get(&home).copied();
-                place.filter(|place| place.at == at).ok_or_else(|| Error::Invalid(format!("block {at} is lent")))?
+                // Each time: whoever had a page in one of them may have made it free meanwhile.
+                state.free.clear(blocks.clone());
+                state.placed.range(blocks.clone()).next().map(|(at, of)| (*at, *of))
             };
-            let page = self.spilled_page(home, place)?;
-            let mut state = self.lock()?;
-            state.take_back(tx, home)?;
-            state.free.clear(at..at + 1);
-            state.hold(tx, home, Held { page, site: self.options.sites.spill, is_fresh: false })?;
-            let fits = self.fits(state.overs, state.spilled);
-            drop(state);
-            if !fits {
-                self.spill(tx, &working)?;
+            let Some((at, (tx, home))) = found else { return Ok(()) };
+            match &working {
+                // While no commit is under way, what is spilled is of running transactions, and only grows less.
+                None => working = Some(self.working.lock().unwrap()),
+                Some(working) => self.move_spilled(at, tx, home, working)?,
             }
         }
-        let state = self.lock()?;
-        match self.fits(state.overs, state.spilled) {
-            true => Ok(()),
-            false => Err(Error::NoSpace("free blocks for what running transactions have written".into())),
+    }
+
+    /// Brings a spilled page to another free block, or back into memory, unless its transaction drops it meanwhile.
+    fn move_spilled(&self, at: u64, tx: Txid, home: u64, _working: &MutexGuard<'_, ()>) -> Result<()> {
+        let (place, to) = {
+            let mut state = self.lock()?;
+            let Some(place) = state.place_of(tx, home).filter(|place| place.at == at) else {
+                return Ok(state.vacate(at));
+            };
+            let to = state.take_free(1).next();
+            to.into_iter().for_each(|to| _ = state.placed.insert(to, (tx, home)));
+            (place, to)
+        };
+        let moved = self.spilled_page(home, place).and_then(|page| {
+            if let Some(to) = to {
+                self.failing(self.write_pages(&[(to, self.options.sites.spill, page.clone())]))?;
+                self.failing(self.fence_own())?;
+            }
+            Ok(page)
+        });
+        let mut state = self.lock()?;
+        let is_there = state.place_of(tx, home) == Some(place);
+        match (moved, to) {
+            (Ok(_), Some(to)) if is_there => {
+                state.get(tx)?.spilled.insert(home, Place { at: to, ..place });
+                state.vacate(at);
+            }
+            (Ok(page), None) if is_there => {
+                if !self.fits(state.overs + 1, state.spilled - 1) {
+                    return Err(Error::NoSpace("free blocks for what running transactions have written".into()));
+                }
+                state.take_back(tx, home)?;
+                state.hold(tx, home, Held { page, site: self.options.sites.spill, is_fresh: false })?;
+            }
+            (moved, to) => {
+                to.into_iter().for_each(|to| state.vacate(to));
+                return if is_there { moved.map(drop) } else { Ok(()) };
+            }
         }
+        Ok(())
     }
 }
 
 impl super::state::State {
+    fn place_of(&self, tx: Txid, home: u64) -> Option<Place> {
+        self.active.get(&tx)?.spilled.get(&home).copied()
+    }
+
     fn hold_again(&mut self, tx: Txid, home: u64, page: &Page) -> Result<()> {
         if let Some(held) = self.get(tx)?.held.get_mut(&home) {
             held.page = page.clone();

@@ -131,8 +131,9 @@ impl State {
 
     /// A block with a spilled page is free again.
     pub fn vacate(&mut self, at: u64) {
-        self.placed.remove(&at);
-        self.free.set(at..at + 1, ());
+        if self.placed.remove(&at).is_some() {
+            self.free.set(at..at + 1, ());
+        }
     }
 
     /// Drops what a transaction has of some blocks.

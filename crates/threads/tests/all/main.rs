@@ -4,5 +4,6 @@ mod blocks;
 mod mistakes;
 mod oracle;
 mod schedules;
+mod spills;
 mod stories;
 mod volumes;

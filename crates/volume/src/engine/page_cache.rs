@@ -10,8 +10,8 @@
 //! # Invariants
 //!
 //! 1. A page is the newest version of its block, or fresh, or sent. Whoever orders a transaction puts its pages here
-//!    after that, and before anybody makes the next version of them. Before that would be wrong: a page could leave,
-//!    and its old version be read again.
+//!    after that, or has the older ones forgotten, and before anybody makes the next version of them. Before that would
+//!    be wrong: a page could leave, and its old version be read again.
 //! 2. Fresh pages stay. All others can leave at any time: the transactions have them, or the medium does. A page that
 //!    was sent and has left is read by its transaction's number until that is ordered.
 //! 3. No lock is held while the medium reads. A page that is put here meanwhile is newer than what is read.
@@ -57,6 +57,12 @@ impl Held {
         let slot = Slot { page, is_fresh: false, reader, used: true };
         self.clock.push_back(block);
         self.slots.entry(block).insert_entry(slot).into_mut()
+    }
+
+    fn remove(&mut self, block: u64) -> Option<Slot> {
+        let slot = self.slots.remove(&block)?;
+        self.clock.retain(|other| *other != block);
+        Some(slot)
     }
 
     /// Makes room for one more page, if one can be spared.
@@ -171,7 +177,7 @@ impl PageCache {
                         (Some(slot), Ok(page)) => (slot.page, slot.reader) = (page, None),
                         (own, Err(error)) => {
                             if own.is_some() {
-                                held.slots.remove(&block);
+                                held.remove(block);
                             }
                             shard.changed.notify_all();
                             return Err(error);
@@ -206,6 +212,16 @@ impl PageCache {
         self.set_fresh(slot, false);
         (slot.page, slot.reader, slot.used) = (page, None, true);
         shard.changed.notify_all();
+    }
+
+    /// What is here of a block is not the newest version any more, nor is what is being read.
+    pub fn forget(&self, block: u64) {
+        let shard = self.shard(block);
+        let mut held = shard.held.lock().unwrap();
+        if let Some(mut slot) = held.remove(block) {
+            self.set_fresh(&mut slot, false);
+            shard.changed.notify_all();
+        }
     }
 
     /// The page of a block that is fresh.

@@ -91,7 +91,8 @@ pub fn store_proof(region: &dyn Region, sites: &Sites, patches: &[Patch]) -> Res
     if believes { Ok(region.fence(sites.fence)?) } else { Ok(()) }
 }
 
-/// Stores patches. They are durable on return.
+/// Stores patches. They are durable on return. The first two blocks, copies of the superblock, become durable one after
+/// the other: a crash may have torn the third one, and this one tears one more at most.
 ///
 /// # Errors
 /// The medium's.
@@ -109,6 +110,9 @@ pub fn store(region: &dyn Region, sites: &Sites, patches: &[Patch]) -> Result<()
                 let len = (patch.len - done).min(BLOCK as u64) as usize;
                 region.write(sites.patch, patch.at + done, &ZEROS[..len])
             })?,
+        }
+        if patch.at < 2 * BLOCK as u64 {
+            region.fence(sites.fence)?;
         }
     }
     Ok(region.fence(sites.fence)?)

@@ -69,7 +69,12 @@ impl PageCacheWal {
             self.blocks.admit(tx, images)?;
             self.write_own(paged, tx)?;
             let _newest = self.newest.lock().unwrap();
-            self.order(tx, &blocks, lines)?
+            let mut pages = Vec::new();
+            self.write_lines(tx, &blocks, lines, |block, page| pages.push((block, page)))?;
+            let sequence = self.blocks.order(COMMIT, &[tx], &[])?;
+            // Not before: a page could leave the cache, and its old version be read again.
+            pages.into_iter().for_each(|(block, page)| self.pages.put(block, page));
+            sequence
         } else {
             // A write that was not admitted may wait: so nobody else is about to order anything.
             let _turn = self.turn.write().unwrap();
@@ -83,7 +88,11 @@ impl PageCacheWal {
                 left -= run.count;
             }
             self.write_own(paged, tx)?;
-            self.order(tx, &blocks, lines)?
+            // The transaction has the pages: there may be more than memory takes.
+            self.write_lines(tx, &blocks, lines, |_, _| {})?;
+            let sequence = self.blocks.order(COMMIT, &[tx], &[])?;
+            blocks.iter().for_each(|block| self.pages.forget(*block));
+            sequence
         };
         let paged = std::mem::take(&mut part.draft.paged);
         self.end_stolen(&paged);
@@ -107,13 +116,19 @@ impl PageCacheWal {
         paged.freed.iter().try_for_each(|run| self.blocks.discard(COMMIT, tx, *run))
     }
 
-    /// Writes the newest pages with the group's lines over them, and gives the transaction its place.
-    fn order(&self, tx: Txid, blocks: &BTreeSet<u64>, lines: &[Line]) -> Result<Sequence> {
+    /// Writes the newest pages with the group's lines over them. When the transaction has its place, they are the newest.
+    fn write_lines(
+        &self,
+        tx: Txid,
+        blocks: &BTreeSet<u64>,
+        lines: &[Line],
+        mut written: impl FnMut(u64, Page),
+    ) -> Result<()> {
         let others = match self.mistake {
             Some(Mistake::OthersLines) => self.planted.lock().unwrap().clone(),
             _ => Vec::new(),
         };
-        let (mut left, mut pages) = (lines, Vec::new());
+        let mut left = lines;
         for block in blocks {
             let before = left.partition_point(|(at, ..)| at / (BLOCK as u64) < *block);
             let after = left.partition_point(|(at, ..)| at / (BLOCK as u64) <= *block);
@@ -123,13 +138,10 @@ impl PageCacheWal {
             others.iter().filter(|(at, _)| is_here(*at)).for_each(|(at, line)| put_line(&mut page, *at, line));
             let tag = of_block.first().map_or(Tag::Inode, |(.., site)| tag_of(*site));
             self.blocks.write(COMMIT, tx, Lba(*block), page.clone(), Placement::Overwrite, tag)?;
-            pages.push((*block, page));
+            written(*block, page);
             left = &left[after..];
         }
-        let sequence = self.blocks.order(COMMIT, &[tx], &[])?;
-        // Not before: a page could leave the cache, and its old version be read again.
-        pages.into_iter().for_each(|(block, page)| self.pages.put(block, page));
-        Ok(sequence)
+        Ok(())
     }
 }
 
