@@ -1,7 +1,7 @@
 //! Numbers of blocks, and their content.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// Bytes of a block.
 pub const BLOCK: usize = 4096;
@@ -41,12 +41,14 @@ pub struct Page(Arc<[u8; BLOCK]>);
 impl Page {
     /// With these bytes.
     pub fn new(bytes: &[u8; BLOCK]) -> Page {
-        Page(Arc::new(*bytes))
+        // As a slice they go straight to their place, as an array by way of the stack.
+        Page(Arc::<[u8]>::from(&bytes[..]).try_into().expect("as many"))
     }
 
-    /// Zeros.
+    /// Zeros: one page for all.
     pub fn zeros() -> Page {
-        Page(Arc::new([0; BLOCK]))
+        static ZEROS: LazyLock<Page> = LazyLock::new(|| Page::new(&[0; BLOCK]));
+        ZEROS.clone()
     }
 
     /// Whether both are one page in memory.
@@ -59,6 +61,10 @@ impl Page {
     /// # Panics
     /// If the range is not inside of a block.
     pub fn put(&mut self, offset: usize, bytes: &[u8]) {
+        if let Ok(all) = bytes.try_into() {
+            assert_eq!(offset, 0, "a block is {BLOCK} bytes");
+            return *self = Page::new(all);
+        }
         Arc::make_mut(&mut self.0)[offset..offset + bytes.len()].copy_from_slice(bytes);
     }
 }

@@ -7,6 +7,7 @@
 //! | `create`, `unlink` in a directory of 100,000 | `tmpfs`: system calls | the same |
 //! | `tar_10k`, `git_clone`, `rm_rf`, `read_4k_uncached`, `write_4k` | `passthrough`: the same FUSE crate, the same options, over a directory of the host: `passthrough.rs` | `volume`: `wholly mount` of a volume, in a file on the same file system |
 //! | `group_8k`: 4 KiB at random in each of two files, one group | `raw`: one synchronous direct write of 4 KiB to a file of the same file system; `raw_16k`: of 16 KiB | `volume`, by `page_cache_wal`, in process |
+//! | `block_4k`: one block at random | `raw`: one synchronous direct write of 8 KiB, as many bytes as the record has | `log`: a transaction of the log of blocks, in process, of which nothing is written back; `log_home`: with a ring of 4 MiB, of which all is |
 //! | `fsync_4k`: 4 KiB at random and an `fsync` | `ext4_journal`: ext4 with `data=journal` on a loop device over a file of the same file system | `volume`: a mount of a volume, by `page_cache_wal` |
 //! | `open_1m` | `clean`: `wholly mount` of a volume with 10^6 files and 8 GiB in use, that was unmounted | `crashed`: the same after the death of its server |
 //!
@@ -22,7 +23,8 @@
 //! - `cpu_ns_per_group` is the processor time of this process, of the commands and of the server; that of others than
 //!   this process in the kernel's ticks of ten milliseconds.
 //!
-//! The other cases in process and `open_1m` run on persistent memory only, `group_8k` and `fsync_4k` on disks only.
+//! The other cases in process and `open_1m` run on persistent memory only, `group_8k`, `block_4k` and `fsync_4k` on disks
+//! only.
 
 mod calls;
 mod mounted;
@@ -76,6 +78,7 @@ pub fn run(
             "read" | "overwrite" => ("raw", VOLUME, false, calls::data),
             "create" | "unlink" => ("tmpfs", VOLUME, false, calls::names),
             "group_8k" => (synced::RAW, VOLUME, false, synced::groups),
+            "block_4k" => (synced::RAW, synced::LOG, false, synced::block),
             "fsync_4k" => (synced::EXT4, VOLUME, true, synced::mounted),
             "open_1m" => (opening::CLEAN, opening::CRASHED, true, opening::run),
             _ => (PASSTHROUGH, VOLUME, true, mounted::run),
@@ -85,9 +88,11 @@ pub fn run(
         let missing = if mounts { mounted::missing(case.name, program) } else { None };
         let is_wanted = chosen.is_empty() || chosen.iter().any(|name| name == other);
         let mut systems: Vec<&'static str> = [base].into_iter().chain(is_wanted.then_some(other)).collect();
-        let is_synced = matches!(case.name, "group_8k" | "fsync_4k");
-        if case.name == "group_8k" {
-            systems.push(synced::RAW_16K);
+        let is_synced = matches!(case.name, "group_8k" | "block_4k" | "fsync_4k");
+        match case.name {
+            "group_8k" => systems.push(synced::RAW_16K),
+            "block_4k" => systems.push(synced::LOG_HOME),
+            _ => {}
         }
         let is_run = |medium: &&Medium| if medium.is_pmem() { !is_synced } else { case.on_disk };
         for medium in plan.media.iter().filter(is_run) {

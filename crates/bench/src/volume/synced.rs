@@ -1,6 +1,7 @@
 //! Durable writes on a disk, by the engine `page_cache_wal`: a group in process beside one synchronous direct write of
 //! the same host file system, and writes with `fsync` on a mount beside ext4 with `data=journal`, on a loop device over
-//! a file of the same host file system.
+//! a file of the same host file system. And one block by the log below the engine, beside a synchronous direct write of
+//! as many bytes.
 
 use super::{IMAGE, Setting, VOLUME, failed};
 use crate::Result;
@@ -13,6 +14,10 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use wholly_blocks::log::{LogDevice, LogOptions, RingSeed};
+use wholly_blocks::{Lba, Page, Placement, Run, Tag, TxDevice};
+use wholly_media::Site;
+use wholly_media::disk::DiskRegion;
 use wholly_sim::Random;
 use wholly_vfs::{Context, Groups, Ino, Vfs};
 use wholly_volume::{EngineKind, Medium, Volume, VolumeOptions, VolumeVfs};
@@ -21,6 +26,10 @@ use wholly_volume::{EngineKind, Medium, Volume, VolumeOptions, VolumeVfs};
 pub(super) const RAW: &str = "raw";
 pub(super) const RAW_16K: &str = "raw_16k";
 pub(super) const EXT4: &str = "ext4_journal";
+
+/// The log of blocks: with so large a ring that nothing is written back inside of the clock, and with one of 4 MiB.
+pub(super) const LOG: &str = "log";
+pub(super) const LOG_HOME: &str = "log_home";
 
 const BLOCK: usize = 4096;
 const VOLUME_BYTES: u64 = 256 << 20;
@@ -134,6 +143,45 @@ pub(super) fn groups(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<(
     files.into_iter().try_for_each(|file| vfs.release(&ctx, file))?;
     drop(vfs);
     volume.close().map_err(failed)
+}
+
+/// `block_4k`: one block at random in a transaction of the log of blocks: its record is a head and the image.
+pub(super) fn block(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<()> {
+    const SITE: Site = Site("bench.block");
+    let Setting { plan, case, place, .. } = setting;
+    let (bytes, blocks) = (Bytes::new(plan.seed), case.file_bytes / BLOCK as u64);
+    let how = (OFlags::DIRECT | OFlags::DSYNC).bits() as i32;
+    let made = |name: &str, all: u64| -> Result<File> {
+        let path = place.dir.join(name);
+        fill(&path, all * BLOCK as u64, &bytes)?;
+        Ok(File::options().read(true).write(true).custom_flags(if name == RAW { how } else { 0 }).open(path)?)
+    };
+    let log = |name: &str, ring: u64| -> Result<LogDevice> {
+        let area = Run { start: Lba(blocks), count: ring };
+        let region = DiskRegion::open(made(name, blocks + ring)?.into(), name)?;
+        let options = LogOptions { memory: u64::MAX, ..LogOptions::default() };
+        Ok(LogDevice::new(std::sync::Arc::new(region), blocks, area, (RingSeed::new(1), 1), options))
+    };
+    let (raw, deferred, home) = (made(RAW, blocks)?, log(LOG, 3 * blocks)?, log(LOG_HOME, 1024)?);
+    sync_file_system(&place.dir)?;
+    let commit = |log: &LogDevice, number: u64| -> Result<()> {
+        let page = Page::new(bytes.of(number, BLOCK).try_into().expect("a block"));
+        let at = Lba(Random(Random(number).draw()).below(blocks));
+        let tx = log.begin().map_err(failed)?;
+        log.write(SITE, tx, at, &page, Placement::Overwrite, Tag::Data).map_err(failed)?;
+        log.commit(SITE, &[tx]).map_err(failed)
+    };
+    let write = |number: u64| -> Result<()> {
+        // One behind the other, as records are.
+        let at = number % (blocks / 2) * 2 * BLOCK as u64;
+        Ok(raw.write_all_at(bytes.of(number, 2 * BLOCK), at)?)
+    };
+    let mut entrants: Vec<Entrant<'_>> = vec![
+        (RAW, Box::new(write)),
+        (LOG, Box::new(|number| commit(&deferred, number))),
+        (LOG_HOME, Box::new(|number| commit(&home, number))),
+    ];
+    take_turns(plan, place, &mut entrants, figures)
 }
 
 /// `fsync_4k`: 4 KiB at random and an `fsync`, on a mount.

@@ -120,10 +120,19 @@ impl Shared {
         Ok(state)
     }
 
-    fn wait<'a>(&'a self, state: Locked<'a>) -> Result<Locked<'a>> {
-        let state = self.changed.wait(state).unwrap();
+    fn wait<'a>(&'a self, mut state: Locked<'a>) -> Result<Locked<'a>> {
+        state.waiting += 1;
+        state = self.changed.wait(state).unwrap();
+        state.waiting -= 1;
         state.check()?;
         Ok(state)
+    }
+
+    /// Something has ended. A call of the kernel only if somebody waits.
+    fn tell(&self, state: &State) {
+        if state.waiting > 0 {
+            self.changed.notify_all();
+        }
     }
 
     /// That the blocks exist.
@@ -140,8 +149,9 @@ impl Shared {
     /// Whatever was accepted is in doubt after this error.
     fn failing<T>(&self, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| {
-            self.state.lock().unwrap().poison(error);
-            self.changed.notify_all();
+            let mut state = self.state.lock().unwrap();
+            state.poison(error);
+            self.tell(&state);
         })
     }
 
@@ -166,7 +176,7 @@ impl Shared {
             Ok(commits) => state.retire(&group, commits),
             Err(ref error) => state.poison(error),
         }
-        self.changed.notify_all();
+        self.tell(&state);
         done?;
         state.check()?;
         Ok(state)
@@ -207,7 +217,7 @@ impl Shared {
         state.room -= held.len() as u64 + room;
         let running = state.running(tx)?;
         held.keys().for_each(|block| running.written.set(*block..block + 1, At::Sent));
-        self.changed.notify_all();
+        self.tell(&state);
         Ok(state)
     }
 
@@ -408,8 +418,8 @@ impl TxBlocks for Batch {
         running.written.set(blocks, At::Zeros);
         state.room -= dropped;
         state.counters.discards += run.count;
+        shared.tell(&state);
         drop(state);
-        shared.changed.notify_all();
         shared.failing(shared.device.discard(site, tx, run))
     }
 
@@ -441,8 +451,7 @@ impl TxBlocks for Batch {
             }
         }
         state.recharge(tx);
-        drop(state);
-        shared.changed.notify_all();
+        shared.tell(&state);
         Ok(())
     }
 
@@ -454,8 +463,8 @@ impl TxBlocks for Batch {
         state.charges -= running.charge();
         state.lent -= running.lent;
         state.counters.aborts += 1;
+        shared.tell(&state);
         drop(state);
-        shared.changed.notify_all();
         shared.failing(shared.device.abort(site, tx))
     }
 
@@ -473,7 +482,7 @@ impl TxBlocks for Batch {
         if !txs.is_empty() {
             state.last.0 += 1;
             txs.iter().try_for_each(|tx| state.order(*tx))?;
-            self.0.changed.notify_all();
+            self.0.tell(&state);
         }
         Ok(state.last)
     }
@@ -496,7 +505,7 @@ impl TxBlocks for Batch {
             Ok(()) => images.iter().for_each(|(block, tx, _)| state.sent(*block, *tx)),
             Err(error) => state.poison(error),
         }
-        shared.changed.notify_all();
+        shared.tell(&state);
         sent
     }
 

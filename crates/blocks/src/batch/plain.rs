@@ -65,7 +65,7 @@ impl Plain {
         let mut state = self.shared.state.lock().unwrap();
         state.writers.clear(at..at + 1);
         state.counters.plain_writes += u64::from(done.is_ok());
-        self.shared.changed.notify_all();
+        self.shared.tell(&state);
         done
     }
 

@@ -89,6 +89,8 @@ pub struct State {
     /// Blocks that they were lent.
     pub lent: u64,
     pub counters: Counters,
+    /// Threads that wait until something has ended.
+    pub waiting: u64,
     poisoned: Option<String>,
 }
 

@@ -189,7 +189,7 @@ pub struct LogDevice {
     guarantees: DeviceGuarantees,
     pub(super) state: Mutex<State>,
     /// Something is not going any more.
-    pub(super) changed: Condvar,
+    changed: Condvar,
     /// Held by who commits (invariant 1).
     pub(super) working: Mutex<()>,
     /// Held by who writes back.
@@ -290,9 +290,26 @@ impl LogDevice {
 
     pub(super) fn failing<T>(&self, result: Result<T>) -> Result<T> {
         result.inspect_err(|error| {
-            self.state.lock().unwrap().poisoned.get_or_insert_with(|| error.to_string());
-            self.changed.notify_all();
+            let mut state = self.state.lock().unwrap();
+            state.poisoned.get_or_insert_with(|| error.to_string());
+            self.tell(&state);
         })
+    }
+
+    /// Waits until something is not going any more.
+    pub(super) fn wait<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
+        state.waiting += 1;
+        state = self.changed.wait(state).unwrap();
+        state.waiting -= 1;
+        state.check()?;
+        Ok(state)
+    }
+
+    /// Something is not going any more. A call of the kernel only if somebody waits.
+    pub(super) fn tell(&self, state: &State) {
+        if state.waiting > 0 {
+            self.changed.notify_all();
+        }
     }
 
     pub(super) fn sum(&self, home: u64, bytes: &[u8]) -> u64 {
@@ -454,8 +471,7 @@ impl LogDevice {
         }
         let mut state = self.lock()?;
         while state.is_going(run.start.0..run.start.0 + run.count) {
-            state = self.changed.wait(state).unwrap();
-            state.check()?;
+            state = self.wait(state)?;
         }
         Ok(())
     }

@@ -106,8 +106,8 @@ impl LogDevice {
                 }
             }
             state.going = 0..0;
+            self.tell(&state);
             drop(state);
-            self.changed.notify_all();
             written?;
             next = run.end;
         }

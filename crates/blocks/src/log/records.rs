@@ -21,6 +21,8 @@ struct State {
     at: u64,
     /// Records that recovery would read, oldest first.
     live: VecDeque<Live>,
+    /// Blocks of the ring that they have.
+    used: u64,
     /// Blocks that they have images of: the last record with one.
     imaged: HashMap<u64, u64>,
     /// Which header is written next.
@@ -30,7 +32,7 @@ struct State {
 impl State {
     fn new(seed: RingSeed) -> State {
         let Tail { sequence, at } = Tail::FIRST;
-        State { seed, next: sequence, at, live: VecDeque::new(), imaged: HashMap::new(), turn: 0 }
+        State { seed, next: sequence, at, live: VecDeque::new(), used: 0, imaged: HashMap::new(), turn: 0 }
     }
 }
 
@@ -78,6 +80,7 @@ impl Records {
     pub fn append(&self, at: u64, blocks: u64, imaged: impl Iterator<Item = u64>) {
         let state = &mut *self.state.lock().unwrap();
         state.live.push_back(Live { sequence: state.next, at, blocks });
+        state.used += blocks;
         state.imaged.extend(imaged.map(|block| (block, state.next)));
         (state.next, state.at) = (state.next + 1, at + blocks);
     }
@@ -103,7 +106,7 @@ impl Records {
 
     /// Blocks of the ring with records that count.
     pub fn used(&self) -> u64 {
-        self.state.lock().unwrap().live.iter().map(|record| record.blocks).sum()
+        self.state.lock().unwrap().used
     }
 
     /// The header that says that records before this one do not count, and the block for it. Once it is durable, they
@@ -140,8 +143,8 @@ impl Records {
     /// A header says so durably.
     pub fn release(&self, sequence: u64) {
         let state = &mut *self.state.lock().unwrap();
-        while state.live.front().is_some_and(|record| record.sequence < sequence) {
-            state.live.pop_front();
+        while let Some(gone) = state.live.pop_front_if(|record| record.sequence < sequence) {
+            state.used -= gone.blocks;
         }
         state.imaged.retain(|_, last| *last >= sequence);
         if state.live.is_empty() {

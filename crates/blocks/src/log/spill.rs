@@ -52,8 +52,7 @@ impl LogDevice {
     pub(super) fn store(&self, pages: &[(u64, Site, Page)]) -> Result<()> {
         let mut state = self.lock()?;
         while state.is_going(pages.iter().map(|(at, ..)| *at)) {
-            state = self.changed.wait(state).unwrap();
-            state.check()?;
+            state = self.wait(state)?;
         }
         pages.iter().for_each(|(at, ..)| _ = state.dirty.remove(at));
         drop(state);

@@ -74,6 +74,8 @@ pub struct State {
     pub runs: u64,
     /// Whether something was stored plainly since the last fence.
     pub has_plain: bool,
+    /// Threads that wait until something is not going any more.
+    pub waiting: u64,
     pub poisoned: Option<String>,
     pub counters: Counters,
 }

@@ -210,8 +210,10 @@ impl PageCache {
         }
         let slot = held.slots.get_mut(&block).expect("it was there just now");
         self.set_fresh(slot, false);
-        (slot.page, slot.reader, slot.used) = (page, None, true);
-        shard.changed.notify_all();
+        (slot.page, slot.used) = (page, true);
+        if slot.reader.take().is_some() {
+            shard.changed.notify_all();
+        }
     }
 
     /// What is here of a block is not the newest version any more, nor is what is being read.
@@ -220,7 +222,9 @@ impl PageCache {
         let mut held = shard.held.lock().unwrap();
         if let Some(mut slot) = held.remove(block) {
             self.set_fresh(&mut slot, false);
-            shard.changed.notify_all();
+            if slot.reader.is_some() {
+                shard.changed.notify_all();
+            }
         }
     }
 

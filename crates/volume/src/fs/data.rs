@@ -372,12 +372,7 @@ impl Core {
                 block += count;
             }
         }
-        if zero || size.is_some() {
-            self.content_changed(&mut group, inode, state, size)?;
-        } else {
-            let now = self.now();
-            self.touch(&mut group, inode, state, |times| times.ctime = now)?;
-        }
+        self.content_changed(&mut group, inode, state, size)?;
         Ok(group.commit()?)
     }
 
