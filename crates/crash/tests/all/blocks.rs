@@ -4,6 +4,7 @@
 //! `WHOLLY_LONG=1` goes through more states. No verdict depends on time.
 
 use wholly_crash::blocks::{Kind, OnBlocks, Program, programs_of};
+use wholly_crash::mutants::Hunt;
 use wholly_crash::{Job, Limits, Outcome, Seen, coverage, explore, explore_into, replay};
 
 use crate::common::is_long;
@@ -29,6 +30,18 @@ fn transactions_of_blocks_are_whole() {
         let sites: Vec<_> = kind.sites().into_iter().filter(|site| site.0 != "xftl.collect.program").collect();
         assert_eq!(coverage::uncovered(&sites, &all), [], "these were no crash points of {}", kind.name());
     }
+}
+
+/// Each store and each fence of the log is needed: without it, or with it later, some program goes wrong. The flash disk
+/// has its own test of that, in its crate.
+#[test]
+fn each_site_of_the_log_is_needed() {
+    let setting = Kind::Log.setting("disk").expect("a world");
+    let programs: Vec<_> = programs_of(Kind::Log).map(|program| OnBlocks { kind: Kind::Log, program }).collect();
+    let mutants = Hunt::of_many(&programs, &setting).run(true, &Limits::hunt());
+    let wrong: Vec<String> = mutants.iter().filter(|mutant| mutant.is_wrong()).map(ToString::to_string).collect();
+    println!("{} mutants", mutants.len());
+    assert!(mutants.len() >= 16 && wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// A fence and a wait that order nothing are seen.

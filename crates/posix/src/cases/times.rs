@@ -14,7 +14,8 @@ table!("times";
     rename_changes_what_it_replaces, exchange_changes_all, rename_to_itself_changes_nothing, write_changes_the_content,
     write_of_nothing_changes_nothing, append_changes_the_content, truncate_changes_the_content,
     truncate_to_the_same_size_by_path, truncate_to_the_same_size_by_handle, trunc_changes_the_content,
-    trunc_of_an_empty_file, punch_changes_the_content, allocate_changes_the_content, copy_changes_the_target,
+    trunc_of_an_empty_file, punch_changes_the_content, allocate_changes_the_content, allocate_keep_size_changes_the_content,
+    copy_changes_the_target,
     chmod_changes_the_inode, chown_changes_the_inode, set_xattr_changes_the_inode, read_raises_atime,
     readlink_raises_atime, readdir_raises_atime, noatime_leaves_atime, stat_changes_nothing, a_lookup_changes_nothing,
     failed_calls_change_nothing,
@@ -235,6 +236,17 @@ fn allocate_changes_the_content(t: &Tree<'_>) -> Outcome {
     let before = Before::of(t, &["f"])?;
     file.allocate(Fallocate::Extend, 0, 100_000)?;
     before.expect("f", "mc")
+}
+
+fn allocate_keep_size_changes_the_content(t: &Tree<'_>) -> Outcome {
+    let file = t.file("f", 0o644, b"abc")?;
+    // The second time it has all of the space.
+    for _ in 0..2 {
+        let before = Before::of(t, &["f"])?;
+        file.allocate(Fallocate::Keep, 4096, 5000)?;
+        before.expect("f", "mc")?;
+    }
+    Ok(())
 }
 
 fn copy_changes_the_target(t: &Tree<'_>) -> Outcome {
