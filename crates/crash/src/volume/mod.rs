@@ -30,11 +30,15 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use wholly::Error;
+use wholly_blocks::TxBlocks;
+use wholly_blocks::batch::Batch;
+use wholly_blocks::xftl::{Config, Device, Flash, Geometry, OverRegion, SLOT, Times};
 use wholly_media::Region;
 use wholly_sim::{CountingRegion, Counts, Medium, SimConfig, World};
 use wholly_vfs::Timestamp;
 use wholly_volume::{DurableAt, EngineKind, Reached, Trial, Volume, VolumeCalls, VolumeOptions};
 
+use crate::blocks::Kind;
 use crate::life::Life;
 use crate::look::{exact, tree};
 use crate::run::{Recorder, Run};
@@ -72,6 +76,9 @@ pub fn worlds(engine: EngineKind) -> [&'static str; 3] {
     }
 }
 
+/// The worlds in which a flash disk is the medium of an engine that takes disks.
+pub const FLASH: [&str; 2] = ["flash", "flash-torn"];
+
 /// When a volume is made; when the first operation of a run happens; when what follows a crash does: in s since 1970.
 const MADE: i64 = 1_000;
 const RUNS: i64 = 2_000;
@@ -99,9 +106,51 @@ pub fn tick() {
 
 /// The world with this name, for volumes.
 pub fn setting(name: &str) -> Option<Setting> {
-    let setting = Setting::find(name)?;
-    let sim = SimConfig { thread: || THREAD.get(), log_len: BYTES, ..(*setting.sim).clone() };
+    let setting = Setting::find(name).or_else(|| Kind::Xftl.setting(name))?;
+    let log_len = if is_flash(&setting.sim) { OverRegion::bytes(&flash_disk().0) } else { BYTES };
+    let sim = SimConfig { thread: || THREAD.get(), log_len, ..(*setting.sim).clone() };
     Some(Setting { sim: Arc::new(sim), ..setting })
+}
+
+fn is_flash(sim: &SimConfig) -> bool {
+    sim.log == Medium::Disk { sector: SLOT as u32 }
+}
+
+/// A flash disk for a volume.
+fn flash_disk() -> (Geometry, Config) {
+    let config = Config {
+        logical: (BYTES / 4096) as u32,
+        data_blocks: 13,
+        reserve: 1,
+        chain_blocks: 1,
+        buffer: 8,
+        interval: 200,
+        most_pages: None,
+        times: Times { program_ns: 1, read_ns: 1, erase_ns: 1 },
+        name: *b"explored\0\0\0\0\0\0\0\0",
+    };
+    (Geometry { channels: 2, blocks: config.blocks(2, 16), pages: 16 }, config)
+}
+
+/// What a volume is on in a world: what the world has, or a flash disk over that, which is opened as a new process
+/// does.
+fn medium(world: &Arc<World>) -> wholly::Result<Arc<dyn Region>> {
+    match is_flash(world.config()) {
+        false => Ok(world.log()),
+        true => Ok(Batch::new(Arc::new(Device::open(OverRegion::open(world.log())?)?), 1).plain()),
+    }
+}
+
+/// A world where nothing was yet, but for a flash disk.
+fn blank(sim: Arc<SimConfig>) -> Arc<World> {
+    if !is_flash(&sim) {
+        return World::new(sim);
+    }
+    let made = World::new(SimConfig { mutations: Vec::new(), ..(*sim).clone() });
+    let (geometry, config) = flash_disk();
+    let chip: Arc<dyn Flash> = OverRegion::create(made.log(), geometry, VOLUME_ID).expect("a chip");
+    Device::format(&chip, &config, VOLUME_ID).expect("a flash disk");
+    World::from_image(&made.latest(), sim)
 }
 
 /// The same, if the engine takes such a medium.
@@ -206,7 +255,8 @@ fn options(engine: EngineKind) -> VolumeOptions {
 }
 
 fn format(world: &Arc<World>, engine: EngineKind, volume_id: [u8; 16]) -> Result<(), String> {
-    Volume::format_region_as(&*world.log(), &options(engine), volume_id).map_err(|error| format!("making it: {error}"))
+    let made = medium(world).and_then(|medium| Volume::format_region_as(&*medium, &options(engine), volume_id));
+    made.map_err(|error| format!("making it: {error}"))
 }
 
 /// By `program`; `None`: by somebody else.
@@ -226,7 +276,8 @@ fn open(world: &World, region: Arc<dyn Region>, program: Option<&dyn Program>) -
 fn look(world: &World) -> Result<State, String> {
     let sound = SimConfig { mutations: Vec::new(), ..(**world.config()).clone() };
     let world = World::from_image(&world.latest(), sound);
-    let volume = open(&world, world.log(), None).map_err(|error| format!("without a crash, open: {error}"))?;
+    let volume = medium(&world).and_then(|medium| open(&world, medium, None));
+    let volume = volume.map_err(|error| format!("without a crash, open: {error}"))?;
     serves(&volume)
 }
 
@@ -255,13 +306,14 @@ impl<P: Program> Subject for OnVolume<P> {
             Making::Before => VOLUME_ID,
             Making::Over => OTHER_ID,
             Making::New => {
-                return Beginning { world: World::new(sim), state: State::default(), is_made: false };
+                return Beginning { world: blank(sim), state: State::default(), is_made: false };
             }
         };
         turn_to(0, MADE);
-        let world = World::new(SimConfig { mutations: Vec::new(), ..(*sim).clone() });
+        let world = blank(Arc::new(SimConfig { mutations: Vec::new(), ..(*sim).clone() }));
         let made = format(&world, self.engine, volume_id).and_then(|()| {
-            let mut volume = open(&world, world.log(), None).map_err(|error| error.to_string())?;
+            let opened = medium(&world).and_then(|medium| open(&world, medium, None));
+            let mut volume = opened.map_err(|error| error.to_string())?;
             self.program.prepare(&volume)?;
             // Reads after a crash renew the access time of those files only that have changed since this time.
             turn_to(0, MADE + 1);
@@ -297,13 +349,14 @@ impl<P: Program> Subject for OnVolume<P> {
     }
 
     fn check(&self, world: &Arc<World>) -> Result<(), String> {
-        let checked = Volume::check_region(&*world.log()).map_err(|error| error.to_string())?;
+        let checked = medium(world).and_then(|medium| Volume::check_region(&*medium));
+        let checked = checked.map_err(|error| error.to_string())?;
         checked.findings.first().map_or(Ok(()), |finding| Err(finding.to_string()))
     }
 
     fn open(&self, world: &Arc<World>, _setting: &Setting) -> Result<OpenVolume, NotOpened> {
         turn_to(0, LATER);
-        open(world, world.log(), Some(&self.program)).map_err(|error| match error {
+        medium(world).and_then(|medium| open(world, medium, Some(&self.program))).map_err(|error| match error {
             Error::Unsupported(_) | Error::Corrupt { .. } => NotOpened::Unmade(error.to_string()),
             error => NotOpened::Failed(error.to_string()),
         })
@@ -340,7 +393,7 @@ impl<P: Program> Subject for OnVolume<P> {
     }
 
     fn at_rest(&self, world: &Arc<World>, _state: &State) -> Result<(), String> {
-        at_rest(&*world.log())
+        at_rest(world)
     }
 
     fn was_closed(&self, _volume: &OpenVolume) -> Result<(), String> {
@@ -353,8 +406,9 @@ impl<P: Program> Subject for OnVolume<P> {
 }
 
 /// That a volume is sound and clean, with all copies of its superblock, and without an inode that nothing names.
-fn at_rest(region: &dyn Region) -> Result<(), String> {
-    let checked = Volume::check_region(region).map_err(|error| error.to_string())?;
+fn at_rest(world: &Arc<World>) -> Result<(), String> {
+    let checked = medium(world).and_then(|medium| Volume::check_region(&*medium));
+    let checked = checked.map_err(|error| error.to_string())?;
     if let Some(finding) = checked.findings.first().or(checked.lost_copies.first()) {
         return Err(finding.to_string());
     }
@@ -508,8 +562,12 @@ impl Running<'_> {
     pub fn open(&mut self) -> Result<(), String> {
         THREAD.set(0);
         self.operation("open", true, |running| {
-            let (region, world) = (running.region.clone(), &running.recorder.world);
-            let volume = open(world, region, Some(running.program)).map_err(|error| error.to_string())?;
+            let world = &running.recorder.world;
+            if is_flash(world.config()) {
+                running.region = CountingRegion::new(medium(world).map_err(|error| error.to_string())?);
+            }
+            let opened = open(world, running.region.clone(), Some(running.program));
+            let volume = opened.map_err(|error| error.to_string())?;
             if volume.durable_at() != DurableAt::Return {
                 volume.keep_access_times();
             }
@@ -546,7 +604,7 @@ impl Running<'_> {
         self.operation("close", true, |running| {
             let mut volume = running.volume.take().expect("it is open");
             volume.0.take().expect("it is open").close().map_err(|error| error.to_string())?;
-            at_rest(&*running.recorder.world.log())
+            at_rest(&running.recorder.world)
         })?;
         before.difference(&self.state).map_or(Ok(()), |difference| Err(format!("close: {difference}")))
     }
@@ -563,6 +621,8 @@ impl Running<'_> {
     pub fn offline(&mut self, label: &str, body: impl FnOnce(&dyn Region) -> wholly::Result<()>) -> Result<(), String> {
         assert!(self.volume.is_none(), "it is not open");
         self.turn();
-        self.operation(label, true, |running| body(&*running.recorder.world.log()).map_err(|error| error.to_string()))
+        self.operation(label, true, |running| {
+            medium(&running.recorder.world).and_then(|medium| body(&*medium)).map_err(|error| error.to_string())
+        })
     }
 }
