@@ -8,7 +8,7 @@ use wholly_error::{Error, Result};
 use wholly_media::Site;
 
 use super::flash::{Flash, Geometry, Ppn, Read};
-use super::layout::{Kind, Programs, Spare};
+use super::layout::{Fault, Kind, Lost, Programs, Spare};
 use super::map::{Home, Map};
 use super::profile::{Clock, Config};
 use super::recover::Damage;
@@ -54,6 +54,8 @@ pub enum Mistake {
     ReadsAnything,
     /// Looking raises the incarnation.
     LookRaises,
+    /// Collection makes zeros of a page that has rotted.
+    LostIsZeros,
 }
 
 /// What tests change of the device. No other value than the default serves a user.
@@ -328,7 +330,15 @@ impl Ftl {
     }
 
     pub fn no_space(&self) -> Error {
-        Error::NoSpace("a block on the flash disk: end transactions, or discard blocks".into())
+        let what = "a block on the flash disk: end transactions, or discard blocks";
+        Error::NoSpace(match self.space.stuck() {
+            None => what.into(),
+            Some((blocks, at)) => format!(
+                "{what}; what has rotted takes room: the medium does not read {}, and {blocks} erase blocks cannot be \
+                 collected; {WHAT_TO_DO}",
+                self.geometry.name(at)
+            ),
+        })
     }
 
     fn write(&mut self, tx: Txid, at: Lba, page: &Page, how: Placement, tag: Tag) -> Result<()> {
@@ -480,12 +490,16 @@ impl Ftl {
             Read::Programmed(spare, page) => match Spare::decode(&spare) {
                 _ if self.makes(Mistake::ReadsAnything) => return Ok(page),
                 Some(spare) if spare.is_content() && spare.index == lpn => return Ok(page),
+                Some(spare) if spare.kind == Kind::Lost && spare.index == lpn => {
+                    let Lost { at, fault } = Lost::decode(&page);
+                    format!("it was lost in {}: when that was to be collected, {fault}", self.geometry.name(at))
+                }
                 Some(spare) => format!("it holds logical page {} instead", spare.index),
                 None => "its spare bytes say nothing".into(),
             },
-            Read::Erased => "it is erased".into(),
-            Read::Damaged(_) => "it reads otherwise than it was programmed".into(),
-            Read::Unreadable => "neither it nor its spare bytes can be read".into(),
+            Read::Erased => Fault::Erased.to_string(),
+            Read::Damaged(_) => Fault::Damaged.to_string(),
+            Read::Unreadable => Fault::Unreadable.to_string(),
         };
         let place = format!("logical page {lpn} of the flash disk, {}", self.geometry.name(at));
         Err(Error::corrupt(place, format!("{fault}; write the block anew, or discard it")))

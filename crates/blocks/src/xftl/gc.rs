@@ -1,13 +1,19 @@
-//! Collection: greedy. The data block with the fewest valid pages is emptied, at any time, whatever runs.
+//! Collection: greedy. The data block with the fewest valid pages is emptied, at any time, whatever runs. A page that
+//! has rotted leaves a mark in its place, so that its block can be erased.
 
-use wholly_error::Result;
+use wholly_error::{Error, Result};
 
 use super::device::{Ftl, Mistake};
 use super::flash::{Ppn, Read};
-use super::layout::{Kind, Spare};
+use super::layout::{Fault, Kind, Lost, Spare};
 use super::site;
 use super::space::{Owner, Stream, Use};
 use super::xl2p::Place;
+use crate::Page;
+
+/// The transaction of a page whose spare bytes cannot be read. No chain names it, so that the logical page is in doubt
+/// if a chain is.
+const UNKNOWN: u64 = u64::MAX;
 
 impl Ftl {
     /// Blocks that are kept free: for the next checkpoints, and for the chains of all running transactions.
@@ -69,8 +75,8 @@ impl Ftl {
                     self.live -= 1;
                 }
                 Owner::Map(_) | Owner::Running(..) if !self.move_page(at, owner)? => {
-                    // It cannot be read, by whoever wants it. Its block is left as it is.
-                    self.space.stick(victim);
+                    // The medium may read it another time: its block is left as it is.
+                    self.space.stick(at);
                     return Ok(true);
                 }
                 Owner::Map(_) | Owner::Running(..) | Owner::Nobody => {}
@@ -91,15 +97,38 @@ impl Ftl {
         Ok(true)
     }
 
-    /// Programs a page elsewhere, and changes what names it (X7). Returns whether it could be read.
+    /// Programs a page elsewhere, or a mark that it is lost, and changes what names it (X7, X8). Returns whether the
+    /// medium has read it.
     fn move_page(&mut self, at: Ppn, owner: Owner) -> Result<bool> {
-        let Read::Programmed(spare, page) = self.flash.read(at)? else { return Ok(false) };
-        let Some(old) = Spare::decode(&spare) else { return Ok(false) };
+        let (Owner::Map(lpn) | Owner::Running(_, lpn)) = owner else { return Ok(true) };
+        let read = match self.flash.read(at) {
+            Err(Error::Media(_)) => return Ok(false),
+            read => read?,
+        };
+        let (spare, page, fault) = match read {
+            Read::Programmed(spare, page) => (Some(spare), Some(page), Fault::Other),
+            Read::Damaged(spare) => (Some(spare), None, Fault::Damaged),
+            Read::Erased => (None, None, Fault::Erased),
+            Read::Unreadable => (None, None, Fault::Unreadable),
+        };
+        let is_it = |spare: &Spare| (spare.is_content() || spare.kind == Kind::Lost) && spare.index == lpn;
+        let old = spare.and_then(|spare| Spare::decode(&spare)).filter(is_it);
+        let (kind, page) = match (&old, page) {
+            (Some(Spare { kind: Kind::Lost, .. }), Some(page)) => (Kind::Lost, page),
+            (Some(_), Some(page)) => (Kind::Moved, page),
+            _ if self.makes(Mistake::LostIsZeros) => (Kind::Moved, Page::zeros()),
+            _ => (Kind::Lost, Lost { at, fault }.encode()),
+        };
         let may_open = self.has_free(1);
-        // Only blocks that cannot be collected, as something in them has rotted, can have taken the room for it.
+        // Only blocks that the medium does not read, so that they cannot be collected, can have taken the room for it.
         let to = self.space.next(Stream::Data, may_open, false).ok_or_else(|| self.no_space())?;
-        let origin = if old.kind == Kind::Moved { old.origin } else { old.sequence };
-        let spare = Spare { tag: old.tag, origin, ..self.spare(Kind::Moved, old.number, old.index) };
+        let (tag, number, origin) = match (old, owner) {
+            (Some(old), _) if matches!(old.kind, Kind::Moved | Kind::Lost) => (old.tag, old.number, old.origin),
+            (Some(old), _) => (old.tag, old.number, old.sequence),
+            (None, Owner::Running(slot, _)) => (0, self.txs.at(slot).tx, 0),
+            (None, _) => (0, UNKNOWN, 0),
+        };
+        let spare = Spare { tag, origin, ..self.spare(kind, number, lpn) };
         self.program(site::MOVE, to, &page, spare)?;
         self.clock.copy(self.channel(at), self.channel(to));
         self.programs.collection += 1;

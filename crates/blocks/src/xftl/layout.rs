@@ -1,5 +1,7 @@
 //! What is on flash: spare bytes, roots, pages of chains.
 
+use std::fmt;
+
 use twox_hash::XxHash3_64;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -24,10 +26,13 @@ pub(super) enum Kind {
     Written,
     /// Moved by collection.
     Moved,
+    /// A mark by collection: the page could not be read when it was to be moved. To programs that do not know this kind
+    /// it is a page that has rotted.
+    Lost,
 }
 
-const KINDS: [Kind; 7] =
-    [Kind::Root, Kind::Directory, Kind::Table, Kind::Chain, Kind::Plain, Kind::Written, Kind::Moved];
+const KINDS: [Kind; 8] =
+    [Kind::Root, Kind::Directory, Kind::Table, Kind::Chain, Kind::Plain, Kind::Written, Kind::Moved, Kind::Lost];
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
@@ -68,8 +73,8 @@ pub(super) struct Spare {
     pub chains: u64,
     /// The sequence of the last root that was durable.
     pub root: u64,
-    /// Of a page that was moved: the sequence under which the host's page was programmed. Of a chain: how many runs its
-    /// page discards. Else 0.
+    /// Of a page that was moved, or lost: the sequence under which the host's page was programmed. Of a chain: how many
+    /// runs its page discards. Else 0.
     pub origin: u64,
 }
 
@@ -113,6 +118,51 @@ impl Spare {
     /// Whether it is content of a logical page.
     pub fn is_content(&self) -> bool {
         matches!(self.kind, Kind::Plain | Kind::Written | Kind::Moved)
+    }
+}
+
+/// Why a page is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It holds something else.
+    Other,
+    Erased,
+    Damaged,
+    Unreadable,
+}
+
+const FAULTS: [Fault; 4] = [Fault::Other, Fault::Erased, Fault::Damaged, Fault::Unreadable];
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Fault::Other => "it holds something else",
+            Fault::Erased => "it is erased",
+            Fault::Damaged => "it reads otherwise than it was programmed",
+            Fault::Unreadable => "neither it nor its spare bytes can be read",
+        })
+    }
+}
+
+/// What is in a mark that a page is lost: where the page was, and why it was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lost {
+    pub at: Ppn,
+    pub fault: Fault,
+}
+
+impl Lost {
+    pub fn encode(&self) -> Page {
+        let mut page = Page::zeros();
+        let fault = FAULTS.iter().position(|fault| *fault == self.fault).expect("all faults are listed") as u32;
+        page.put(0, &self.at.0.to_le_bytes());
+        page.put(4, &fault.to_le_bytes());
+        page
+    }
+
+    pub fn decode(page: &Page) -> Lost {
+        let word = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().expect("four bytes"));
+        Lost { at: Ppn(word(0)), fault: FAULTS.get(word(4) as usize).copied().unwrap_or(Fault::Unreadable) }
     }
 }
 

@@ -16,6 +16,8 @@
 //!   page is the commit point.
 //! - *checkpoint*: table and directory pages that have changed are programmed, then a root.
 //! - *collection*: valid pages of an erase block are programmed elsewhere, so that it can be erased.
+//! - *mark*: a page that collection programs in place of one that has rotted. Its spare bytes say that the logical page
+//!   is lost; the page itself, where it was, and what was wrong with it.
 //! - *wait*: what was programmed and erased before is on flash. Until then a crash keeps any subset, each whole, torn
 //!   or absent.
 //! - *life*: from an open to the next. Each has an *incarnation*, a number that its pages carry.
@@ -36,6 +38,11 @@
 //! - **X6** An abort programs nothing. What a running transaction has written costs its own programs, and no others.
 //! - **X7** Collection keeps a page's logical number, transaction and tag in the spare bytes, and changes the table
 //!   that named it: the map, or the transaction's.
+//! - **X8** What has rotted is never served, and never zeros. Where collection finds a page that is not the content
+//!   which names it, a mark takes the page's place in all respects: it is named, moved, committed and dropped as the
+//!   page would have been, and takes as much room. Reading it is an error that names it. It goes with the next version
+//!   of the logical page. A page that the medium fails to read may be there another time: it is not marked, and its
+//!   block is not collected in this life.
 //!
 //! # Steps of a commit
 //!

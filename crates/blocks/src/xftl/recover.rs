@@ -225,8 +225,13 @@ impl Ftl {
         let is_there = |at: &Ppn| u64::from(at.0) < ftl.geometry.all();
         let mut named: BTreeSet<u32> =
             ftl.map.mapped().map(|(_, at)| at).filter(is_there).map(|at| ftl.geometry.block_of(at)).collect();
+        // Of what the tables of the root name, they tell which logical page it is: reading that one is an error.
+        let known: HashSet<Ppn> = match scan.unreadable.is_empty() {
+            true => HashSet::new(),
+            false => ftl.map.mapped().map(|(_, at)| at).collect(),
+        };
         let committed = ftl.apply(&root, &scan, &mut named)?;
-        for (at, sequence) in &scan.unreadable {
+        for (at, sequence) in scan.unreadable.iter().filter(|(at, _)| !known.contains(at)) {
             // Of a block in which nothing is named, a crash may have caught the erase.
             if *sequence <= scan.durable && named.contains(&ftl.geometry.block_of(*at)) {
                 let what = format!("{} cannot be read, nor its spare bytes; it was durable", ftl.geometry.name(*at));
@@ -441,7 +446,7 @@ impl Ftl {
         for at in (RING..self.geometry.blocks).flat_map(|block| self.geometry.pages_of(block)) {
             let (Read::Programmed(spare, ()) | Read::Damaged(spare)) = self.flash.look(at)? else { continue };
             let Some(spare) = Spare::decode(&spare) else { continue };
-            let is_of_transaction = matches!(spare.kind, Kind::Written | Kind::Moved) && spare.number != 0;
+            let is_of_transaction = matches!(spare.kind, Kind::Written | Kind::Moved | Kind::Lost) && spare.number != 0;
             if is_of_transaction && spare.incarnation == self.incarnation && !committed.contains(&spare.number) {
                 doubtful.insert(spare.index);
             }
@@ -464,8 +469,8 @@ impl Ftl {
     fn count_dropped(&mut self, root: &Root, scan: &Scan, committed: &HashSet<u64>) {
         let mut dropped: BTreeMap<(u64, u32), u8> = BTreeMap::new();
         for Found { spare, .. } in &scan.found {
-            let born = if spare.kind == Kind::Moved { spare.origin } else { spare.sequence };
-            let is_written = matches!(spare.kind, Kind::Written | Kind::Moved) && spare.number != 0;
+            let born = if matches!(spare.kind, Kind::Moved | Kind::Lost) { spare.origin } else { spare.sequence };
+            let is_written = matches!(spare.kind, Kind::Written | Kind::Moved | Kind::Lost) && spare.number != 0;
             let was_running = born > root.sequence || root.running.contains(&spare.number);
             if is_written && was_running && !committed.contains(&spare.number) {
                 dropped.insert((spare.number, spare.index), spare.tag);
@@ -484,7 +489,7 @@ impl Ftl {
                 Kind::Written => &mut self.programs.data,
                 Kind::Plain => &mut self.programs.plain,
                 Kind::Chain => &mut self.programs.chain,
-                Kind::Moved => &mut self.programs.collection,
+                Kind::Moved | Kind::Lost => &mut self.programs.collection,
                 Kind::Table | Kind::Directory | Kind::Root => &mut self.programs.map,
             };
             *count += 1;

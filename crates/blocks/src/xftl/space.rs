@@ -1,6 +1,6 @@
 //! Erase blocks: what they are for, what is valid in them, and where the next page goes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::flash::{Geometry, Ppn};
 use super::map;
@@ -171,9 +171,9 @@ pub(super) struct Space {
     owners: Vec<u64>,
     valid: Vec<u32>,
     uses: Vec<Use>,
-    /// Blocks from which a page that is valid could not be read: they are not collected while anything in them is
-    /// valid.
-    stuck: BTreeSet<u32>,
+    /// Blocks from which the medium did not read a page that is valid, and that page: they are not collected while
+    /// anything in them is valid, in this life.
+    stuck: BTreeMap<u32, Ppn>,
     /// Erased blocks of each channel, the one with the fewest erases first.
     free: Vec<BTreeSet<(u32, u32)>>,
     open: [Vec<Option<Open>>; 2],
@@ -201,7 +201,7 @@ impl Space {
             owners: vec![0; geometry.all() as usize],
             valid: vec![0; blocks],
             uses: vec![Use::Waiting; blocks],
-            stuck: BTreeSet::new(),
+            stuck: BTreeMap::new(),
             free: vec![BTreeSet::new(); channels],
             open: [vec![None; channels], vec![None; channels]],
             turn: [0; 2],
@@ -247,13 +247,20 @@ impl Space {
         *valid += u32::from(*packed != 0);
     }
 
-    pub fn stick(&mut self, block: u32) {
-        self.stuck.insert(block);
+    /// The block of a page that the medium does not read is not to be collected.
+    pub fn stick(&mut self, at: Ppn) {
+        self.stuck.insert(self.geometry.block_of(at), at);
+    }
+
+    /// How many blocks cannot be collected, and a page that the medium did not read.
+    pub fn stuck(&self) -> Option<(usize, Ppn)> {
+        let stuck = || self.stuck.iter().filter(|(block, _)| self.valid[**block as usize] > 0);
+        stuck().next().map(|(_, at)| (stuck().count(), *at))
     }
 
     /// Invalid pages that cannot be collected.
     pub fn stuck_pages(&self) -> u64 {
-        self.stuck.iter().map(|block| u64::from(self.geometry.pages - self.valid[*block as usize])).sum()
+        self.stuck.keys().map(|block| u64::from(self.geometry.pages - self.valid[*block as usize])).sum()
     }
 
     /// Whether a block is open.
@@ -313,7 +320,7 @@ impl Space {
     /// pages are valid.
     pub fn victim(&self) -> Option<u32> {
         let is_full = |block: &u32| {
-            let is_stuck = self.stuck.contains(block) && self.valid[*block as usize] > 0;
+            let is_stuck = self.stuck.contains_key(block) && self.valid[*block as usize] > 0;
             self.uses[*block as usize] == Use::Data && !is_stuck && !self.is_open(*block)
         };
         let least = (RING..self.geometry.blocks).filter(is_full).min_by_key(|block| self.valid[*block as usize])?;

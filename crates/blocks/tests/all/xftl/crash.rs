@@ -12,7 +12,8 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
-use wholly_blocks::xftl::{OverRegion, SLOT, Trial, check, site};
+use wholly_blocks::xftl::{OverRegion, Ppn, Read, SLOT, Trial, check, site};
+use wholly_error::Error;
 use wholly_sim::{Choice, ExploreLimits, Explorer, Image, Medium, Mutation, SimConfig, World};
 
 /// What a crash may leave: for each page the durable value, and values that may have become so.
@@ -56,8 +57,26 @@ fn open(world: &Arc<World>, is_watched: bool, trial: Trial) -> Result<Device> {
     Device::open_trial(flash, trial)
 }
 
+/// The value of a page that has rotted: reading it is an error that names it.
+const LOST: u64 = u64::MAX;
+
 fn all_values(device: &Device, logical: u32) -> Result<Vec<u64>> {
-    (0..logical).map(|lpn| value(device, None, lpn)).collect()
+    let served = |lpn| match value(device, None, lpn) {
+        Err(Error::Corrupt { place, .. })
+            if place.contains(&format!("logical page {lpn} of the flash disk, flash")) =>
+        {
+            Ok(LOST)
+        }
+        served => served,
+    };
+    (0..logical).map(served).collect()
+}
+
+/// All flash pages that hold a value.
+fn places(world: &Arc<World>, value: u64) -> Vec<Ppn> {
+    let flash = OverRegion::open(world.log()).unwrap();
+    let holds = |at: &Ppn| matches!(flash.read(*at).unwrap(), Read::Programmed(_, found) if found == page(value));
+    (0..flash.geometry().all() as u32).map(Ppn).filter(holds).collect()
 }
 
 impl Driver {
@@ -152,6 +171,32 @@ impl Driver {
                 vec![before]
             },
         );
+    }
+
+    /// All that the flash has of a value rots, durably.
+    fn rot_value(&mut self, value: u64) {
+        let places = places(&self.world, value);
+        assert!(!places.is_empty(), "{value} is in the buffer");
+        for at in places {
+            self.world.log().write(SITE, OverRegion::offset(at) + 5000, &[1]).unwrap();
+        }
+        self.world.log().fence(SITE).unwrap();
+    }
+
+    /// What was committed of a page rots.
+    pub fn rot(&mut self, lpn: u32) {
+        let value = std::mem::replace(&mut self.latest[lpn as usize], LOST);
+        let mut before = self.state.clone();
+        before.maybe[lpn as usize].push(LOST);
+        self.state.durable[lpn as usize] = LOST;
+        self.step(|own| own.rot_value(value), |_| vec![before]);
+    }
+
+    /// What a running transaction has written of a page rots.
+    pub fn rot_running(&mut self, tx: usize, lpn: u32) {
+        let written = self.running[tx].1.iter_mut().rfind(|written| written.0 == lpn).unwrap();
+        let value = std::mem::replace(&mut written.1, LOST);
+        self.step(|own| own.rot_value(value), |own| vec![own.state.clone()]);
     }
 
     /// The next life, without a crash. Nothing plain is in the buffer.
@@ -356,8 +401,8 @@ fn recover(
     }
     let report = check(OverRegion::open(world.log()).map_err(|error| error.to_string())?);
     let report = report.map_err(|error| format!("a check: {error}"))?;
-    if !report.faults.is_empty() {
-        return Err(format!("a check finds {:?}", report.faults));
+    if report.faults.len() != then.iter().filter(|value| **value == LOST).count() {
+        return Err(format!("a check finds {:?} in {then:?}", report.faults));
     }
     // Crashes of the recovery, and of the commit after it.
     let trace = world.trace();
@@ -491,6 +536,44 @@ fn long(d: &mut Driver) {
     d.commit(&[a]);
 }
 
+/// Pages rot, of what is committed and of what runs, and their blocks are collected again and again (X8). They are
+/// mended by a transaction, by a plain write, and by a trim; not by what is aborted.
+fn rot(d: &mut Driver) {
+    // Each erase block has a page or two that stay.
+    let churn = |d: &mut Driver, rounds: std::ops::Range<u32>| {
+        for round in rounds {
+            let b = d.begin();
+            d.write(b, [2, 8, 13, 3, 9][round as usize % 5]);
+            d.write(b, [10, 7, 17, 11][round as usize % 4]);
+            d.commit(&[b]);
+        }
+    };
+    let a = d.begin();
+    [0, 2, 1, 3, 6, 7, 4, 8, 9, 10, 11].into_iter().chain(12..d.logical).for_each(|lpn| d.write(a, lpn));
+    d.commit(&[a]);
+    let r = d.begin();
+    d.write(r, 5);
+    churn(d, 0..2);
+    d.rot(1);
+    d.rot_running(r, 5);
+    churn(d, 2..12);
+    d.commit(&[r]);
+    let c = d.begin();
+    d.write(c, 1);
+    d.rot(6);
+    churn(d, 12..18);
+    d.abort(c);
+    churn(d, 18..20);
+    d.plain(5);
+    let e = d.begin();
+    d.write(e, 1);
+    d.commit(&[e]);
+    d.trim(6, 1);
+    d.flush();
+    d.rot(1);
+    churn(d, 20..28);
+}
+
 /// Single pages in a device that is nearly full: each erase block that is collected has valid pages.
 fn churn(d: &mut Driver) {
     for first in (0..d.logical).step_by(4) {
@@ -567,7 +650,7 @@ fn full(d: &mut Driver) {
     d.commit(&[c]);
 }
 
-pub const SUBJECTS: [Subject; 10] = [
+pub const SUBJECTS: [Subject; 11] = [
     Subject { name: "checkpoints", channels: 1, pages: 4, logical: 12, data_blocks: 7, buffer: 1, run: checkpoints },
     Subject { name: "rewrites", channels: 1, pages: 4, logical: 12, data_blocks: 7, buffer: 1, run: rewrites },
     Subject { name: "overlaps", channels: 2, pages: 4, logical: 12, data_blocks: 9, buffer: 2, run: overlaps },
@@ -577,6 +660,7 @@ pub const SUBJECTS: [Subject; 10] = [
     Subject { name: "churn", channels: 1, pages: 4, logical: 36, data_blocks: 12, buffer: 1, run: churn },
     Subject { name: "collection", channels: 1, pages: 4, logical: 12, data_blocks: 7, buffer: 1, run: collection },
     Subject { name: "long", channels: 1, pages: 4, logical: 12, data_blocks: 6, buffer: 1, run: long },
+    Subject { name: "rot", channels: 1, pages: 4, logical: 20, data_blocks: 8, buffer: 1, run: rot },
     Subject { name: "chains", channels: 1, pages: 16, logical: 680, data_blocks: 48, buffer: 2, run: chains },
 ];
 
@@ -594,11 +678,12 @@ fn every_crash_leaves_what_was_committed() {
         let started = std::time::Instant::now();
         let seen = explore(subject, Trial::default(), &[], depth()).unwrap_or_else(|fault| panic!("{fault}"));
         println!(
-            "{}: {} points, {} states, {} of recoveries, {:?}",
+            "{}: {} points, {} states, {} of recoveries, {} moved, {:?}",
             subject.name,
             seen.points,
             seen.states,
             seen.nested,
+            seen.moved,
             started.elapsed()
         );
         sites.extend(seen.sites);

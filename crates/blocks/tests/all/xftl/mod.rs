@@ -1,4 +1,4 @@
-//! The simulated flash disk. Tests cite the invariants X1 to X7 of its head, and the rules T1 to T12 of the crate's.
+//! The simulated flash disk. Tests cite the invariants X1 to X8 of its head, and the rules T1 to T12 of the crate's.
 
 mod amplification;
 mod counts;

@@ -1,8 +1,11 @@
 //! Bad input: flipped bits in every part of every slot, cut files, other versions, other files; and looking, which
 //! changes no byte.
 
+use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
+
 use super::*;
-use wholly_blocks::xftl::{OverRegion, Ppn, Report, SLOT, check, stat};
+use wholly_blocks::xftl::{OverRegion, Ppn, Read, Report, SLOT, SPARE, check, stat};
 use wholly_error::Error;
 use wholly_sim::{Image, Place, SimConfig, World};
 
@@ -153,47 +156,309 @@ fn what_is_no_flash_file_says_so() {
     assert!(matches!(&error, Error::Invalid(why) if why.contains("wholly flash init")), "{error}");
 }
 
-/// Collection leaves a page that has rotted where it is, so that whoever reads it is told; its block comes back once
-/// the logical page is written anew.
+/// A device that is nearly full of content, which was written in random order.
+fn nearly_full() -> (Geometry, Image, Vec<u64>) {
+    let (geometry, config) = sizes(1, 4, LOGICAL, 6);
+    let made = World::new(SimConfig { log_len: OverRegion::bytes(&geometry), ..SimConfig::disk() });
+    let flash: Arc<dyn Flash> = OverRegion::create(made.log(), geometry, ID).unwrap();
+    Device::format(&flash, &Config { buffer: 1, ..config }, ID).unwrap();
+    let device = Device::open(flash).unwrap();
+    let (mut now, mut random) = (vec![0; LOGICAL as usize], Random(7));
+    for n in 1..200 {
+        let lpn = if n <= LOGICAL { n - 1 } else { random.below(LOGICAL.into()) as u32 };
+        plain(&device, lpn, n.into()).unwrap();
+        now[lpn as usize] = n.into();
+    }
+    device.checkpoint().unwrap();
+    (geometry, made.latest(), now)
+}
+
+/// X8: collection keeps what has rotted known as lost, so that whoever reads it is told, and comes by with all the room
+/// that there was, however many erase blocks have something rotten. What is written anew is right.
 #[test]
-fn collection_leaves_what_has_rotted() {
-    let (geometry, image, now, _) = written(true);
-    let lost = |image: &Image| {
+fn rotten_pages_take_no_room() {
+    let (geometry, image, now) = nearly_full();
+    let lost = |image: &Image| -> Vec<u32> {
         let device = open(image).unwrap();
-        (0..LOGICAL).find(|lpn| value(&device, None, *lpn).is_err())
+        (0..LOGICAL).filter(|lpn| value(&device, None, *lpn).is_err()).collect()
     };
-    let rotten = (8..geometry.all() as u32).filter_map(|ppn| {
+    // What holds content: it rots alone, and together with others, from the last on.
+    let with = |image: &Image, ppn: u32| {
         let mut image = image.clone();
         image.flip_bit(&Place::Log, OverRegion::offset(Ppn(ppn)) + 5000, 1);
-        open(&image).is_ok_and(|device| device.damage().is_empty()).then(|| (lost(&image), image))
-    });
-    let rotten: Vec<(u32, Image)> = rotten.filter_map(|(lpn, image)| Some((lpn?, image))).collect();
-    assert!(rotten.len() > 5, "{}", rotten.len());
-    for (lpn, image) in rotten {
-        let device = open(&image).unwrap();
-        let mut random = Random(u64::from(lpn));
+        open(&image).is_ok_and(|device| device.damage().is_empty()).then_some(image)
+    };
+    let (mut rotten, mut all) = (Vec::new(), image.clone());
+    for ppn in (8..geometry.all() as u32).rev() {
+        let Some(alone) = with(&image, ppn).filter(|image| lost(image).len() == 1) else { continue };
+        rotten.push(alone);
+        all = with(&all, ppn).unwrap();
+        if lost(&all).len() < 10 {
+            rotten.push(all.clone());
+        }
+    }
+    assert!(rotten.len() > 10, "{}", rotten.len());
+    for image in rotten {
+        let lost = lost(&image);
+        let world = world(&image);
+        let open = || Device::open(OverRegion::open(world.log()).unwrap()).unwrap();
+        let mut random = Random(u64::from(lost[0]));
         let mut expected = now.clone();
-        let mut churn = |device: &Device, expected: &mut Vec<u64>, without: Option<u32>| {
+        let mut churn = |device: &Device, expected: &mut Vec<u64>, without: &[u32]| {
             for n in 1..400 {
                 let at = random.below(LOGICAL.into()) as u32;
-                if Some(at) != without {
+                if !without.contains(&at) {
                     plain(device, at, 10_000 + n).unwrap();
                     expected[at as usize] = 10_000 + n;
                 }
             }
+            device.flush(SITE).unwrap();
         };
-        churn(&device, &mut expected, Some(lpn));
-        for at in 0..LOGICAL {
-            match value(&device, None, at) {
-                Ok(value) => assert_eq!((value, at != lpn), (expected[at as usize], true)),
-                Err(error) => assert!(matches!(error, Error::Corrupt { .. }) && at == lpn, "{error}"),
+        let compare = |device: &Device, expected: &[u64], lost: &[u32]| {
+            for at in 0..LOGICAL {
+                match value(device, None, at) {
+                    Ok(value) => assert_eq!((value, lost.contains(&at)), (expected[at as usize], false)),
+                    Err(Error::Corrupt { place, .. }) => {
+                        assert!(lost.contains(&at), "{place}");
+                        assert!(
+                            place.contains(&format!("logical page {at} of the flash disk, flash page ")),
+                            "{place}"
+                        );
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        };
+        for _ in 0..2 {
+            let device = open();
+            churn(&device, &mut expected, &lost);
+            compare(&device, &expected, &lost);
+            drop(device);
+            let report = check(OverRegion::open(world.log()).unwrap()).unwrap();
+            assert_eq!(report.faults.len(), lost.len(), "{:?}", report.faults);
+        }
+        let device = open();
+        lost.iter().for_each(|lpn| plain(&device, *lpn, 5).unwrap());
+        lost.iter().for_each(|lpn| expected[*lpn as usize] = 5);
+        churn(&device, &mut expected, &[]);
+        compare(&device, &expected, &[]);
+        assert_eq!(check(OverRegion::open(world.log()).unwrap()).unwrap().faults, Vec::<String>::new());
+    }
+}
+
+/// A chip of which pages with some values have rotted, wherever they are; with their spare bytes, or without.
+struct Rotting {
+    flash: Arc<dyn Flash>,
+    values: Mutex<HashSet<u64>>,
+    with_spare: bool,
+}
+
+impl Rotting {
+    fn has_rotted(&self, page: &Page) -> bool {
+        let value = u64::from_le_bytes(page[..8].try_into().unwrap());
+        self.values.lock().unwrap().contains(&value) && *page == super::page(value)
+    }
+}
+
+impl Flash for Rotting {
+    fn geometry(&self) -> Geometry {
+        self.flash.geometry()
+    }
+
+    fn read(&self, at: Ppn) -> Result<Read<Page>> {
+        Ok(match self.flash.read(at)? {
+            Read::Programmed(_, page) if self.has_rotted(&page) && self.with_spare => Read::Unreadable,
+            Read::Programmed(spare, page) if self.has_rotted(&page) => Read::Damaged(spare),
+            read => read,
+        })
+    }
+
+    fn look(&self, at: Ppn) -> Result<Read<()>> {
+        Ok(match self.read(at)? {
+            Read::Erased => Read::Erased,
+            Read::Programmed(spare, _) | Read::Damaged(spare) => Read::Programmed(spare, ()),
+            Read::Unreadable => Read::Unreadable,
+        })
+    }
+
+    fn program(&self, site: Site, at: Ppn, page: &Page, spare: &[u8; SPARE]) -> Result<()> {
+        self.flash.program(site, at, page, spare)
+    }
+
+    fn erase(&self, site: Site, block: u32) -> Result<()> {
+        self.flash.erase(site, block)
+    }
+
+    fn wait(&self, site: Site) -> Result<()> {
+        self.flash.wait(site)
+    }
+
+    fn description(&self) -> String {
+        self.flash.description()
+    }
+}
+
+/// Random histories in which pages rot, committed ones and those of running transactions, on devices that collect (X8).
+/// If spare bytes rot as well, there is one life: the next one can only read (`docs/flash-model.md`).
+#[test]
+fn histories_with_rot() {
+    let (mut rotted, mut moved, mut lives) = (0, 0, 0);
+    for seed in 0..300 {
+        let mut random = Random(seed);
+        let (geometry, config) = sizes(1 + (seed % 2) as u32, 4, 40, 17);
+        let config = Config { buffer: 1, ..config };
+        let rotting =
+            Arc::new(Rotting { flash: Ram::new(geometry), values: Mutex::default(), with_spare: seed % 3 == 0 });
+        let flash: Arc<dyn Flash> = Rules::new(rotting.clone()).unwrap();
+        Device::format(&flash, &config, ID).unwrap();
+        let mut device = Device::open(flash.clone()).unwrap();
+        let is_on_flash = |value: u64| {
+            let all = (0..geometry.all() as u32).map(Ppn);
+            let programmed = all.filter(|at| !matches!(rotting.flash.look(*at), Ok(Read::Erased)));
+            let mut pages = programmed.map(|at| rotting.flash.read(at).unwrap());
+            pages.any(|read| matches!(read, Read::Programmed(_, found) if found == page(value)))
+        };
+        let mut committed = [0; 40];
+        let mut running: Option<(Txid, HashMap<u32, u64>)> = None;
+        let compare = |device: &Device, tx: Option<Txid>, lpn: u32, expected: u64| match value(device, tx, lpn) {
+            Ok(value) => assert_eq!((value, rotting.values.lock().unwrap().contains(&value)), (expected, false)),
+            Err(Error::Corrupt { place, .. }) => {
+                assert!(rotting.values.lock().unwrap().contains(&expected), "{place}");
+                assert!(place.contains(&format!("logical page {lpn} of the flash disk, flash page ")), "{place}");
+            }
+            Err(error) => panic!("{error}"),
+        };
+        for next in 1..600 {
+            let lpn = random.below(40) as u32;
+            match (random.below(100), &mut running) {
+                (0..40, running) if running.as_ref().is_none_or(|(_, own)| !own.contains_key(&lpn)) => {
+                    plain(&device, lpn, next).unwrap();
+                    committed[lpn as usize] = next;
+                }
+                (40..80, Some((tx, own))) if own.len() < 8 => {
+                    write(&device, *tx, lpn, next).unwrap();
+                    own.insert(lpn, next);
+                }
+                (40..80, running @ None) => *running = Some((device.begin().unwrap(), HashMap::new())),
+                (80..84, Some((tx, own))) => {
+                    device.commit(SITE, &[*tx]).unwrap();
+                    own.iter().for_each(|(lpn, value)| committed[*lpn as usize] = *value);
+                    running = None;
+                }
+                (84..86, Some((tx, _))) => {
+                    device.abort(SITE, *tx).unwrap();
+                    running = None;
+                }
+                (86..90, running) => {
+                    let own = running.iter().flat_map(|(_, own)| own.values());
+                    let values: Vec<u64> = own.copied().chain([committed[lpn as usize]]).collect();
+                    let value = values[random.below(values.len() as u64) as usize];
+                    device.flush(SITE).unwrap();
+                    if value != 0 && is_on_flash(value) && rotting.values.lock().unwrap().insert(value) {
+                        rotted += 1;
+                    }
+                }
+                (90..92, running) if !rotting.with_spare => {
+                    // The plain writes before it have a witness.
+                    device.checkpoint().unwrap();
+                    drop(device);
+                    device = Device::open(flash.clone()).unwrap();
+                    *running = None;
+                    lives += 1;
+                }
+                _ => {}
+            }
+            for (lpn, value) in (0..).zip(committed) {
+                compare(&device, None, lpn, value);
+            }
+            if let Some((tx, own)) = &running {
+                own.iter().for_each(|(lpn, value)| compare(&device, Some(*tx), *lpn, *value));
             }
         }
-        plain(&device, lpn, 5).unwrap();
-        expected[lpn as usize] = 5;
-        churn(&device, &mut expected, None);
-        (0..LOGICAL).for_each(|at| assert_eq!(value(&device, None, at).unwrap(), expected[at as usize]));
+        moved += device.programs().collection;
     }
+    println!("{rotted} pages rotted, {moved} moved, {lives} lives");
+    assert!(rotted > 3000 && moved > 5000 && lives > 500);
+}
+
+/// Content whose spare bytes have rotted as well is lost, and no more: also for the next life, once a root names the
+/// mark in its place.
+#[test]
+fn unreadable_spare_bytes_of_collected_pages() {
+    let (geometry, config) = sizes(1, 4, 12, 6);
+    let rotting = Arc::new(Rotting { flash: Ram::new(geometry), values: Mutex::default(), with_spare: true });
+    let flash: Arc<dyn Flash> = Rules::new(rotting.clone()).unwrap();
+    Device::format(&flash, &Config { buffer: 1, ..config }, ID).unwrap();
+    let device = Device::open(flash.clone()).unwrap();
+    (0..12).for_each(|lpn| plain(&device, lpn, 1 + u64::from(lpn)).unwrap());
+    device.flush(SITE).unwrap();
+    rotting.values.lock().unwrap().insert(3);
+    let mut random = Random(1);
+    for n in 100..400 {
+        let lpn = random.below(12) as u32;
+        if lpn != 2 {
+            plain(&device, lpn, n).unwrap();
+        }
+    }
+    let is_lost = |device: &Device, lpn| matches!(value(device, None, lpn), Err(Error::Corrupt { .. }));
+    assert!((0..12).all(|lpn| is_lost(&device, lpn) == (lpn == 2)));
+    device.checkpoint().unwrap();
+    drop(device);
+    assert!(rotting.values.lock().unwrap().drain().count() > 0, "its block was erased");
+    let device = Device::open(flash).unwrap();
+    assert_eq!(device.damage(), []);
+    assert!((0..12).all(|lpn| is_lost(&device, lpn) == (lpn == 2)), "it was lost, and stays so");
+    plain(&device, 2, 9).unwrap();
+    assert_eq!(value(&device, None, 2).unwrap(), 9);
+}
+
+/// A page that the medium fails to read is not marked as lost: it may be there another time. Collection goes around its
+/// block, and a device that has no room for that reason says so.
+#[test]
+fn collection_goes_around_what_the_medium_does_not_read() {
+    let (geometry, image, now) = nearly_full();
+    let world_of = |ppns: &[u32]| {
+        let mut failing = image.clone();
+        for ppn in ppns {
+            failing.fail_reads(&Place::Log, OverRegion::offset(Ppn(*ppn))..OverRegion::offset(Ppn(ppn + 1)));
+        }
+        world(&failing)
+    };
+    let open = |world: &Arc<World>| OverRegion::open(world.log()).and_then(|flash| Device::open(flash));
+    let lost = |device: &Device| (0..LOGICAL).filter(|lpn| value(device, None, *lpn).is_err()).collect::<Vec<u32>>();
+    let content: Vec<u32> = (8..geometry.all() as u32)
+        .filter(|ppn| open(&world_of(&[*ppn])).is_ok_and(|device| lost(&device).len() == 1))
+        .collect();
+    assert!(content.len() >= 8, "{content:?}");
+    let mut full = 0;
+    for ppns in content.chunks(1).chain([&content[..3], &content[2..6], &content[..8]]) {
+        let world = world_of(ppns);
+        let device = open(&world).unwrap();
+        let lost = lost(&device);
+        for n in 0..400 {
+            let at = (n * 7 + n / 5) % LOGICAL;
+            if lost.contains(&at) {
+                continue;
+            }
+            if let Err(error) = plain(&device, at, u64::from(n)) {
+                full += 1;
+                assert!(matches!(error, Error::NoSpace(_)) && ppns.len() > 1, "{error}");
+                let text = error.to_string();
+                assert!(text.contains("wholly flash salvage") && text.contains("flash page"), "{text}");
+            }
+        }
+        for lpn in &lost {
+            assert!(matches!(value(&device, None, *lpn), Err(Error::Media(_))), "it is asked for again");
+        }
+        device.flush(SITE).unwrap();
+        drop(device);
+        let bytes = world.latest().read(&Place::Log).unwrap();
+        let mended = World::new(SimConfig { log_len: bytes.len() as u64, ..SimConfig::disk() });
+        mended.log().write(SITE, 0, &bytes).unwrap();
+        let device = open(&mended).unwrap();
+        lost.iter().for_each(|lpn| assert_eq!(value(&device, None, *lpn).unwrap(), now[*lpn as usize], "it was there"));
+    }
+    assert!(full > 0, "blocks that cannot be collected take room");
 }
 
 /// Bytes that were exchanged, or written elsewhere, prove themselves at their own places only.

@@ -56,6 +56,7 @@ fn every_mistake_is_caught() {
         (TableOfTransaction, "long"),
         (PlainLast, "history"),
         (FirstCounts, "history"),
+        (LostIsZeros, "rot"),
     ];
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
