@@ -81,16 +81,20 @@ impl<'p> Location<'p> {
 /// The medium of a volume that is there: as persistent memory, emulated if it is none, where its engine needs that.
 pub(crate) fn region_of_volume(file: OwnedFd, path: &Path, options: &VolumeOptions) -> Result<Arc<dyn Region>> {
     let copy = || fcntl_dupfd_cloexec(&file, 0).map_err(|errno| failed("dup", path, errno));
+    if Location::of(path).is_flash {
+        return region(file, path, options.medium);
+    }
+    let found = DiskRegion::open_read_only(copy()?, path.display().to_string())?;
+    refuse_flash(&found, path)?;
     let medium = match options.medium {
         // What cannot be told, the open tells.
-        Medium::Auto if !Location::of(path).is_flash => {
-            let region = DiskRegion::open_read_only(copy()?, path.display().to_string())?;
-            refuse_flash(&region, path)?;
-            let engine = mount::read_superblock(&region).and_then(|superblock| EngineKind::of(&superblock));
+        Medium::Auto => {
+            let engine = mount::read_superblock(&found).and_then(|superblock| EngineKind::of(&superblock));
             if engine.is_ok_and(|engine| !engine.takes_disks()) { Medium::Pmem } else { Medium::Auto }
         }
         medium => medium,
     };
+    drop(found);
     region(file, path, medium)
 }
 

@@ -176,6 +176,9 @@ fn a_wrong_name_says_what_to_name() {
         assert!(std::fs::read(&file).unwrap() == before, "{arguments:?}");
     };
     is_refused(&["mkfs", &file], "a flash disk");
+    for medium in ["disk", "pmem"] {
+        is_refused(&["fsck", "-y", "--medium", medium, &file], &format!("name it flash:{file}"));
+    }
     is_refused(&["mkfs", &volume], "it holds a volume of Wholly");
     is_refused(&["mkfs", "--force", "--medium", "pmem", &volume], "a flash disk is a disk");
     is_refused(&["flash", "stat", &plain], "this is no flash file");
