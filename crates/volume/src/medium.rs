@@ -110,7 +110,11 @@ pub(crate) fn region(file: OwnedFd, path: &Path, medium: Medium) -> Result<Arc<d
         if medium == Medium::Pmem {
             return Err(Error::Invalid("a flash disk is a disk: it cannot be used as persistent memory".into()));
         }
-        return FlashDisk::open(DiskRegion::open(file, name)?, Device::open);
+        return FlashDisk::open(DiskRegion::open(file, name)?, |file| {
+            let chip = OverRegion::open(file.clone())?;
+            take_space(&*file)?;
+            Device::open(chip)
+        });
     }
     Ok(match medium == Medium::Pmem || medium == Medium::Auto && in_memory(&file, path)? {
         true => Arc::new(PmemRegion::open(file, PmemOptions { name, ..PmemOptions::default() })?),
@@ -123,7 +127,7 @@ pub(crate) fn region(file: OwnedFd, path: &Path, medium: Medium) -> Result<Arc<d
 pub(crate) fn region_to_read(file: OwnedFd, path: &Path) -> Result<Arc<dyn Region>> {
     let region = DiskRegion::open_read_only(file, path.display().to_string())?;
     if Location::of(path).is_flash {
-        return FlashDisk::open(region, Device::open_to_read);
+        return FlashDisk::open(region, |file| Device::open_to_read(OverRegion::open(file)?));
     }
     refuse_flash(&region, path)?;
     Ok(Arc::new(region))
@@ -143,6 +147,23 @@ fn refuse_flash(region: &dyn Region, path: &Path) -> Result<()> {
     }
 }
 
+/// Has the host set space aside for all of a flash file. `wholly flash init` has done so, but a copy may have holes: a
+/// page that is programmed there must not fail, as what was promised of it could not be kept.
+///
+/// # Errors
+/// [`Error::NoSpace`] if the host has too little. Nothing in the file has changed then.
+fn take_space(file: &dyn Region) -> Result<()> {
+    let holes = file.holes();
+    match holes.iter().all(|hole| file.allocate(hole.start, hole.end - hole.start)) {
+        true => Ok(()),
+        false => Err(Error::NoSpace(format!(
+            "{} bytes of the flash file that are holes, on the file system that it is on: make room there, or copy the \
+             file to where there is room",
+            holes.iter().map(|hole| hole.end - hole.start).sum::<u64>()
+        ))),
+    }
+}
+
 /// A flash disk, used by its plain commands: volumes make no use of its transactions.
 struct FlashDisk {
     plain: Arc<dyn Region>,
@@ -150,12 +171,12 @@ struct FlashDisk {
 }
 
 impl FlashDisk {
-    fn open(file: DiskRegion, open: fn(Arc<dyn Flash>) -> Result<Device>) -> Result<Arc<dyn Region>> {
+    fn open(file: DiskRegion, open: fn(Arc<dyn Region>) -> Result<Device>) -> Result<Arc<dyn Region>> {
         let of_file = file.guarantees().clone();
         if !begins_as_flash(&file) && mount::read_superblock(&file).is_ok() {
             return Err(Error::Unsupported("it holds a volume and no flash disk: name it without flash:".into()));
         }
-        let device = open(OverRegion::open(Arc::new(file))?)?;
+        let device = open(Arc::new(file))?;
         let description =
             format!("flash disk (a model of X-FTL, {}) on {}", device.config().name(), of_file.description);
         let device: Arc<dyn TxDevice> = Arc::new(device);

@@ -6,6 +6,7 @@ use super::volume::{Rig, described, kill_servers, populate, serve_with};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
+use std::process::Command;
 
 const SLOT: usize = 8192;
 
@@ -341,6 +342,45 @@ fn a_damaged_map_is_told_and_nothing_is_written() {
         }
         assert!(std::fs::read(&file).unwrap() == bytes);
     }
+}
+
+/// A copy with holes takes all of its space before anything is written, or says that there is none.
+#[test]
+fn holes_take_their_space_before_a_byte_changes() {
+    if !may_mount() {
+        return;
+    }
+    let rig = Rig::new("flash-holes");
+    let (file, volume) = made(&rig, "4M");
+    let from = rig.path("from");
+    std::fs::create_dir(&from).unwrap();
+    std::fs::write(Path::new(&from).join("a"), vec![7; 2 << 20]).unwrap();
+    let host = rig.path("host");
+    std::fs::create_dir(&host).unwrap();
+    let length = std::fs::metadata(&file).unwrap().len();
+    let size = format!("size={}", length + (2 << 20));
+    assert!(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "none", &host]).status().unwrap().success());
+    let (copy, other) = (format!("{host}/copy.img"), format!("{host}/other"));
+    std::fs::write(&other, vec![1; length as usize / 2]).unwrap();
+    assert!(Command::new("cp").args(["--sparse=always", &file, &copy]).status().unwrap().success());
+    let before = std::fs::read(&copy).unwrap();
+    let of_copy = format!("flash:{copy}");
+    for verb in [&["import", &of_copy, &from][..], &["fsck", "-y", &of_copy], &["mkfs", "--force", &of_copy]] {
+        let run = wholly(verb);
+        run.exits(8);
+        assert!(run.err.contains("that are holes") && run.err.contains("make room there"), "{verb:?}: {}", run.err);
+        assert!(std::fs::read(&copy).unwrap() == before, "{verb:?} has changed a byte");
+    }
+    wholly(&["fsck", "-n", &of_copy]).exits(0);
+    wholly(&["flash", "check", &copy]).exits(0);
+    std::fs::remove_file(&other).unwrap();
+    wholly(&["import", &of_copy, &from]).exits(0);
+    let taken = std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&copy).unwrap()) * 512;
+    assert!(taken >= length, "{taken} of {length}");
+    wholly(&["fsck", "-n", &of_copy]).exits(0);
+    assert!(Command::new("umount").arg(&host).status().unwrap().success());
+    // The file as it was made has no holes.
+    wholly(&["import", &volume, &from]).exits(0);
 }
 
 /// The volume is full before its flash disk is, and what is removed makes room.
