@@ -3,13 +3,12 @@
 use crate::args::{FlashArgs, FlashInitArgs, FlashSalvageArgs, FlashVerb};
 use crate::error::{Exit, Failure};
 use crate::output::{Name, Ui, count, size};
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 use serde::Serialize;
 use std::fs::OpenOptions;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +17,7 @@ use wholly_blocks::xftl::{self, Device, Flash, OverRegion, PAGE, Profile, Progra
 use wholly_blocks::{Lba, Tag, TxDevice};
 use wholly_media::disk::DiskRegion;
 use wholly_media::{Region, Site};
+use wholly_volume::FlashFile;
 
 const MADE: Site = Site("flash.init.length");
 
@@ -27,13 +27,13 @@ pub fn run(args: &FlashArgs, ui: &Ui) -> Result<Exit, Failure> {
         FlashVerb::Init(args) => init(args, ui),
         FlashVerb::Stat(args) => {
             let flash = look("flash stat", &args.file)?;
-            let found = xftl::stat(flash).map_err(|error| failure("flash stat", &args.file, error))?;
+            let found = xftl::stat(flash.chip()).map_err(|error| failure("flash stat", &args.file, error))?;
             ui.emit("flash", &Stat::of(&args.file, &found), text)?;
             Ok(if found.damage.is_empty() { Exit::DONE } else { Exit::DAMAGED })
         }
         FlashVerb::Check(args) => {
             let flash = look("flash check", &args.file)?;
-            let report = xftl::check(flash).map_err(|error| failure("flash check", &args.file, error))?;
+            let report = xftl::check(flash.chip()).map_err(|error| failure("flash check", &args.file, error))?;
             let exit = if report.faults.is_empty() { Exit::DONE } else { Exit::DAMAGED };
             let checked = Checked { file: Name::from(&*args.file), pages: report.right, faults: report.faults };
             ui.emit("flash", &checked, |checked| {
@@ -70,7 +70,16 @@ fn init(args: &FlashInitArgs, ui: &Ui) -> Result<Exit, Failure> {
     let (geometry, config) = profile.plan(args.bytes).map_err(|error| failure("flash init", &args.file, error))?;
     let file = OpenOptions::new().read(true).write(true).create_new(true).mode(OURS).open(&args.file);
     let file = file.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => Failure::new(what(), "it is there already").advice("remove it first"),
+        std::io::ErrorKind::AlreadyExists => {
+            let is_file = std::fs::symlink_metadata(&args.file).is_ok_and(|found| found.is_file());
+            let advice = match is_file {
+                true => "remove it first",
+                false => {
+                    "name a file that does not exist; a flash disk is made in a file, which may be copied to a device"
+                }
+            };
+            Failure::new(what(), "it is there already").advice(advice)
+        }
         _ => Failure::new(what(), error),
     })?;
     let make = || -> wholly::Result<()> {
@@ -91,7 +100,7 @@ fn init(args: &FlashInitArgs, ui: &Ui) -> Result<Exit, Failure> {
         return Err(failure("flash init", &args.file, error));
     }
     let flash = look("flash init", &args.file)?;
-    let found = xftl::stat(flash).map_err(|error| failure("flash init", &args.file, error))?;
+    let found = xftl::stat(flash.chip()).map_err(|error| failure("flash init", &args.file, error))?;
     ui.emit("flash", &Stat::of(&args.file, &found), text)?;
     Ok(Exit::DONE)
 }
@@ -100,7 +109,8 @@ fn init(args: &FlashInitArgs, ui: &Ui) -> Result<Exit, Failure> {
 fn salvage(args: &FlashSalvageArgs, ui: &Ui) -> Result<Exit, Failure> {
     let what = || format!("flash salvage to {}", args.to.display());
     let failed = |error| failure("flash salvage", &args.file, error);
-    let device = Device::open_to_read(look("flash salvage", &args.file)?).map_err(failed)?;
+    let flash = look("flash salvage", &args.file)?;
+    let device = Device::open_to_read(flash.chip()).map_err(failed)?;
     let to = OpenOptions::new().write(true).create_new(true).mode(OURS).open(&args.to);
     let to = to.map_err(|error| Failure::new(what(), error).advice("name a file that does not exist"))?;
     let (blocks, done) = (device.guarantees().blocks, AtomicU64::new(0));
@@ -139,25 +149,9 @@ fn salvage(args: &FlashSalvageArgs, ui: &Ui) -> Result<Exit, Failure> {
 }
 
 /// Opens a flash file that no process has open, to read it.
-fn look(verb: &str, path: &Path) -> Result<Arc<dyn Flash>, Failure> {
+fn look(verb: &str, path: &Path) -> Result<FlashFile, Failure> {
     check_name(verb, path)?;
-    let open = || -> Result<Arc<dyn Flash>, Error> {
-        let name = path.display().to_string();
-        let failed = |error: &std::io::Error| Error::of(&name, Errno::from_io_error(error).unwrap_or(Errno::IO));
-        // A FIFO is not waited for.
-        let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
-        let file = file.map_err(|error| failed(&error))?;
-        let kind = file.metadata().map_err(|error| failed(&error))?.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
-            return Err(Error::Unsupported("it is no file and no block device: name a flash file".into()));
-        }
-        if !wholly_media::lock_file_to_read(file.as_fd(), &name)? {
-            return Err(Error::Busy(name, "another process has it open: unmount it first".into()));
-        }
-        // The lock stands on this description, which the region keeps.
-        Ok(OverRegion::open(Arc::new(DiskRegion::open_read_only(file.into(), name)?))?)
-    };
-    open().map_err(|error| failure(verb, path, error))
+    FlashFile::open(path).map_err(|error| failure(verb, path, error))
 }
 
 fn failure(verb: &str, path: &Path, error: Error) -> Failure {

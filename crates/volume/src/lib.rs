@@ -96,6 +96,8 @@ pub use fs::check::{Checked, Finding, Progress};
 pub use fs::dump::{DumpedEntry, DumpedInode, DumpedMap, Extent, MapNode, SuperblockCopy};
 pub use fs::repair::{Mended, Repair};
 pub use look::{Free, VolumeInfo};
+#[doc(hidden)]
+pub use medium::FlashFile;
 pub use medium::{Location, Medium};
 pub use open::{Dumped, Object, Repaired, Volume, VolumeCalls, VolumeFile, VolumeGroup, VolumeOptions, VolumeStat};
 pub use policy::PolicyVfs;

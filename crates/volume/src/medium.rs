@@ -19,9 +19,9 @@ use wholly_media::{
     pmem::{PmemOptions, PmemRegion},
 };
 
-use crate::EngineKind;
 use crate::fs::mount;
-use crate::open::{VolumeOptions, failed};
+use crate::open::{Access, VolumeOptions, failed, own};
+use crate::{EngineKind, owner};
 
 /// How a file or device is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -161,6 +161,31 @@ fn take_space(file: &dyn Region) -> Result<()> {
              file to where there is room",
             holes.iter().map(|hole| hole.end - hole.start).sum::<u64>()
         ))),
+    }
+}
+
+/// A flash file that is looked at, for the verbs of flash disks. Nobody uses it as long as this is there; any number may
+/// look at it.
+#[doc(hidden)]
+pub struct FlashFile {
+    chip: Arc<dyn Flash>,
+    _lock: owner::Lock,
+}
+
+impl FlashFile {
+    /// Opens the file or block device itself. Changes no byte.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if another process has it open, or has mounted the device; those of [`OverRegion::open`].
+    pub fn open(file: &Path) -> Result<FlashFile> {
+        let (opened, lock) = own(file, Access::Read)?;
+        let region = DiskRegion::open_read_only(opened, file.display().to_string())?;
+        Ok(FlashFile { chip: OverRegion::open(Arc::new(region))?, _lock: lock })
+    }
+
+    /// The chip.
+    pub fn chip(&self) -> Arc<dyn Flash> {
+        self.chip.clone()
     }
 }
 

@@ -1,6 +1,10 @@
 //! `wholly flash`: making, showing and checking simulated flash disks.
 
-use super::common::{Place, may_run, wholly};
+use super::common::{Place, may_run, skipped, wholly};
+use super::made::Device;
+use rustix::fs::OFlags;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
 
 #[test]
@@ -66,4 +70,27 @@ fn what_is_no_flash_disk_is_refused() {
     odd.exits(8);
     wholly(&["flash", "init", file, "--bytes", "1001"]).exits(8);
     wholly(&["flash", "init", file, "--profile", "none", "--bytes", "1M"]).exits(16);
+}
+
+/// A device that somebody has claimed is left alone, as a volume on it is.
+#[test]
+fn a_device_in_use_is_left_alone() {
+    let place = Place::on_disk();
+    let path = place.dir.join("f.img");
+    wholly(&["flash", "init", path.to_str().unwrap(), "--bytes", "1M"]).exits(0);
+    let Some(device) = Device::of(&path) else { return skipped("it takes loop devices") };
+    let to = place.dir.join("to").to_str().unwrap().to_owned();
+    let looks: [&[&str]; 3] =
+        [&["flash", "stat", &device.0], &["flash", "check", &device.0], &["flash", "salvage", &device.0, &to]];
+    let claimed = OpenOptions::new().read(true).custom_flags(OFlags::EXCL.bits() as i32).open(&device.0).unwrap();
+    for look in looks {
+        let run = wholly(look);
+        run.exits(8);
+        assert!(run.err.contains("has it open") || run.err.contains("has the volume open"), "{look:?}: {}", run.err);
+    }
+    drop(claimed);
+    looks.iter().for_each(|look| wholly(look).exits(0));
+    let made = wholly(&["flash", "init", &device.0, "--bytes", "1M"]);
+    made.exits(8);
+    assert!(made.err.contains("name a file that does not exist") && !made.err.contains("remove"), "{}", made.err);
 }

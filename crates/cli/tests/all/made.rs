@@ -95,10 +95,10 @@ fn what_it_made_goes_if_it_fails() {
 }
 
 /// A loop device on a file.
-struct Device(String);
+pub struct Device(pub String);
 
 impl Device {
-    fn of(file: &Path) -> Option<Device> {
+    pub fn of(file: &Path) -> Option<Device> {
         let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
         made.status.success().then(|| Device(String::from_utf8_lossy(&made.stdout).trim().to_owned()))
     }
