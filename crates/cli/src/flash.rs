@@ -2,13 +2,13 @@
 
 use crate::args::{FlashArgs, FlashInitArgs, FlashSalvageArgs, FlashVerb};
 use crate::error::{Exit, Failure};
+use crate::new_file::NewFile;
 use crate::output::{Name, Ui, count, size};
 use rustix::io::Errno;
 use serde::Serialize;
-use std::fs::OpenOptions;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,9 +47,6 @@ pub fn run(args: &FlashArgs, ui: &Ui) -> Result<Exit, Failure> {
     }
 }
 
-/// Nobody else may read what a volume in it holds.
-const OURS: u32 = 0o600;
-
 /// These verbs take the file itself.
 fn check_name(verb: &str, path: &Path) -> Result<(), Failure> {
     match path.as_os_str().as_bytes().strip_prefix(b"flash:") {
@@ -68,8 +65,7 @@ fn init(args: &FlashInitArgs, ui: &Ui) -> Result<Exit, Failure> {
     let what = || format!("flash init {}", args.file.display());
     let profile = Profile::by_name(&args.profile).expect("the command line knows the profiles");
     let (geometry, config) = profile.plan(args.bytes).map_err(|error| failure("flash init", &args.file, error))?;
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(OURS).open(&args.file);
-    let file = file.map_err(|error| match error.kind() {
+    let made = NewFile::make(&args.file).map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => {
             let is_file = std::fs::symlink_metadata(&args.file).is_ok_and(|found| found.is_file());
             let advice = match is_file {
@@ -87,6 +83,10 @@ fn init(args: &FlashInitArgs, ui: &Ui) -> Result<Exit, Failure> {
         rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty())
             .map_err(|errno| wholly_media::Error::new("getrandom", "id of the flash disk", errno))?;
         let name = args.file.display().to_string();
+        let file = made.file.try_clone().map_err(|error| {
+            wholly_media::Error::new("dup", &name, Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        })?;
+        // The lock stands on the description that both have.
         if !wholly_media::lock_file(file.as_fd(), &name)? {
             return Err(Error::Busy(name, "another process has it open: it was made just now".into()));
         }
@@ -96,9 +96,10 @@ fn init(args: &FlashInitArgs, ui: &Ui) -> Result<Exit, Failure> {
         Device::format(&flash, &config, id)
     };
     if let Err(error) = make() {
-        let _ = std::fs::remove_file(&args.file);
+        made.remove();
         return Err(failure("flash init", &args.file, error));
     }
+    drop(made);
     let flash = look("flash init", &args.file)?;
     let found = xftl::stat(flash.chip()).map_err(|error| failure("flash init", &args.file, error))?;
     ui.emit("flash", &Stat::of(&args.file, &found), text)?;
@@ -111,8 +112,9 @@ fn salvage(args: &FlashSalvageArgs, ui: &Ui) -> Result<Exit, Failure> {
     let failed = |error| failure("flash salvage", &args.file, error);
     let flash = look("flash salvage", &args.file)?;
     let device = Device::open_to_read(flash.chip()).map_err(failed)?;
-    let to = OpenOptions::new().write(true).create_new(true).mode(OURS).open(&args.to);
-    let to = to.map_err(|error| Failure::new(what(), error).advice("name a file that does not exist"))?;
+    let made = NewFile::make(&args.to);
+    let made = made.map_err(|error| Failure::new(what(), error).advice("name a file that does not exist"))?;
+    let to = &made.file;
     let (blocks, done) = (device.guarantees().blocks, AtomicU64::new(0));
     let copy = || -> Result<Vec<Lost>, Failure> {
         let no_room = |error| Failure::new(what(), error);
@@ -131,9 +133,7 @@ fn salvage(args: &FlashSalvageArgs, ui: &Ui) -> Result<Exit, Failure> {
         Ok(lost)
     };
     let so_far = || format!("{} of {blocks} blocks", done.load(Ordering::Relaxed));
-    let lost = ui.telling("copying the flash disk", so_far, copy).inspect_err(|_| {
-        let _ = std::fs::remove_file(&args.to);
-    })?;
+    let lost = ui.telling("copying the flash disk", so_far, copy).inspect_err(|_| made.remove())?;
     let exit = if lost.is_empty() { Exit::DONE } else { Exit::DAMAGED };
     let salvaged = Salvaged { file: Name::from(&*args.file), to: Name::from(&*args.to), blocks, lost };
     ui.emit("flash", &salvaged, |Salvaged { file, to, blocks, lost }| {

@@ -37,6 +37,7 @@ mod mount;
 mod mounted;
 mod mounts;
 mod named;
+mod new_file;
 mod opening;
 mod output;
 mod papers;

@@ -94,3 +94,24 @@ fn a_device_in_use_is_left_alone() {
     made.exits(8);
     assert!(made.err.contains("name a file that does not exist") && !made.err.contains("remove"), "{}", made.err);
 }
+
+/// What fails leaves no file, and what was there stays.
+#[test]
+fn what_is_half_made_is_taken_back() {
+    let place = Place::on_disk();
+    let path = |name: &str| place.dir.join(name).to_str().unwrap().to_owned();
+    // No file may be so large. (What a full disk does is not tried: it is everybody's.)
+    let limited = "trap '' XFSZ; ulimit -f 100; exec \"$0\" flash init \"$1\" --bytes 1M";
+    let mut sh = Command::new("sh");
+    let run = sh.args(["-c", limited, env!("CARGO_BIN_EXE_wholly"), &path("f.img")]).output().unwrap();
+    assert!(run.status.code() == Some(8) && !place.dir.join("f.img").exists(), "{run:?}");
+    std::os::unix::fs::symlink("nothing", path("link")).unwrap();
+    std::fs::write(path("other"), "other").unwrap();
+    wholly(&["flash", "init", &path("f.img"), "--bytes", "1M"]).exits(0);
+    for name in ["link", "other"] {
+        wholly(&["flash", "init", &path(name), "--bytes", "1M"]).exits(8);
+        wholly(&["flash", "salvage", &path("f.img"), &path(name)]).exits(8);
+    }
+    assert!(std::fs::read_link(path("link")).is_ok() && !place.dir.join("nothing").exists());
+    assert_eq!(std::fs::read(path("other")).unwrap(), b"other");
+}
