@@ -7,7 +7,7 @@ use crate::hostdir::names::{REGULAR, TRIES};
 use crate::hostdir::running::{At, Running};
 use sync::Ordering;
 use wholly_vfs::rules::permit::{SEARCH, WRITE, Who, check_open};
-use wholly_vfs::{Attr, Context, Errno, Fallocate, Handle, Ino, Mode, OFlags, Result};
+use wholly_vfs::{Attr, Context, Errno, Fallocate, Handle, Ino, Mode, OFlags, Result, Vfs};
 
 /// Bytes that are copied from file to file at a time.
 const COPIED: usize = 1 << 20;
@@ -122,9 +122,19 @@ impl StoreVfs {
     fn open_born(&self, ctx: &Context, file: File, flags: OFlags) -> Result<(Attr, Handle)> {
         let id = file.inner(&self.store)?.id;
         let handle = self.add_open(id, file, flags - OFlags::TRUNC).ok_or(Errno::STALE)?;
-        let ino = self.inodes.refer(&self.store, id).ok_or(Errno::STALE)?;
-        let attr = self.look(ctx, |running| self.attr(running, ino, id));
-        Ok((attr?, handle))
+        // The caller has a reference of its own, which it gives back: so it gets one only with an answer.
+        let answer = self.handles.get::<Open>(&handle).and_then(|open| {
+            let attr = self.look(ctx, |running| self.attr(running, open.ino(), id))?;
+            self.inodes.refer(&self.store, id).map(|_| attr).ok_or(Errno::STALE)
+        });
+        match answer {
+            Ok(attr) => Ok((attr, handle)),
+            Err(errno) => {
+                // What could be said of the end of its use is not what the call is about.
+                let _ = self.release(ctx, handle);
+                Err(errno)
+            }
+        }
     }
 
     pub(super) fn close_file(&self, ctx: &Context, file: &OpenFile) -> Result<()> {
@@ -281,5 +291,34 @@ impl StoreVfs {
             Way::Policy => Ok(self.used(|| self.store.implicit(inner, true, |_| true, |running, _| call(running)))?),
             Way::Group(_) => self.change(ctx, |running| Ok(call(running)?)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, Store};
+    use wholly_sim::{SimConfig, World};
+    use wholly_vfs::GroupId;
+
+    /// A group may end between the birth of a file and the answer: nothing refers to the file then.
+    #[test]
+    fn a_file_that_is_born_and_not_answered_is_given_back() {
+        let world = World::new(SimConfig::disk());
+        let options = Options { background: false, ..Options::default() };
+        Store::format_on(&*world.log(), &options, [7; 16]).expect("a store");
+        let store = Store::open_on(world.log(), world.host(), options, None).expect("open it");
+        let view = StoreVfs::new(&store);
+        let ctx = Context::superuser();
+        let flags = OFlags::RDWR | OFlags::CREATE;
+        let made = view.make_file(&ctx, Ino::ROOT, Ok(b"a"), Mode::from_raw_mode(0o644)).expect("make a file");
+        let ended = Context { group: Some(GroupId(99)), ..ctx.clone() };
+        let answer = view.open_born(&ended, made, flags);
+        assert_eq!((answer.map(drop), view.held()), (Err(Errno::INVAL), (0, 0)));
+        let (attr, handle) = view.create(&ctx, Ino::ROOT, b"a", flags, Mode::RUSR).expect("open it");
+        assert_eq!(view.held(), (2, 1));
+        view.release(&ctx, handle).expect("close it");
+        view.forget(attr.ino, 1);
+        assert_eq!(view.held(), (0, 0));
     }
 }
