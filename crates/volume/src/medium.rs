@@ -164,8 +164,7 @@ fn take_space(file: &dyn Region) -> Result<()> {
     }
 }
 
-/// A flash file that is looked at, for the verbs of flash disks. Nobody uses it as long as this is there; any number may
-/// look at it.
+/// A flash file that is looked at, for the verbs of flash disks. Nobody uses it meanwhile; any number may look at it.
 #[doc(hidden)]
 pub struct FlashFile {
     chip: Arc<dyn Flash>,
