@@ -24,7 +24,7 @@ use wholly_volume::EngineKind;
 /// Workloads whose runs are recorded before any of them is explored.
 const AT_ONCE: usize = 32;
 
-/// More programs on a volume than this are many: less is done to each.
+/// More programs of one name than this are many: less is done to each.
 const MANY: usize = 20;
 
 /// Columns of a replayed table.
@@ -194,7 +194,7 @@ fn list_blocks(kind: blocks::Kind, ui: &Ui) -> Result<Exit, Failure> {
         let lines =
             |named: &[Named]| -> String { named.iter().map(|n| format!("  {:<18} {}\n", n.name, n.about)).collect() };
         format!(
-            "workloads on transactions of blocks (also by-hand, for all):\n{}\nworlds:\n{}",
+            "workloads on transactions of blocks (also by-hand, for all of these; random-SEED, random-0..SEED):\n{}\nworlds:\n{}",
             lines(&listed.workloads),
             lines(&listed.worlds)
         )
@@ -258,19 +258,41 @@ fn tasks_on_volume(args: &CrashArgs, engine: EngineKind) -> Result<Vec<Task>, Fa
     names.into_iter().map(task).collect()
 }
 
+/// Drawn programs on transactions of blocks that are explored where none is asked for: together half a million states
+/// and more.
+fn drawn_on(kind: blocks::Kind) -> &'static str {
+    match kind {
+        blocks::Kind::Contract => "random-0..10000",
+        blocks::Kind::Log => "random-0..1200",
+        blocks::Kind::Xftl => "random-0..600",
+    }
+}
+
 /// What is done to transactions of blocks.
 fn tasks_on_blocks(args: &CrashArgs, kind: blocks::Kind) -> Result<Vec<Task>, Failure> {
-    let limits = match args.effort {
-        Effort::Hunt => Limits::hunt(),
-        Effort::Quick => Limits::quick(),
-        Effort::Thorough => Limits::thorough(),
+    let (limits, of_many) = match args.effort {
+        Effort::Hunt => (Limits::hunt(), Limits::sweep()),
+        Effort::Quick => (Limits::quick(), Limits::glance()),
+        Effort::Thorough => (Limits::thorough(), Limits { nested_samples: 12, go_on_one_in: 8, ..Limits::hunt() }),
     };
     let asked = args.workloads.iter().map(|name| &**name);
-    let names: Vec<&str> = if args.workloads.is_empty() { vec!["by-hand"] } else { asked.collect() };
-    let found = names.into_iter().map(|name| blocks::several(kind, name).ok_or_else(|| unknown("workload", name)));
-    let found: Vec<Vec<OnBlocks>> = found.collect::<Result<_, _>>()?;
-    let task = |on: OnBlocks| Task { name: on.program.name.into(), work: Work::Blocks(vec![on], limits.clone()) };
-    Ok(found.into_iter().flatten().map(task).collect())
+    let names: Vec<&str> = match args.effort {
+        _ if !args.workloads.is_empty() => asked.collect(),
+        Effort::Thorough => vec!["by-hand", drawn_on(kind)],
+        Effort::Hunt | Effort::Quick => vec!["by-hand"],
+    };
+    let mut tasks = Vec::new();
+    for name in names {
+        let found = blocks::several(kind, name).ok_or_else(|| unknown("workload", name))?;
+        if found.len() > MANY {
+            tasks.push(Task { name: name.into(), work: Work::Blocks(found, of_many.clone()) });
+        } else {
+            let one =
+                |on: OnBlocks| Task { name: on.program.name.into(), work: Work::Blocks(vec![on], limits.clone()) };
+            tasks.extend(found.into_iter().map(one));
+        }
+    }
+    Ok(tasks)
 }
 
 /// What is done in a world.

@@ -211,8 +211,7 @@ fn parse(name: &str) -> Result<(Recorded, Setting, &str), BadName> {
     let no = |what: &str, name_of: &str| BadName(format!("{name}: no {what} {name_of:?}"));
     if subject == Some("blocks:") {
         let kind = blocks::Kind::named(of).ok_or_else(|| no("implementation", of))?;
-        let program = blocks::programs_of(kind).find(|known| known.name == workload);
-        let program = program.ok_or_else(|| no("workload", workload))?;
+        let program = blocks::named(kind, workload).ok_or_else(|| no("workload", workload))?;
         let setting = kind.setting(world).ok_or_else(|| no("world", world))?;
         return Ok((Recorded::Blocks(OnBlocks { kind, program }), setting, path));
     }

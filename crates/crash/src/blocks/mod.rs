@@ -8,10 +8,11 @@
 //! - of what runs: nothing (T5), but what a fresh write goes to is unspecified until the transaction is durable, and so
 //!   is a block that was discarded, where discarded blocks are not zeros (T11). Then any version of the block may be
 //!   there that was ever written, zeros, or a torn one.
-//! - of plain writes that are not flushed: each block by itself the new version or the one before (T12).
+//! - of plain writes that are not flushed: each block by itself one of the new versions, or the one before (T12).
 //!
 //! Nothing of a run comes from the machine. Each write puts another page.
 
+mod drawn;
 mod programs;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -31,6 +32,7 @@ use crate::setting::Setting;
 use crate::subject::{Beginning, NotOpened, Subject};
 use crate::tree::{FILE_MODE, Object, State};
 use crate::workload::Promise;
+pub use drawn::drawn;
 pub use programs::{ALL, Program, Step};
 
 /// Where programs write, order and wait.
@@ -135,14 +137,29 @@ pub struct OnBlocks {
     pub program: &'static Program,
 }
 
-/// The programs of a kind with these names: one, or `by-hand` for all.
+/// The programs of a kind with these names: one, `by-hand` for all that are written by hand, or `random-3..9` for those
+/// that are drawn from these seeds.
 pub fn several(kind: Kind, name: &str) -> Option<Vec<OnBlocks>> {
-    let is_asked = |program: &&Program| name == "by-hand" || program.name == name;
-    let found: Vec<OnBlocks> = programs_of(kind).filter(is_asked).map(|program| OnBlocks { kind, program }).collect();
-    (!found.is_empty()).then_some(found)
+    let on = |program| OnBlocks { kind, program };
+    if let Some((from, to)) = name.strip_prefix("random-").and_then(|seeds| seeds.split_once("..")) {
+        let seeds = from.parse().ok()?..to.parse().ok()?;
+        return Some(seeds.map(|seed| on(drawn(kind, seed))).collect());
+    }
+    match name {
+        "by-hand" => Some(programs_of(kind).map(on).collect()),
+        name => named(kind, name).map(|program| vec![on(program)]),
+    }
 }
 
-/// The programs of a kind.
+/// The program with this name: one that is written by hand, or `random-SEED`.
+pub fn named(kind: Kind, name: &str) -> Option<&'static Program> {
+    match name.strip_prefix("random-") {
+        Some(seed) => seed.parse().ok().map(|seed| drawn(kind, seed)),
+        None => programs_of(kind).find(|program| program.name == name),
+    }
+}
+
+/// The programs of a kind that are written by hand.
 pub fn programs_of(kind: Kind) -> impl Iterator<Item = &'static Program> {
     ALL.iter().filter(move |program| program.on.contains(&kind))
 }
@@ -158,9 +175,11 @@ fn geometry(program: &Program) -> (Geometry, xftl::Config) {
     let pages = if blocks > 64 { 16 } else { 4 };
     let config = xftl::Config {
         logical: blocks,
-        data_blocks: if fills { 6 } else { (3 * blocks).div_ceil(pages) + 4 },
+        // What fills it is to make it collect.
+        data_blocks: if fills { blocks.div_ceil(pages) + 3 } else { (3 * blocks).div_ceil(pages) + 4 },
         reserve: 1,
-        chain_blocks: 1,
+        // Room for some versions more, with a chain each.
+        chain_blocks: if fills && blocks > 12 { 2 } else { 1 },
         buffer: 1,
         interval: u32::MAX,
         most_pages: None,
@@ -278,8 +297,8 @@ struct Model {
     running: HashMap<u8, (Txid, Change)>,
     /// Fresh blocks of running transactions, and of those that are not durable.
     fresh: BTreeSet<u64>,
-    /// Plain writes that are not durable.
-    plain: Change,
+    /// Plain writes that are not durable, of each block in their order.
+    plain: BTreeMap<u64, Vec<u64>>,
     /// All that was ever written to a block.
     ever: Vec<BTreeSet<u64>>,
 }
@@ -295,7 +314,7 @@ impl Model {
             pending: Vec::new(),
             running: HashMap::new(),
             fresh: BTreeSet::new(),
-            plain: Change::new(),
+            plain: BTreeMap::new(),
             ever: values.iter().map(|value| BTreeSet::from([*value, 0, TORN])).collect(),
         }
     }
@@ -320,10 +339,15 @@ impl Model {
             .collect()
     }
 
+    /// What plain writes have made that are not durable.
+    fn plainly(&self) -> Change {
+        self.plain.iter().map(|(block, values)| (*block, values.last().copied())).collect()
+    }
+
     /// What everybody reads, where it is specified.
     fn latest(&self) -> Vec<Value> {
         let mut latest = self.durable.clone();
-        for (block, value) in self.pending.iter().chain([&self.plain]).flatten() {
+        for (block, value) in self.pending.iter().chain([&self.plainly()]).flatten() {
             latest[*block as usize] = *value;
         }
         latest
@@ -353,8 +377,8 @@ impl Model {
                 Some(value) => vec![*value],
                 None => self.ever[block].iter().copied().collect(),
             };
-            if let (Some(Some(plain)), Some(_)) = (self.plain.get(&(block as u64)), value) {
-                choices.push(*plain);
+            if let (Some(plain), Some(_)) = (self.plain.get(&(block as u64)), value) {
+                choices.extend(plain);
             }
             some =
                 some.iter().flat_map(|begin| choices.iter().map(|choice| [&begin[..], &[*choice]].concat())).collect();
@@ -365,7 +389,8 @@ impl Model {
     /// The last that was ordered is durable, with all that it depends on, and what was written plainly before.
     fn is_durable(&mut self) {
         let (mut needed, mut left) = (BTreeSet::new(), Vec::new());
-        let mut ended = vec![std::mem::take(&mut self.plain)];
+        let mut ended = vec![self.plainly()];
+        self.plain.clear();
         for (i, change) in std::mem::take(&mut self.pending).into_iter().rev().enumerate() {
             let is_needed = i == 0 || self.order == Order::Total || change.keys().any(|block| needed.contains(block));
             if is_needed {
@@ -525,7 +550,7 @@ impl Running<'_> {
                 self.next += 1;
                 let value = self.next;
                 self.model.ever[block as usize].insert(value);
-                self.model.plain.insert(block, Some(value));
+                self.model.plain.entry(block).or_default().push(value);
                 let write =
                     |blocks: &dyn TxBlocks| Ok(blocks.plain().write(PROGRAM, Lba(block).byte(), &page(value)[..])?);
                 self.operation(format!("block {block} is written plainly"), write, |_| ())
@@ -533,7 +558,8 @@ impl Running<'_> {
             Step::Flush => {
                 let flush = |blocks: &dyn TxBlocks| Ok(blocks.plain().fence(PROGRAM)?);
                 self.operation("flush".into(), flush, |model| {
-                    let plain = std::mem::take(&mut model.plain);
+                    let plain = model.plainly();
+                    model.plain.clear();
                     plain.iter().for_each(|(block, value)| model.durable[*block as usize] = *value);
                 })
             }
