@@ -10,7 +10,7 @@ use wholly_blocks::batch::Batch;
 use wholly_blocks::xftl::{Config, Device, Flash, Geometry, OverRegion, Profile, SLOT, Times, site};
 use wholly_blocks::{TxBlocks, TxDevice};
 use wholly_media::Region;
-use wholly_sim::{Choice, ExploreLimits, Explorer, Image, Medium, Mutation, MutationKind, SimConfig, World};
+use wholly_sim::{Choice, ExploreLimits, Explorer, Image, Medium, Mutation, MutationKind, Place, SimConfig, World};
 use wholly_volume::{EngineKind, Volume, VolumeOptions};
 
 use super::place::is_long;
@@ -56,6 +56,58 @@ fn a_flush_that_is_refused_poisons_until_it_is_opened_again() {
         assert_eq!(Volume::check_region(&*region).expect("check it").findings, []);
     }
     assert!(failed_in_calls > 2, "{failed_in_calls}");
+}
+
+/// Pages that have rotted take no room: however many erase blocks have one, the volume goes on, and what they held is an
+/// error that names them until it is written anew.
+#[test]
+fn a_volume_with_rotten_pages_stays_writable() {
+    const OLD: usize = 60;
+    let (geometry, config) = Profile::OpenSsd.plan(4 << 20).expect("sizes");
+    let made = World::new(SimConfig { log_len: OverRegion::bytes(&geometry), ..SimConfig::disk() });
+    let chip: Arc<dyn Flash> = OverRegion::create(made.log(), geometry, [9; 16]).expect("a chip");
+    Device::format(&chip, &config, [9; 16]).expect("a flash disk");
+    let options = VolumeOptions { engine: Some(EngineKind::PageCacheWal), ..VolumeOptions::default() };
+    let region = disk(&made).expect("open it");
+    Volume::format_region(&*region, &options).expect("make a volume");
+    let volume = Volume::open_region(region, &options).expect("open it");
+    let (old, churn) = (volume.create_file("old", 0o644).expect("create"), volume.create_file("churn", 0o644));
+    let churn = churn.expect("create");
+    // A page that stays, in every erase block.
+    for i in 0..OLD {
+        old.write_at(i as u64 * 4096, &[0xab; 4096]).expect("write");
+        old.sync().expect("sync");
+        churn.write_at(0, &[i as u8; 20 * 4096]).expect("write");
+        churn.sync().expect("sync");
+    }
+    drop((old, churn));
+    volume.close().expect("close it");
+    let mut image = made.latest();
+    let bytes = image.read(&Place::Log).expect("the flash file");
+    let is_old = |slot: &&[u8]| slot[4096..] == [0xab; 4096];
+    let rotten: Vec<u64> = (0..).zip(bytes.chunks(SLOT)).filter(|(_, slot)| is_old(slot)).map(|(at, _)| at).collect();
+    assert!(rotten.len() >= OLD, "{}", rotten.len());
+    rotten.iter().for_each(|at| image.flip_bit(&Place::Log, at * SLOT as u64 + 5000, 1));
+
+    let world = World::from_image(&image, SimConfig::disk());
+    let volume = Volume::open_region(disk(&world).expect("open it"), &options).expect("open it");
+    let churn = volume.create_file("other", 0o644).expect("create");
+    for i in 0..300 {
+        churn.write_at(0, &[i as u8; 20 * 4096]).expect("the disk is not full");
+        churn.sync().expect("sync");
+    }
+    drop(churn);
+    assert!(volume.read_file("old").is_err(), "what has rotted is not served");
+    let old = volume.open_file("old").expect("open");
+    old.write_at(0, &[7; OLD * 4096]).expect("write it anew");
+    drop(old);
+    volume.close().expect("close it");
+    let device = Device::open(OverRegion::open(world.log()).expect("the chip")).expect("open it");
+    assert!(device.programs().collection > 20, "{:?}", device.programs());
+    drop(device);
+    let volume = Volume::open_region(disk(&world).expect("open it"), &options).expect("open it");
+    assert_eq!(volume.read_file("old").expect("read"), [7; OLD * 4096]);
+    volume.close().expect("close it");
 }
 
 const GROUPS: u8 = 8;
