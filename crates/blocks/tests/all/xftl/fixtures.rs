@@ -16,6 +16,8 @@ use wholly_sim::{SimConfig, World};
 
 const FILE: &[u8] = include_bytes!("fixtures/flash-1.img.gz");
 const TWIN: &[u8] = include_bytes!("fixtures/flash-1-damaged.img.gz");
+/// A file in which collection has marked logical page 3 as lost. Programs that know no marks take it for rotten.
+const MARKED: &[u8] = include_bytes!("fixtures/flash-1-marked.img.gz");
 const LOGICAL: u32 = 40;
 
 fn gzip(option: &str, bytes: &[u8]) -> Vec<u8> {
@@ -88,6 +90,24 @@ fn a_flash_file_of_this_version_is_opened_and_its_twin_names_what_is_damaged() {
     assert_eq!(check(open(&damaged)).unwrap().faults, Vec::<String>::new());
 }
 
+#[test]
+fn a_mark_of_this_version_is_known() {
+    let world = world(&gzip("-d", MARKED));
+    let open = || OverRegion::open(world.log()).unwrap();
+    let report: Report = check(open()).unwrap();
+    assert_eq!((report.right, report.faults.len()), (11, 1), "{:?}", report.faults);
+    let says = ["logical page 3 of the flash disk, flash page ", "it was lost in flash page ", "write the block anew"];
+    assert!(says.iter().all(|says| report.faults[0].contains(says)), "{}", report.faults[0]);
+    let device = Device::open(open()).unwrap();
+    for lpn in (0..12).filter(|lpn| *lpn != 3) {
+        assert_eq!(value(&device, None, lpn).unwrap(), 20_000 + u64::from(lpn));
+    }
+    assert!(matches!(value(&device, None, 3), Err(Error::Corrupt { .. })));
+    plain(&device, 3, 5).unwrap();
+    device.flush(SITE).unwrap();
+    assert_eq!(check(open()).unwrap().faults, Vec::<String>::new());
+}
+
 /// Where a committed page is, by its spare bytes: the last program of it counts.
 fn find(flash: &OverRegion, lpn: u32) -> Ppn {
     let is_it = |at: &Ppn| match flash.read(*at).unwrap() {
@@ -129,4 +149,30 @@ fn make() {
     bytes[OverRegion::offset(find(&flash, 7)) as usize + 5000] ^= 4;
     bytes[OverRegion::offset(find(&flash, 9)) as usize + 70] ^= 4;
     std::fs::write(format!("{dir}flash-1-damaged.img.gz"), gzip("-9", &bytes)).unwrap();
+}
+
+#[test]
+#[ignore = "it makes the file, once for each version"]
+fn make_marked() {
+    let (geometry, mut image, now) = super::rot::nearly_full();
+    let made = World::from_image(&image, SimConfig::disk());
+    let flash = OverRegion::open(made.log()).unwrap();
+    for at in (0..geometry.all() as u32).map(Ppn) {
+        if matches!(flash.read(at).unwrap(), Read::Programmed(_, found) if found == page(now[3])) {
+            image.flip_bit(&wholly_sim::Place::Log, OverRegion::offset(at) + 5000, 1);
+        }
+    }
+    let made = World::from_image(&image, SimConfig::disk());
+    let device = Device::open(OverRegion::open(made.log()).unwrap()).unwrap();
+    let mut random = Random(3);
+    for n in 0..200 {
+        let lpn = if n < 180 { random.below(12) as u32 } else { n % 12 };
+        if lpn != 3 {
+            plain(&device, lpn, 20_000 + u64::from(lpn)).unwrap();
+        }
+    }
+    device.flush(SITE).unwrap();
+    drop(device);
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/xftl/fixtures/");
+    std::fs::write(format!("{dir}flash-1-marked.img.gz"), gzip("-9", &bytes_of(&made))).unwrap();
 }

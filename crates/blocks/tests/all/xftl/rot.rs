@@ -157,7 +157,7 @@ fn what_is_no_flash_file_says_so() {
 }
 
 /// A device that is nearly full of content, which was written in random order.
-fn nearly_full() -> (Geometry, Image, Vec<u64>) {
+pub fn nearly_full() -> (Geometry, Image, Vec<u64>) {
     let (geometry, config) = sizes(1, 4, LOGICAL, 6);
     let made = World::new(SimConfig { log_len: OverRegion::bytes(&geometry), ..SimConfig::disk() });
     let flash: Arc<dyn Flash> = OverRegion::create(made.log(), geometry, ID).unwrap();

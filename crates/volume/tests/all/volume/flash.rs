@@ -58,8 +58,8 @@ fn a_flush_that_is_refused_poisons_until_it_is_opened_again() {
     assert!(failed_in_calls > 2, "{failed_in_calls}");
 }
 
-/// Pages that have rotted take no room: however many erase blocks have one, the volume goes on, and what they held is an
-/// error that names them until it is written anew.
+/// Pages that have rotted take no room, however many erase blocks have one. What they held is an error until it is
+/// written anew.
 #[test]
 fn a_volume_with_rotten_pages_stays_writable() {
     const OLD: usize = 60;
