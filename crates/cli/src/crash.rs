@@ -262,7 +262,7 @@ fn tasks_on_volume(args: &CrashArgs, engine: EngineKind) -> Result<Vec<Task>, Fa
 /// and more.
 fn drawn_on(kind: blocks::Kind) -> &'static str {
     match kind {
-        blocks::Kind::Contract => "random-0..10000",
+        blocks::Kind::Contract => "random-0..16000",
         blocks::Kind::Log => "random-0..1200",
         blocks::Kind::Xftl => "random-0..600",
     }
