@@ -122,8 +122,8 @@ pub const MOUNT: [Case; 7] = [
 /// - `create`, `unlink`: files in a directory of 100,000, in process.
 /// - `tar_10k`, `git_clone`: as in the suite `run`, on a mount; `rm_rf`: the tree of `tar_10k` is removed.
 /// - `read_4k_uncached`, `write_4k`: as in the suite `mount`.
-/// - `group_8k`, `fsync_4k`: durable writes of `page_cache_wal` on a disk, in process and on a mount; `block_4k`: of the
-///   log below it.
+/// - `group_8k`, `fsync_4k`: durable writes of `page_cache_wal` on a disk, in process and on a mount; `block_4k`: of
+///   the log below it.
 /// - `open_1m`: 10^6 files of 8 KiB on average.
 pub const VOLUME: [Case; 13] = [
     in_process("read", 1, 1 << 30),

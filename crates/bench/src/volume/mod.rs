@@ -23,8 +23,8 @@
 //! - `cpu_ns_per_group` is the processor time of this process, of the commands and of the server; that of others than
 //!   this process in the kernel's ticks of ten milliseconds.
 //!
-//! The other cases in process and `open_1m` run on persistent memory only, `group_8k`, `block_4k` and `fsync_4k` on disks
-//! only.
+//! The other cases in process and `open_1m` run on persistent memory only, `group_8k`, `block_4k` and `fsync_4k` on
+//! disks only.
 
 mod calls;
 mod mounted;

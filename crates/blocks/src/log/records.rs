@@ -118,8 +118,8 @@ impl Records {
     }
 
     /// Fills the head of the next record, which is to stand at a block of the ring and has so many blocks, with entries
-    /// of its images, and with blocks, which ascend, of which earlier images are void. Returns its sequence. The bytes are as many as
-    /// [`head_blocks`](super::head_blocks) of all of these.
+    /// of its images, and with blocks, which ascend, of which earlier images are void. Returns its sequence. The bytes
+    /// are as many as [`head_blocks`](super::head_blocks) of all of these.
     ///
     /// # Panics
     /// If they are not.

@@ -113,13 +113,11 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("volume/make.rs", "!file.exists()", "chooses the words of an error; making the volume checks by itself"),
     ("volume/mod.rs", "std::fs::metadata(file)", "whether it is meant as a volume; opening either checks by itself"),
     ("diff.rs", "stat.is_file()", "a stat"),
-    ("flash.rs", "use std::fs::OpenOptions", "for those below"),
-    ("flash.rs", "FileTypeExt", "for those below"),
-    ("flash.rs", ".create_new(true)", "a file that is made, and used by its descriptor"),
-    ("flash.rs", "remove_file(", "what could not be made whole, right after it was made"),
-    ("flash.rs", ".custom_flags(OFlags::NONBLOCK", "opened once, and used by its descriptor"),
-    ("flash.rs", "file.metadata()", "a stat of a descriptor"),
-    ("flash.rs", "!kind.is_file()", "a stat"),
+    ("flash.rs", "symlink_metadata(&args.file)", "chooses the words of an error"),
+    ("flash.rs", "FlashFile::open(path)", "opened once, and used by its descriptor"),
+    ("new_file.rs", "use std::fs::File;", "of a descriptor"),
+    ("new_file.rs", "use rustix::fs::{AtFlags", "for those below"),
+    ("new_file.rs", "openat(CWD, above", "the directory, opened once; what is in it goes by its descriptor"),
 ];
 
 /// The lines of a file that take a path, with their numbers: without comments, and up to its tests.

@@ -30,8 +30,8 @@ fn transactions_of_blocks_are_whole() {
     }
 }
 
-/// Each store and each fence of the log is needed: without it, or with it later, some program goes wrong. The flash disk
-/// has its own test of that, in its crate.
+/// Each store and each fence of the log is needed: without it, or with it later, some program goes wrong. The flash
+/// disk has its own test of that, in its crate.
 #[test]
 fn each_site_of_the_log_is_needed() {
     let setting = Kind::Log.setting("disk").expect("a world");

@@ -116,7 +116,8 @@ impl PageCacheWal {
         paged.freed.iter().try_for_each(|run| self.blocks.discard(COMMIT, tx, *run))
     }
 
-    /// Writes the newest pages with the group's lines over them. When the transaction has its place, they are the newest.
+    /// Writes the newest pages with the group's lines over them. When the transaction has its place, they are the
+    /// newest.
     fn write_lines(
         &self,
         tx: Txid,
