@@ -143,9 +143,8 @@ impl Records {
     /// A header says so durably.
     pub fn release(&self, sequence: u64) {
         let state = &mut *self.state.lock().unwrap();
-        while let Some(gone) = state.live.pop_front_if(|record| record.sequence < sequence) {
-            state.used -= gone.blocks;
-        }
+        let gone = state.live.partition_point(|record| record.sequence < sequence);
+        state.used -= state.live.drain(..gone).map(|record| record.blocks).sum::<u64>();
         state.imaged.retain(|_, last| *last >= sequence);
         if state.live.is_empty() {
             state.at = 0;

@@ -144,7 +144,8 @@ impl LogDevice {
         let (place, to) = {
             let mut state = self.lock()?;
             let Some(place) = state.place_of(tx, home).filter(|place| place.at == at) else {
-                return Ok(state.vacate(at));
+                state.vacate(at);
+                return Ok(());
             };
             let to = state.take_free(1).next();
             to.into_iter().for_each(|to| _ = state.placed.insert(to, (tx, home)));
