@@ -160,7 +160,8 @@ pub fn left(region: &dyn Region, area: Run, seed: RingSeed) -> Result<Recovered>
 }
 
 /// Brings the blocks home that committed records of an incarnation have. They are durable on return; then the caller
-/// raises the incarnation, durably, before it opens the log with it.
+/// raises the incarnation, durably, before it opens the log with it. Until the return all of these blocks are in doubt
+/// together; who has some that must not be ([`LogOptions::apart`]) stores what is [`left`] by itself.
 ///
 /// # Errors
 /// If the log is damaged; the medium's.
@@ -207,7 +208,7 @@ struct Gathered {
     inside: u64,
     /// Fresh pages that go home.
     store: BTreeMap<u64, (Site, Page)>,
-    /// Blocks of which earlier images do not count.
+    /// Blocks whose earlier images do not count.
     void: Vec<u64>,
     stores: bool,
     spills: bool,
@@ -476,7 +477,7 @@ impl LogDevice {
         Ok(())
     }
 
-    /// Writes a block of which no spilled page is in the way.
+    /// Writes a block into which no page is spilled.
     fn put(&self, site: Site, tx: Txid, at: Lba, page: &Page, how: Placement) -> Result<()> {
         let most_fresh = (self.options.memory / 4).clamp(self.few(), MOST_FRESH);
         let mut state = self.lock()?;

@@ -47,8 +47,8 @@ impl LogDevice {
         Ok(())
     }
 
-    /// Stores pages at home, where nobody needs what was committed before. What the log has of the blocks is to be void
-    /// in the record of the transaction.
+    /// Stores pages at home. Nobody needs the committed versions there; the transaction's record makes their images
+    /// void.
     pub(super) fn store(&self, pages: &[(u64, Site, Page)]) -> Result<()> {
         let mut state = self.lock()?;
         while state.is_going(pages.iter().map(|(at, ..)| *at)) {
@@ -104,7 +104,7 @@ impl LogDevice {
             let active = state.get(tx)?;
             match active.spilled.get(&home) {
                 Some(place) => *place,
-                // Whoever wanted its block has brought it back.
+                // The owner of the block has taken it: the page is in memory again.
                 None => return state.hold_again(tx, home, page),
             }
         };
@@ -115,8 +115,8 @@ impl LogDevice {
         Ok(())
     }
 
-    /// Before blocks are written by whoever has them: none of them is free any more, and pages that were spilled to
-    /// them go elsewhere.
+    /// The owner of blocks is about to write them: they stop being free, and pages that were spilled to them go
+    /// elsewhere.
     ///
     /// # Errors
     /// `NoSpace`: there is no place for one of these pages; it stays.
@@ -126,7 +126,7 @@ impl LogDevice {
         loop {
             let found = {
                 let mut state = self.lock()?;
-                // Each time: whoever had a page in one of them may have made it free meanwhile.
+                // In each round: a transaction that has dropped its page meanwhile has made the block free again.
                 state.free.clear(blocks.clone());
                 state.placed.range(blocks.clone()).next().map(|(at, of)| (*at, *of))
             };
