@@ -50,8 +50,8 @@ pub struct DeviceGuarantees {
     /// running transactions together may have, so that no write says `NoSpace`: the space beyond that of all blocks.
     /// `u64::MAX`: space never ends.
     pub sure_overwrites: u64,
-    /// Whether free blocks make room for more of them, one page each. A block is free once it was trimmed, until somebody
-    /// writes it.
+    /// Whether free blocks make room for more such versions, one page each. A block is free from its trim on, until
+    /// somebody writes it.
     pub free_blocks_help: bool,
     /// So many of these take the place of one of `sure_overwrites`: what names their versions takes space, too.
     /// `u64::MAX`: none.
