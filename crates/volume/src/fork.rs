@@ -146,6 +146,9 @@ pub(crate) trait OverVolume: Sized {
     /// In a child: the same over the volume that the child took over. Only what never changes of `self` is looked at.
     fn again(&self, volume: &Arc<Mounted>) -> Result<Self, Errno>;
 
+    /// Waits for what the call that ends has ordered.
+    fn settle(&self) -> Result<()>;
+
     /// It is not used any more.
     fn end(&self);
 }
@@ -191,8 +194,12 @@ impl<T: OverVolume> Guarded<T> {
         match forked.enter() {
             Ok(used) => {
                 let result = call(&self.here);
+                // All locks are free.
+                let settled = self.here.settle();
                 forked.leave(used);
-                result
+                let result = result?;
+                settled?;
+                Ok(result)
             }
             Err(Refused::Inherited) => match group {
                 Some(group) if self.opened.mounted.numbers(group.0) => Err(begun_before_fork().into()),

@@ -525,10 +525,7 @@ impl Volume {
     /// # Errors
     /// Those of the medium; [`Error::Busy`] if another process keeps the volume after `fork`.
     pub fn sync(&self) -> Result<()> {
-        self.opened.used(|mounted| {
-            mounted.core.check_usable()?;
-            mounted.core.engine.sync()
-        })
+        self.opened.used(|mounted| mounted.core.sync())
     }
 
     /// Writes back content that the engine keeps elsewhere than at home: all that is committed when this is called.

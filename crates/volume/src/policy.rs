@@ -145,6 +145,10 @@ fn start_timer(vfs: Arc<UnguardedVfs>, epochs: Arc<Policies<UnguardedVfs>>) -> R
 }
 
 impl OverVolume for Policed {
+    fn settle(&self) -> wholly_error::Result<()> {
+        self.vfs.settle()
+    }
+
     fn again(&self, volume: &Arc<Mounted>) -> Result<Self> {
         Policed::new(volume, self.epochs.policy, self.epochs.most_dirty)
     }

@@ -13,7 +13,7 @@ use wholly_vfs::{
 };
 
 use crate::Volume;
-use crate::engine::DurableAt;
+use crate::engine::{CommitSequence, DurableAt};
 use crate::fork::{Guarded, Opened, OverVolume, guard};
 use crate::format::BLOCK;
 use crate::format::inode::{PER_BLOCK, ROOT};
@@ -88,6 +88,10 @@ pub(crate) struct UnguardedVfs {
 }
 
 impl OverVolume for UnguardedVfs {
+    fn settle(&self) -> wholly_error::Result<()> {
+        self.core().settle()
+    }
+
     fn again(&self, volume: &Arc<Mounted>) -> Result<Self> {
         Ok(Self::over(volume.clone()))
     }
@@ -201,7 +205,7 @@ impl UnguardedVfs {
         let inode = self.core().take_open(ctx, &open.inode)?;
         let written = self.core().write(ctx, &inode, offset, data)?;
         if open.flags.intersects(OFlags::DSYNC | OFlags::SYNC) && self.core().engine.durable_at() != DurableAt::Return {
-            self.core().engine.sync()?;
+            self.core().sync()?;
         }
         Ok(written)
     }
@@ -219,8 +223,7 @@ impl UnguardedVfs {
     }
 
     fn sync_all(&self) -> Result<()> {
-        self.core().check_usable()?;
-        Ok(self.core().engine.sync()?)
+        Ok(self.core().sync()?)
     }
 }
 
@@ -233,6 +236,8 @@ impl Vfs for UnguardedVfs {
     fn forget(&self, ino: Ino, references: u64) {
         if let Some(inode) = self.core().known(ino.0) {
             self.core().forget(&inode, references);
+            // It may be freed by that, which nobody waits for.
+            self.core().take_owed();
         }
     }
 
@@ -553,15 +558,19 @@ impl Groups for UnguardedVfs {
         self.claim(group, handle).map_err(of_file)
     }
 
-    /// Each engine commits one group after the other, and waits for the medium.
     fn commit_all(&self, groups: &[GroupId], _how: Committed) -> wholly_error::Result<Ticket> {
         let group = only(groups)?;
-        self.core().commit_group(group).map_err(of_group)?;
-        Ok(Ticket(group.0))
+        let core = self.core();
+        let committed = core.commit_group(group).map_err(of_group);
+        let owed = core.take_owed();
+        committed.map(|()| Ticket(owed.map_or(0, |upto| upto.0)))
     }
 
-    fn wait(&self, _ticket: Ticket) -> wholly_error::Result<()> {
-        Ok(())
+    fn wait(&self, ticket: Ticket) -> wholly_error::Result<()> {
+        match ticket {
+            Ticket(0) => Ok(()),
+            Ticket(upto) => self.core().wait(CommitSequence(upto)),
+        }
     }
 
     fn abort(&self, group: GroupId) -> wholly_error::Result<()> {

@@ -16,8 +16,9 @@
 //!
 //! 1. Operations are logical, never bytes at a place. Places in them are hints, which a mutator checks.
 //! 2. A mutator takes blocks from the group's reservation only, so that it never meets `ENOSPC`.
-//! 3. The engine gives back what a group released only when no crash takes the group back: when [`Engine::commit`] has
-//!    returned, by [`Allocate::release`], or later, by [`Reclaim`] (rule 10).
+//! 3. What a group released is given back only when no crash takes the group back: when [`Engine::commit`] has
+//!    returned, by [`Allocate::release`]; with an engine that orders, when [`Engine::durable`] has come to it; or later,
+//!    by [`Reclaim`] (rule 10).
 //! 4. `commit` takes several groups; `wait` is apart from it, so that a group can be atomic now and durable later.
 //! 5. Each store to the medium names its [`Site`]; an engine lists its own in `SITES`.
 //! 6. Data of a block goes to its home, or elsewhere if the engine says so: then the core records the new pointer. The
@@ -28,7 +29,8 @@
 //!    [`Engine::blocks_for_commit`] together. After the call, `blocks_for_commit` of the draft must find enough in what
 //!    the call has left; so `blocks_for_call` covers what the call adds to the draft.
 //! 8. The core keeps others from what a group changes, by its locks, until [`Engine::commit`] has returned: no two
-//!    running groups change the same line.
+//!    running groups change the same line. With an engine that [orders](Engine::orders) that is the order: others read
+//!    what is not durable, and whatever they change because of it is after it in the order.
 //! 9. Calls of an explicit group may come from several threads, one at a time: each ends by [`Engine::end_call`]. What
 //!    a call stores early nobody else can reach.
 //! 10. Blocks that an engine keeps, for committed content or because a crash may bring back what they had, count as
@@ -688,7 +690,29 @@ pub trait Engine: Load + Send + Sync {
     /// The medium's.
     fn read(&self, view: View<'_>, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()>;
 
-    /// Commits groups.
+    /// Whether a commit returns at the order: it works in memory alone, others read what it has changed, and
+    /// [`wait`](Self::wait) makes it durable, with all that was ordered before.
+    fn orders(&self) -> bool {
+        false
+    }
+
+    /// Everything up to this place is durable, with an engine that orders.
+    fn durable(&self) -> CommitSequence {
+        CommitSequence(u64::MAX)
+    }
+
+    /// Before the core takes the locks for the commit of an explicit group: what nobody else can reach goes to the
+    /// medium, if it is much.
+    ///
+    /// # Errors
+    /// As `record`.
+    fn prepare(&self, part: &mut Part<'_>) -> Result<()> {
+        let _ = part;
+        Ok(())
+    }
+
+    /// Commits groups. An engine that [orders](Self::orders) gives them their places; others make them survive, as
+    /// `how` says.
     ///
     /// # Errors
     /// As `record`.

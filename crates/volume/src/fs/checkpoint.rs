@@ -111,7 +111,7 @@ impl Core {
         let enough = blocks.saturating_add(keep);
         let missing = || enough.saturating_sub(self.blocks.free());
         while !self.blocks.reserve(blocks, keep) {
-            if self.back(missing()) {
+            if self.back(missing()) || self.wait_for_freed() {
                 continue;
             }
             if self.checkpoint(&missing).is_err() {

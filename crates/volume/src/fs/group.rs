@@ -10,7 +10,7 @@ use wholly_vfs::GroupId;
 use super::Core;
 use super::explicit::Explicit;
 use crate::engine::draft::Draft;
-use crate::engine::{Allocate, DataAt, Durability, Engine, Kind, Later, Load, Logged, Operation, Part, Placed, View};
+use crate::engine::{Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Operation, Part, Placed, View};
 use crate::format::pointer::{FANOUT, MAX_DEPTH};
 use crate::format::{Lba, Run};
 
@@ -167,6 +167,14 @@ impl Body {
         call(&*core.engine, &mut Part { group: self.id, space, draft: &mut self.draft })
     }
 
+    /// What nobody else can reach goes to the medium before the locks are taken for the commit.
+    ///
+    /// # Errors
+    /// The volume has failed then.
+    pub fn prepare(&mut self, core: &Core) -> Result<()> {
+        self.part(core, |engine, part| engine.prepare(part)).inspect_err(|error| core.fail(error))
+    }
+
     /// Keeps as much of the reservation as the commit needs.
     fn trim(&mut self, core: &Core) {
         let needed = core.engine.blocks_for_commit(&self.draft, self.later);
@@ -175,14 +183,10 @@ impl Body {
         core.blocks.unreserve(spare);
     }
 
-    /// What the group freed can be given out, and what it has reserved is not needed.
-    fn settle(&mut self, core: &Core) {
-        for run in std::mem::take(&mut self.space.freed) {
-            core.blocks.give(run.start.0, run.count);
-        }
-        for ino in std::mem::take(&mut self.space.freed_inodes) {
-            core.inodes.give(ino, 1);
-        }
+    /// What the group freed can be given out when it is durable, and what it has reserved is not needed.
+    fn settle(&mut self, core: &Core, by: CommitSequence) {
+        let (freed, inodes) = (std::mem::take(&mut self.space.freed), std::mem::take(&mut self.space.freed_inodes));
+        core.is_ordered(by, freed, inodes);
         // It is others' from here on.
         self.own = Runs::default();
         self.space.taken.clear();
@@ -368,7 +372,7 @@ impl<'c> Group<'c> {
         Ok(())
     }
 
-    /// Commits the whole group. What it freed can be given out then.
+    /// Commits the whole group. What it freed can be given out when it is durable.
     ///
     /// # Errors
     /// The volume has failed then, or had before.
@@ -380,9 +384,9 @@ impl<'c> Group<'c> {
             let part = Part { group: part.group, space: &mut *part.space, draft: &mut *part.draft };
             engine.commit(&mut [part], how, &core.storage)
         });
-        committed.inspect_err(|error| core.fail(error))?;
+        let by = committed.inspect_err(|error| core.fail(error))?;
         self.is_committed = true;
-        self.body.settle(core);
+        self.body.settle(core, by);
         Ok(())
     }
 }

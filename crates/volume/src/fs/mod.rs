@@ -7,6 +7,7 @@
 //! | `map.rs` | from a block of a file to a block of the volume |
 //! | `storage.rs` | where metadata is, and the mutators that change it |
 //! | `group.rs` | what one call changes, with its space |
+//! | `ordered.rs` | groups that are ordered, and durable later |
 //! | `explicit.rs` | explicit groups: twins of inodes, claims, commit and abort |
 //! | `inode_file.rs` | where inodes are: blocks that it gets and gives back |
 //! | `table.rs` | inodes in memory |
@@ -39,6 +40,7 @@ pub mod known;
 pub mod map;
 pub mod mount;
 pub mod names;
+mod ordered;
 pub mod overlay;
 pub mod remedy;
 pub mod repair;
@@ -65,6 +67,7 @@ use checkpoint::Swapping;
 use explicit::Running;
 use group::{Group, Need};
 use known::Budget;
+use ordered::Ordered;
 use space::Space;
 use storage::Storage;
 use table::{Inode, State, Table};
@@ -107,6 +110,7 @@ pub struct Core {
     /// Held for reading while blocks that the engine makes free are in no account.
     accounts: RwLock<()>,
     swapping: Swapping,
+    ordered: Ordered,
     /// The running explicit groups.
     groups: Running,
     /// From here on explicit groups and open files are numbered.
@@ -144,6 +148,7 @@ impl Core {
             growth: Mutex::default(),
             accounts: RwLock::default(),
             swapping: Swapping::default(),
+            ordered: Ordered::default(),
             groups: Running::default(),
             first_number,
             next_group: AtomicU64::new(first_number),

@@ -381,8 +381,7 @@ pub fn let_go(core: &Core) -> Result<()> {
 /// Ends a mount: everything is durable, and the allocators are saved if there is space for that. The caller has shut
 /// the gate, and ends the core before it is opened.
 pub fn unmount(core: &Core, region: &dyn Region) -> Result<()> {
-    core.check_usable()?;
-    core.engine.sync()?;
+    core.sync()?;
     core.checkpoint(&|| u64::MAX)?;
     let saved = save(core, region)?;
     region.fence(FENCE)?;

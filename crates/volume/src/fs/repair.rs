@@ -164,7 +164,7 @@ fn attach(region: &Arc<dyn Region>, in_place: &InPlace<'_>, nameless: &[(u64, u3
                     Ok(dir) => break dir,
                     Err(Errno::NOSPC) => {
                         drop(root);
-                        core.engine.sync()?;
+                        core.sync()?;
                         return Ok(nameless.to_vec());
                     }
                     Err(errno) => return Err(Error::Refused(name, errno)),
@@ -207,6 +207,6 @@ fn attach(region: &Arc<dyn Region>, in_place: &InPlace<'_>, nameless: &[(u64, u3
     }
     drop(state);
     drop((dir, root));
-    core.engine.sync()?;
+    core.sync()?;
     Ok(left)
 }

@@ -25,7 +25,7 @@ fn tag_of(site: Site) -> Tag {
 }
 
 impl PageCacheWal {
-    /// Commits a group. Returns its place in commit order.
+    /// Orders a group. Returns its place in commit order.
     pub(super) fn commit_one(&self, part: &mut Part<'_>) -> Result<u64> {
         self.check()?;
         let lines: Vec<Line> = part.draft.changes().map(|(at, line)| (at, line.new, line.site)).collect();
@@ -49,6 +49,14 @@ impl PageCacheWal {
         paged.tx.map_or(Ok(()), |tx| self.blocks.abort(COMMIT, tx))
     }
 
+    /// Hands all fresh pages to the transaction, if they are many.
+    pub(super) fn hand_over_many(&self, paged: &mut Paged) -> Result<()> {
+        match !paged.stolen.is_empty() || paged.fresh.len() as u64 > self.small {
+            true => self.hand_over(FRESH, paged),
+            false => Ok(()),
+        }
+    }
+
     fn end_stolen(&self, paged: &Paged) {
         paged.stolen.iter().for_each(|(run, ())| self.pages.ordered(run));
     }
@@ -57,9 +65,7 @@ impl PageCacheWal {
         let blocks: BTreeSet<u64> = lines.iter().map(|(at, ..)| at / BLOCK as u64).collect();
         let paged = &mut part.draft.paged;
         let tx = self.transaction(paged)?;
-        if !paged.stolen.is_empty() || paged.fresh.len() as u64 > self.small {
-            self.hand_over(FRESH, paged)?;
-        }
+        self.hand_over_many(paged)?;
         let images = (blocks.len() + paged.pages.len() + paged.fresh.len()) as u64;
         let of = self.blocks.guarantees();
         let sequence = if images <= of.room {
@@ -98,7 +104,6 @@ impl PageCacheWal {
         self.end_stolen(&paged);
         paged.fresh.iter().for_each(|block| self.pages.sent(*block, None));
         paged.pages.into_iter().for_each(|(block, page)| self.pages.put(block, page));
-        self.blocks.wait(COMMIT, sequence)?;
         paged.freed.iter().for_each(|Run { start, count }| self.pages.discard(start.0..start.0 + count));
         Ok(sequence)
     }

@@ -87,7 +87,7 @@ use std::sync::Arc;
 use sync::{AtomicBool, AtomicU64, Mutex, Ordering, RwLock};
 use wholly_blocks::batch::Batch;
 use wholly_blocks::log::{LogDevice, LogFault, LogOptions, LogSites, Ring};
-use wholly_blocks::{Page, Placement, Runs, Tag, TxBlocks, Txid};
+use wholly_blocks::{Page, Placement, Runs, Sequence, Tag, TxBlocks, Txid};
 use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
 use wholly_vfs::GroupId;
@@ -591,17 +591,30 @@ impl Engine for PageCacheWal {
         Ok(())
     }
 
+    fn orders(&self) -> bool {
+        true
+    }
+
+    fn durable(&self) -> CommitSequence {
+        CommitSequence(self.blocks.durable().0)
+    }
+
+    fn prepare(&self, part: &mut Part<'_>) -> Result<()> {
+        self.check()?;
+        self.failing(self.hand_over_many(&mut part.draft.paged))
+    }
+
     fn commit(&self, parts: &mut [Part<'_>], _how: Durability, _replay: &dyn Replay) -> Result<CommitSequence> {
         commit_each(parts, |part| self.commit_one(part))
     }
 
-    fn wait(&self, _upto: CommitSequence) -> Result<()> {
-        Ok(())
+    fn wait(&self, upto: CommitSequence) -> Result<()> {
+        self.failing(self.blocks.wait(COMMIT, Sequence(upto.0)))
     }
 
     fn sync(&self) -> Result<()> {
-        // Each commit is durable.
-        Ok(())
+        let last = self.failing(self.blocks.order(COMMIT, &[], &[]))?;
+        self.failing(self.blocks.wait(COMMIT, last))
     }
 
     fn is_due(&self) -> bool {

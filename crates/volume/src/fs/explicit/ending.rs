@@ -28,14 +28,15 @@ impl Core {
         Ok((explicit, twins.into_values().collect()))
     }
 
-    /// Commits a group. It is durable on return.
+    /// Commits a group. The caller waits until it is durable, if it must be.
     ///
     /// # Errors
     /// `EINVAL` if there is no such running group; else the volume has failed, or had before.
     pub fn commit_group(&self, id: GroupId) -> Result<()> {
         let _gate = self.gate.try_read().map_err(|_| Errno::IO)?;
         let (explicit, mut twins) = self.end_group(id)?;
-        let committed = self.commit_twins(&explicit, &mut twins);
+        let prepared = explicit.body().prepare(self);
+        let committed = prepared.and_then(|()| self.commit_twins(&explicit, &mut twins));
         if committed.is_err() {
             self.abort_twins(&explicit, &twins);
         }

@@ -1,0 +1,114 @@
+//! Groups that are ordered, and durable later: what their calls wait for, and what they have freed.
+//!
+//! With an engine that orders ([`Engine::orders`](crate::engine::Engine::orders)), a commit works in memory: its locks
+//! end at the order, not at the device.
+//!
+//! # Invariants
+//!
+//! 1. A call that has ordered something returns when that is durable: it *owes* a wait, which it makes once it has let
+//!    go of all locks ([`Core::settle`]), or hands out as a ticket ([`Core::take_owed`]).
+//! 2. Others get blocks and inode numbers that a group has freed when it is durable. Before that a crash would bring
+//!    back who had them. Whoever finds no space waits for these first.
+//! 3. After an error of a wait the volume has failed: what others have read may be gone after the next open.
+
+use std::collections::{HashMap, VecDeque};
+
+use sync::{Mutex, thread_token};
+use wholly_error::Result;
+
+use super::Core;
+use crate::engine::CommitSequence;
+use crate::format::Run;
+
+/// What a group has freed.
+struct Freed {
+    by: CommitSequence,
+    blocks: Vec<Run>,
+    inodes: Vec<u64>,
+}
+
+#[derive(Default)]
+pub struct Ordered {
+    /// In commit order.
+    freed: Mutex<VecDeque<Freed>>,
+    /// What the calls of threads wait for before they return.
+    owed: Mutex<HashMap<u64, CommitSequence>>,
+}
+
+impl Core {
+    /// A group has its place in commit order. The caller has the locks of what it has changed.
+    pub(super) fn is_ordered(&self, by: CommitSequence, blocks: Vec<Run>, inodes: Vec<u64>) {
+        if !self.engine.orders() {
+            return self.give(blocks, inodes);
+        }
+        self.ordered.owed.lock().unwrap().insert(thread_token(), by);
+        if !blocks.is_empty() || !inodes.is_empty() {
+            let mut freed = self.ordered.freed.lock().unwrap();
+            // Of two threads the later one in commit order may come first.
+            let at = freed.partition_point(|of| of.by <= by);
+            freed.insert(at, Freed { by, blocks, inodes });
+        }
+        self.give_durable();
+    }
+
+    fn give(&self, blocks: Vec<Run>, inodes: Vec<u64>) {
+        blocks.iter().for_each(|run| self.blocks.give(run.start.0, run.count));
+        inodes.iter().for_each(|ino| self.inodes.give(*ino, 1));
+    }
+
+    /// Gives out what groups have freed that are durable.
+    fn give_durable(&self) {
+        let mut freed = self.ordered.freed.lock().unwrap();
+        if freed.is_empty() {
+            return;
+        }
+        let durable = self.engine.durable();
+        // With the lock held: whoever finds nothing here finds it free.
+        while let Some(Freed { blocks, inodes, .. }) = freed.pop_front_if(|of| of.by <= durable) {
+            self.give(blocks, inodes);
+        }
+    }
+
+    /// What the calling thread has ordered last, and not waited for.
+    pub fn take_owed(&self) -> Option<CommitSequence> {
+        match self.engine.orders() {
+            true => self.ordered.owed.lock().unwrap().remove(&thread_token()),
+            false => None,
+        }
+    }
+
+    /// Waits for what the calling thread has ordered. It holds no locks of the core.
+    ///
+    /// # Errors
+    /// The medium's: the volume has failed then.
+    pub fn settle(&self) -> Result<()> {
+        self.take_owed().map_or(Ok(()), |upto| self.wait(upto))
+    }
+
+    /// Returns when the groups up to this one are durable.
+    ///
+    /// # Errors
+    /// As [`settle`](Self::settle).
+    pub fn wait(&self, upto: CommitSequence) -> Result<()> {
+        self.engine.wait(upto).inspect_err(|error| self.fail(error))?;
+        self.give_durable();
+        Ok(())
+    }
+
+    /// Makes everything durable that was committed.
+    ///
+    /// # Errors
+    /// As [`settle`](Self::settle).
+    pub fn sync(&self) -> Result<()> {
+        self.check_usable()?;
+        self.engine.sync().inspect_err(|error| self.fail(error))?;
+        self.give_durable();
+        Ok(())
+    }
+
+    /// Waits for what groups have freed that are not durable. Returns whether there was something.
+    pub(super) fn wait_for_freed(&self) -> bool {
+        let last = self.ordered.freed.lock().unwrap().back().map(|of| of.by);
+        last.is_some_and(|last| self.wait(last).is_ok())
+    }
+}
