@@ -106,8 +106,9 @@ impl Below for UnguardedVfs {
         self.mounted().core.has_changed(*epoch, file.number())
     }
 
+    /// Who calls waits until it is durable, once it has let go of the epochs.
     fn commit(&self, epoch: &mut Option<GroupId>) -> wholly_error::Result<()> {
-        epoch.take().map_or(Ok(()), |group| Groups::commit(self, group))
+        epoch.take().map_or(Ok(()), |group| self.commit_ordered(group))
     }
 }
 
@@ -130,6 +131,8 @@ fn start_timer(vfs: Arc<UnguardedVfs>, epochs: Arc<Policies<UnguardedVfs>>) -> R
         // A child has the volume now.
         let used = volume.forked.enter_background().ok()?;
         let left = epochs.commit_old(&vfs);
+        // If that fails, so does what comes after it.
+        let _ = vfs.settle();
         volume.forked.leave(used);
         Some(left)
     };
@@ -160,6 +163,7 @@ impl OverVolume for Policed {
             timer.join();
         }
         self.epochs.end_all(Some(&self.vfs));
+        let _ = self.vfs.settle();
         self.vfs.end();
     }
 }

@@ -103,6 +103,11 @@ impl OverVolume for UnguardedVfs {
 }
 
 impl UnguardedVfs {
+    /// Commits a group. The thread owes the wait.
+    pub fn commit_ordered(&self, group: GroupId) -> wholly_error::Result<()> {
+        self.core().commit_group(group).map_err(of_group)
+    }
+
     /// Claims an open file for a group.
     pub fn claim(&self, group: GroupId, handle: &Handle) -> Result<()> {
         let open = self.file(handle)?;
@@ -559,10 +564,8 @@ impl Groups for UnguardedVfs {
     }
 
     fn commit_all(&self, groups: &[GroupId], _how: Committed) -> wholly_error::Result<Ticket> {
-        let group = only(groups)?;
-        let core = self.core();
-        let committed = core.commit_group(group).map_err(of_group);
-        let owed = core.take_owed();
+        let committed = self.commit_ordered(only(groups)?);
+        let owed = self.core().take_owed();
         committed.map(|()| Ticket(owed.map_or(0, |upto| upto.0)))
     }
 

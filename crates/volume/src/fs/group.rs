@@ -10,7 +10,9 @@ use wholly_vfs::GroupId;
 use super::Core;
 use super::explicit::Explicit;
 use crate::engine::draft::Draft;
-use crate::engine::{Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Operation, Part, Placed, View};
+use crate::engine::{
+    Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Operation, Part, Placed, View,
+};
 use crate::format::pointer::{FANOUT, MAX_DEPTH};
 use crate::format::{Lba, Run};
 

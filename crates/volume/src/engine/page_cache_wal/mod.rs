@@ -689,7 +689,9 @@ mod tests {
 
     fn commit(engine: &PageCacheWal, draft: &mut Draft) -> Result<CommitSequence> {
         let part = Part { group: GroupId(0), space: &mut Spare(200), draft };
-        engine.commit(&mut [part], Durability::Durable, &Spare(0))
+        let at = engine.commit(&mut [part], Durability::Durable, &Spare(0))?;
+        engine.wait(at)?;
+        Ok(at)
     }
 
     fn read(engine: &PageCacheWal, block: u64) -> u8 {

@@ -13,6 +13,7 @@ mod large;
 mod mounts;
 mod no_space;
 mod only_read;
+mod ordered;
 mod overlooked;
 mod pending;
 mod place;

@@ -1,0 +1,325 @@
+//! A lock ends at the order, not at the device: while a commit is on the medium, others order theirs, and share the
+//! next one. The medium is held by the test, so nothing here is a matter of time.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno as HostErrno;
+use wholly_media::{Guarantees, Region, Site};
+use wholly_posix::Tree;
+use wholly_vfs::{Committed, Context, Errno, Groups, Ino, Mode, OFlags, Policy, Result, Vfs};
+use wholly_volume::{EngineKind, PolicyVfs, Volume, VolumeOptions, VolumeVfs};
+
+use super::place::Place;
+
+const COMMIT: Site = Site("pages.commit");
+const CALLS: u8 = 16;
+
+#[derive(Default)]
+struct State {
+    is_held: bool,
+    waits: u64,
+    commits: u64,
+    /// Commits that come after these fail.
+    fail_after: Option<u64>,
+}
+
+/// A medium whose commits the test holds, counts, and lets fail.
+struct Held {
+    inner: Arc<dyn Region>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Held {
+    fn set(&self, is_held: bool) {
+        self.state.lock().expect("nobody panics with it").is_held = is_held;
+        self.changed.notify_all();
+    }
+
+    fn commits(&self) -> u64 {
+        self.state.lock().expect("nobody panics with it").commits
+    }
+
+    /// Waits until a commit waits.
+    fn is_reached(&self) {
+        let state = self.state.lock().expect("nobody panics with it");
+        drop(self.changed.wait_while(state, |state| state.waits == 0).expect("nobody panics with it"));
+    }
+}
+
+impl Region for Held {
+    fn guarantees(&self) -> &Guarantees {
+        self.inner.guarantees()
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> wholly_media::Result<()> {
+        self.inner.read(offset, buf)
+    }
+
+    fn write(&self, site: Site, offset: u64, data: &[u8]) -> wholly_media::Result<()> {
+        self.inner.write(site, offset, data)
+    }
+
+    fn fence(&self, site: Site) -> wholly_media::Result<()> {
+        self.inner.fence(site)
+    }
+
+    fn write_through(&self, site: Site, offset: u64, data: &[u8]) -> wholly_media::Result<()> {
+        if site == COMMIT {
+            let mut state = self.state.lock().expect("nobody panics with it");
+            state.waits += 1;
+            self.changed.notify_all();
+            state = self.changed.wait_while(state, |state| state.is_held).expect("nobody panics with it");
+            state.waits -= 1;
+            state.commits += 1;
+            if state.fail_after.is_some_and(|after| state.commits > after) {
+                return Err(wholly_media::Error::new("write", "the test's medium", HostErrno::IO));
+            }
+        }
+        self.inner.write_through(site, offset, data)
+    }
+
+    fn set_len(&self, site: Site, len: u64) -> wholly_media::Result<()> {
+        self.inner.set_len(site, len)
+    }
+
+    fn extend(&self, site: Site, len: u64) -> wholly_media::Result<()> {
+        self.inner.extend(site, len)
+    }
+}
+
+struct Bed {
+    place: Place,
+    region: Arc<Held>,
+    volume: Volume,
+}
+
+fn bed() -> Bed {
+    let place = Place::of_zeros(8 << 20, EngineKind::PageCacheWal);
+    let region = Arc::new(Held { inner: place.region.clone(), state: Mutex::default(), changed: Condvar::new() });
+    let volume = Volume::open_region(region.clone(), &VolumeOptions::default()).expect("open it");
+    Bed { place, region, volume }
+}
+
+/// Lets commits go on, also where the test fails.
+struct Hold<'r>(&'r Held);
+
+impl<'r> Hold<'r> {
+    fn new(region: &'r Held) -> Hold<'r> {
+        region.set(true);
+        Hold(region)
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+/// Waits until something is so, which other threads bring about. That it takes minutes is a failure.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "not in two minutes: {what}");
+        std::thread::yield_now();
+    }
+}
+
+fn name(number: u8) -> Vec<u8> {
+    format!("file {number}").into_bytes()
+}
+
+fn is_there(vfs: &impl Vfs, ctx: &Context, dir: Ino, number: u8) -> bool {
+    match vfs.lookup(ctx, dir, &name(number)) {
+        Ok(found) => {
+            vfs.forget(found.ino, 1);
+            true
+        }
+        Err(Errno::NOENT) => false,
+        Err(errno) => panic!("{errno}"),
+    }
+}
+
+/// Runs a call of each of 16 threads while the first commit is held; `seen` says whether a call is seen by others.
+/// Returns how many commits that took.
+fn beside_each_other(
+    bed: &Bed,
+    call: impl Fn(u8) -> Result<()> + Sync,
+    mut seen: impl FnMut(u8) -> bool,
+    meanwhile: impl FnOnce(),
+) -> u64 {
+    let before = bed.region.commits();
+    std::thread::scope(|scope| {
+        let hold = Hold::new(&bed.region);
+        let call = &call;
+        let mut threads = vec![scope.spawn(move || call(0))];
+        bed.region.is_reached();
+        threads.extend((1..CALLS).map(|number| scope.spawn(move || call(number))));
+        until("all calls are ordered", || (0..CALLS).all(&mut seen));
+        meanwhile();
+        assert!(threads.iter().all(|thread| !thread.is_finished()), "a call returned before it was durable");
+        drop(hold);
+        threads.into_iter().for_each(|thread| thread.join().expect("it does not panic").expect("it is durable"));
+    });
+    bed.region.commits() - before
+}
+
+/// Looks and writes that have nothing to do with what is being committed.
+fn others_return(tree: &Tree<'_>) {
+    assert_eq!(tree.stat("other").expect("stat").size, 9000);
+    tree.vfs.statfs(&tree.ctx, Ino::ROOT).expect("statfs");
+    let names = tree.names("/").expect("list");
+    assert!(names.iter().any(|found| found.name == b"other"), "{names:?}");
+}
+
+#[test]
+fn creates_in_one_directory_share_a_commit() {
+    let bed = bed();
+    let vfs = VolumeVfs::new(&bed.volume);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    tree.file("other", 0o644, &[1; 9000]).expect("make a file");
+    let ctx = &tree.ctx;
+    let create = |number| {
+        let (made, file) = vfs.create(ctx, Ino::ROOT, &name(number), OFlags::RDWR, Mode::from_raw_mode(0o600))?;
+        vfs.forget(made.ino, 1);
+        vfs.release(ctx, file)
+    };
+    let seen = |number| is_there(&vfs, ctx, Ino::ROOT, number);
+    assert_eq!(beside_each_other(&bed, create, seen, || others_return(&tree)), 2);
+    drop(tree);
+    drop(vfs);
+    bed.volume.close().expect("close it");
+    bed.place.expect_sound();
+}
+
+#[test]
+fn groups_in_one_directory_share_a_commit() {
+    let bed = bed();
+    let vfs = VolumeVfs::new(&bed.volume);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    tree.file("other", 0o644, &[1; 9000]).expect("make a file");
+    let groups: Vec<Context> = (0..CALLS)
+        .map(|number| {
+            let ctx = Context { group: Some(vfs.begin().expect("begin")), ..tree.ctx.clone() };
+            let made = vfs.mknod(
+                &ctx,
+                Ino::ROOT,
+                &name(number),
+                wholly_vfs::FileType::RegularFile,
+                Mode::from_raw_mode(0o600),
+                0,
+            );
+            vfs.forget(made.expect("make a file").ino, 1);
+            ctx
+        })
+        .collect();
+    let commit = |number: u8| Ok(Groups::commit(&vfs, groups[usize::from(number)].group.expect("it has one"))?);
+    let seen = |number| is_there(&vfs, &tree.ctx, Ino::ROOT, number);
+    assert_eq!(beside_each_other(&bed, commit, seen, || others_return(&tree)), 2);
+    drop(tree);
+    drop(vfs);
+    bed.volume.close().expect("close it");
+    bed.place.expect_sound();
+}
+
+/// An ordered commit returns while the medium is held; its ticket is what waits.
+#[test]
+fn an_ordered_commit_waits_for_no_medium() {
+    let bed = bed();
+    let vfs = VolumeVfs::new(&bed.volume);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    std::thread::scope(|scope| {
+        let hold = Hold::new(&bed.region);
+        let group = vfs.begin().expect("begin");
+        let ctx = Context { group: Some(group), ..tree.ctx.clone() };
+        let made = vfs.mkdir(&ctx, Ino::ROOT, b"dir", Mode::from_raw_mode(0o700)).expect("make a directory");
+        vfs.forget(made.ino, 1);
+        let ticket = vfs.commit_all(&[group], Committed::Ordered).expect("order it");
+        assert!(tree.names("/").expect("list").iter().any(|found| found.name == b"dir"));
+        let vfs = &vfs;
+        let waits = scope.spawn(move || vfs.wait(ticket));
+        bed.region.is_reached();
+        assert!(!waits.is_finished());
+        drop(hold);
+        waits.join().expect("it does not panic").expect("it is durable");
+    });
+    assert_eq!(bed.region.commits(), 1);
+}
+
+#[test]
+fn syncs_of_files_share_a_commit() {
+    let bed = bed();
+    let vfs = PolicyVfs::new(&bed.volume, Policy::PerSync).expect("it has groups");
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    tree.file("other", 0o644, &[1; 9000]).expect("make a file").fsync().expect("sync");
+    let files: Vec<_> = (0..CALLS)
+        .map(|number| {
+            let file = tree.file(&format!("file {number}"), 0o644, &[1; 5000]).expect("make a file");
+            file.fsync().expect("sync");
+            let open = tree.open(&format!("file {number}"), OFlags::RDWR | OFlags::NOATIME).expect("open");
+            open.write_all(0, &[2; 5000]).expect("write");
+            open
+        })
+        .collect();
+    let handles: Vec<_> = files.iter().map(|file| file.handle.clone()).collect();
+    let sync = |number: u8| vfs.fsync(&tree.ctx, &handles[usize::from(number)]);
+    let pending = |_| vfs.pending().expect("look").files == 0;
+    let others = || {
+        others_return(&tree);
+        // Also a write to a file that is being synced.
+        files[0].write_all(100, &[3; 10]).expect("write");
+        assert!(files[0].read(0, 100).expect("read") == [2; 100]);
+    };
+    assert_eq!(beside_each_other(&bed, sync, pending, others), 2);
+}
+
+/// Blocks and inode numbers that a group has freed are given out when it is durable, and not before.
+#[test]
+fn what_is_freed_is_given_out_when_it_is_durable() {
+    let bed = bed();
+    let vfs = VolumeVfs::new(&bed.volume);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    drop(tree.file("large", 0o644, &vec![1; 1 << 20]).expect("make a file"));
+    let free = || vfs.statfs(&tree.ctx, Ino::ROOT).expect("statfs").free_blocks;
+    let before = free();
+    std::thread::scope(|scope| {
+        let hold = Hold::new(&bed.region);
+        let removes = scope.spawn(|| vfs.unlink(&tree.ctx, Ino::ROOT, b"large"));
+        bed.region.is_reached();
+        until("it is removed", || tree.stat("large") == Err(Errno::NOENT));
+        assert!(free() < before + 200, "freed blocks are given out before the removal is durable");
+        drop(hold);
+        removes.join().expect("it does not panic").expect("it is durable");
+    });
+    assert!(free() >= before + 256, "{} of {before}", free());
+}
+
+/// A commit fails on the medium: all that wait for it, or come later, get `EIO`, and none waits for ever.
+#[test]
+fn an_error_of_the_medium_is_told_to_all_who_wait() {
+    let bed = bed();
+    let vfs = VolumeVfs::new(&bed.volume);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    let ctx = &tree.ctx;
+    let make = |number: u8| vfs.mkdir(ctx, Ino::ROOT, &name(number), Mode::from_raw_mode(0o700)).map(drop);
+    bed.region.state.lock().expect("nobody panics with it").fail_after = Some(0);
+    std::thread::scope(|scope| {
+        let hold = Hold::new(&bed.region);
+        let make = &make;
+        let mut threads = vec![scope.spawn(move || make(0))];
+        bed.region.is_reached();
+        threads.extend((1..5).map(|number| scope.spawn(move || make(number))));
+        until("all are ordered", || (0..5).all(|number| is_there(&vfs, ctx, Ino::ROOT, number)));
+        drop(hold);
+        for thread in threads {
+            assert_eq!(thread.join().expect("it does not panic"), Err(Errno::IO));
+        }
+    });
+    assert_eq!(make(9), Err(Errno::IO));
+}
