@@ -240,9 +240,7 @@ impl Vfs for UnguardedVfs {
 
     fn forget(&self, ino: Ino, references: u64) {
         if let Some(inode) = self.core().known(ino.0) {
-            self.core().forget(&inode, references);
-            // It may be freed by that, which nobody waits for.
-            self.core().take_owed();
+            self.core().unawaited(|| self.core().forget(&inode, references));
         }
     }
 

@@ -197,7 +197,7 @@ impl Core {
             Err(error) => return Err(error.into()),
         };
         self.touch(&mut group, inode, &mut state, |times| times.atime = now)?;
-        Ok(group.commit()?)
+        Ok(self.unawaited(|| group.commit())?)
     }
 }
 

@@ -263,7 +263,7 @@ impl Core {
             dir.leaves.forget(first / 2);
             let mut group = self.begin(dir, Kind::Structure, 2 + nodes, Need::Ordinary)?;
             group.record(&Operation::Structure(change))?;
-            group.commit()?;
+            self.unawaited(|| group.commit())?;
             self.reload(&self.sight(dir), dir, state)?;
             if let Structure::Split { leaf, .. } = change {
                 [2 * leaf, 2 * leaf + 1].into_iter().try_for_each(|half| self.place_rooms(dir, state, half))?;
@@ -367,7 +367,7 @@ impl Core {
             let Ok(mut group) = self.begin(dir, Kind::Structure, nodes, Need::Vital) else { return Ok(()) };
             [leaf, leaf ^ 1, leaf / 2].into_iter().for_each(|number| dir.leaves.forget(number));
             group.record(&Operation::Structure(Structure::Merge { dir: dir.id, leaf }))?;
-            group.commit()?;
+            self.unawaited(|| group.commit())?;
             self.reload(&self.sight(dir), dir, state)?;
             leaf /= 2;
         }

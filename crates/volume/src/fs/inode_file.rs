@@ -75,7 +75,7 @@ impl Core {
             match Group::begin_of_free(self, Kind::Structure, blocks + nodes, Need::Ordinary, Logged::default()) {
                 Ok(mut group) => {
                     group.record(&Operation::Structure(Structure::GrowInodes { first, blocks }))?;
-                    group.commit()?;
+                    self.unawaited(|| group.commit())?;
                     self.holes.grow(first + blocks);
                     self.inodes.grow((first + blocks) * PER_BLOCK);
                     self.inodes.give(first * PER_BLOCK, blocks * PER_BLOCK);
@@ -211,7 +211,7 @@ impl Core {
             }
         };
         group.record(&Operation::GiveBack { blocks: &runs, generation_floor: floor })?;
-        group.commit()?;
+        self.unawaited(|| group.commit())?;
         runs.iter().for_each(|(first, count)| self.holes.give(*first, *count));
         Ok(true)
     }

@@ -6,7 +6,8 @@
 //! # Invariants
 //!
 //! 1. A call that has ordered something returns when that is durable: it *owes* a wait, which it makes once it has let
-//!    go of all locks ([`Core::settle`]), or hands out as a ticket ([`Core::take_owed`]).
+//!    go of all locks ([`Core::settle`]), or hands out as a ticket ([`Core::take_owed`]). Nobody waits for a time of
+//!    access, nor for a free at the last reference ([`Core::unawaited`]).
 //! 2. Others get blocks and inode numbers that a group has freed when it is durable. Before that a crash would bring
 //!    back who had them. Whoever finds no space waits for these first.
 //! 3. After an error of a wait the volume has failed: what others have read may be gone after the next open.
@@ -77,6 +78,15 @@ impl Core {
         }
     }
 
+    /// Nobody waits for what is ordered by this.
+    pub fn unawaited<T>(&self, work: impl FnOnce() -> T) -> T {
+        let owed = self.take_owed();
+        let done = work();
+        self.take_owed();
+        owed.inspect(|upto| _ = self.ordered.owed.lock().unwrap().insert(thread_token(), *upto));
+        done
+    }
+
     /// Waits for what the calling thread has ordered. It holds no locks of the core.
     ///
     /// # Errors
@@ -104,6 +114,11 @@ impl Core {
         self.engine.sync().inspect_err(|error| self.fail(error))?;
         self.give_durable();
         Ok(())
+    }
+
+    /// Blocks that groups have freed that are not durable.
+    pub(super) fn blocks_freed(&self) -> u64 {
+        self.ordered.freed.lock().unwrap().iter().flat_map(|of| &of.blocks).map(|run| run.count).sum()
     }
 
     /// Waits for what groups have freed that are not durable. Returns whether there was something.

@@ -260,8 +260,8 @@ fn syncs_of_files_share_a_commit() {
     tree.file("other", 0o644, &[1; 9000]).expect("make a file").fsync().expect("sync");
     let files: Vec<_> = (0..CALLS)
         .map(|number| {
-            let file = tree.file(&format!("file {number}"), 0o644, &[1; 5000]).expect("make a file");
-            file.fsync().expect("sync");
+            // Its close is a sync.
+            drop(tree.file(&format!("file {number}"), 0o644, &[1; 5000]).expect("make a file"));
             let open = tree.open(&format!("file {number}"), OFlags::RDWR | OFlags::NOATIME).expect("open");
             open.write_all(0, &[2; 5000]).expect("write");
             open
@@ -279,25 +279,54 @@ fn syncs_of_files_share_a_commit() {
     assert_eq!(beside_each_other(&bed, sync, pending, others), 2);
 }
 
-/// Blocks and inode numbers that a group has freed are given out when it is durable, and not before.
+/// Blocks that a group has freed are given out when it is durable, and not before: a crash brings back who had them.
 #[test]
 fn what_is_freed_is_given_out_when_it_is_durable() {
     let bed = bed();
     let vfs = VolumeVfs::new(&bed.volume);
     let tree = Tree::new(&vfs, Ino::ROOT);
-    drop(tree.file("large", 0o644, &vec![1; 1 << 20]).expect("make a file"));
-    let free = || vfs.statfs(&tree.ctx, Ino::ROOT).expect("statfs").free_blocks;
-    let before = free();
-    std::thread::scope(|scope| {
-        let hold = Hold::new(&bed.region);
-        let removes = scope.spawn(|| vfs.unlink(&tree.ctx, Ino::ROOT, b"large"));
-        bed.region.is_reached();
-        until("it is removed", || tree.stat("large") == Err(Errno::NOENT));
-        assert!(free() < before + 200, "freed blocks are given out before the removal is durable");
-        drop(hold);
-        removes.join().expect("it does not panic").expect("it is durable");
+    drop(tree.file("old", 0o644, &vec![1; 1 << 20]).expect("make a file"));
+    let before = bed.region.commits();
+    let ordered = |change: &dyn Fn(&Context)| {
+        let group = vfs.begin().expect("begin");
+        change(&Context { group: Some(group), ..tree.ctx.clone() });
+        let _not_durable = vfs.commit_all(&[group], Committed::Ordered).expect("order it");
+    };
+    ordered(&|ctx| vfs.unlink(ctx, Ino::ROOT, b"old").expect("remove it"));
+    ordered(&|ctx| {
+        let (made, file) =
+            vfs.create(ctx, Ino::ROOT, b"new", OFlags::RDWR, Mode::from_raw_mode(0o600)).expect("make a file");
+        assert_eq!(vfs.write(ctx, &file, 0, &vec![2; 1 << 20]), Ok(1 << 20));
+        vfs.release(ctx, file).expect("close it");
+        vfs.forget(made.ino, 1);
     });
-    assert!(free() >= before + 256, "{} of {before}", free());
+    assert_eq!((tree.stat("old").map(drop), tree.stat("new").expect("stat").size), (Err(Errno::NOENT), 1 << 20));
+    // Power fails before either is durable.
+    assert_eq!(bed.region.commits(), before);
+    drop(tree);
+    drop(vfs);
+    bed.volume.abandon();
+    let volume = bed.place.open();
+    assert!(volume.read_file("old").expect("it is there") == vec![1; 1 << 20], "another file has its blocks");
+    assert!(volume.read_file("new").is_err());
+    volume.close().expect("close it");
+    bed.place.expect_sound();
+}
+
+/// Whoever finds no space waits for what is freed, and not durable yet.
+#[test]
+fn space_that_is_not_free_yet_is_waited_for() {
+    let bed = bed();
+    let vfs = VolumeVfs::new(&bed.volume);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    drop(tree.file("large", 0o644, &vec![1; 4 << 20]).expect("make a file"));
+    let group = vfs.begin().expect("begin");
+    let ctx = Context { group: Some(group), ..tree.ctx.clone() };
+    vfs.unlink(&ctx, Ino::ROOT, b"large").expect("remove it");
+    let _not_durable = vfs.commit_all(&[group], Committed::Ordered).expect("order it");
+    // More than was free before.
+    drop(tree.file("new", 0o644, &vec![2; 5 << 20]).expect("make a file"));
+    assert_eq!(tree.stat("new").expect("stat").size, 5 << 20);
 }
 
 /// A commit fails on the medium: all that wait for it, or come later, get `EIO`, and none waits for ever.
