@@ -858,7 +858,7 @@ Options:
   ro, noexec, noatime, sync, dirsync
   valid=SECONDS             how long the kernel caches names and attributes (1)
   group_timeout=SECONDS     a group of a program that makes no calls for so long is aborted (300)
-  threads=N                 threads that serve the kernel (default: one for each processor, at most 8)
+  threads=N                 most threads that serve the kernel, started as they are needed (32)
 
 Examples:
   wholly mount /srv/data                         over itself

@@ -94,7 +94,7 @@ impl MountGroup {
     /// # Errors
     /// [`Error::Media`] with `EIO`: it is unknown whether the group survives until the store is opened again. After any
     /// other error the group is aborted. [`Error::Refused`] with `ECANCELED`: it was aborted before, because it made no
-    /// calls.
+    /// calls; with `EAGAIN`: it began while another group was committed, which failed: make it again.
     pub fn commit(mut self) -> Result<()> {
         self.has_ended = true;
         self.open.commit().map_err(|errno| refused("commit the group", errno))
@@ -129,6 +129,7 @@ fn refused(what: &str, errno: Errno) -> Error {
         Errno::CANCELED => {
             Error::Refused(format!("{what}: the group made no calls for too long and was aborted"), errno)
         }
+        Errno::AGAIN => Error::Refused(format!("{what}: a group whose changes it may have seen has failed"), errno),
         Errno::ACCESS => Error::Refused(format!("{what}: needs write permission to the mount's root directory"), errno),
         Errno::BADF | Errno::XDEV | Errno::PERM | Errno::ROFS => Error::Refused(what.into(), errno),
         errno => Error::Media(wholly_media::Error::new("ioctl", what, errno)),

@@ -17,7 +17,7 @@ use wholly_vfs::{
 
 use crate::answers::{ask, data, done, mode, takes_set_id, value, without_set_id, written};
 use crate::convert::{attr, device, errno, ino, kind, nothing, set_time, unknown};
-use crate::groups::{Belonging, Call, Touches};
+use crate::groups::{Belonging, Call, Look, Touches};
 use crate::identity::Identity;
 use crate::lost::Lost;
 use crate::open::OpenFiles;
@@ -87,7 +87,7 @@ impl Adapter {
     }
 
     /// What a call has made.
-    fn made(&self, call: &Call<'_>, reply: ReplyEntry, made: Result<Attr>) {
+    fn made(&self, call: &Call, reply: ReplyEntry, made: Result<Attr>) {
         if let Ok(made) = &made {
             call.made(made);
         }
@@ -111,7 +111,7 @@ impl Adapter {
     }
 
     /// What a call has made and opened.
-    fn created(&self, call: &Call<'_>, reply: ReplyCreate, made: Result<(Attr, Handle)>, open: OpenFlags) {
+    fn created(&self, call: &Call, reply: ReplyCreate, made: Result<(Attr, Handle)>, open: OpenFlags) {
         match made {
             Ok((made, handle)) => {
                 call.made(&made);
@@ -142,7 +142,17 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.find(&self.look(req).ctx, ino(parent), name) {
+        let found = loop {
+            let mut call = self.look(req, Look::Name(parent, name));
+            match self.find(&call.ctx, ino(parent), name) {
+                Ok(found) if call.is_pending(found.ino.0) => {
+                    self.vfs.forget(found.ino, 1);
+                    call.waits_for(found.ino.0);
+                }
+                found => break found,
+            }
+        };
+        match found {
             // That there is no such name the kernel keeps too, and for as long: whoever makes it does so through the
             // kernel, but for bystanders.
             Err(Errno::NOENT) => reply.entry(&self.valid, &nothing(), GENERATION),
@@ -156,7 +166,7 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn getattr(&self, req: &Request, node: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        self.attr(reply, self.attr_of(&self.look(req).ctx, ino(node)));
+        self.attr(reply, self.attr_of(&self.look(req, Look::Node(node)).ctx, ino(node)));
     }
 
     fn setattr(
@@ -193,7 +203,7 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn readlink(&self, req: &Request, node: INodeNo, reply: ReplyData) {
-        data(reply, self.vfs.readlink(&self.look(req).ctx, ino(node)));
+        data(reply, self.vfs.readlink(&self.look(req, Look::Node(node)).ctx, ino(node)));
     }
 
     fn mknod(&self, req: &Request, parent: INodeNo, name: &OsStr, bits: u32, umask: u32, rdev: u32, reply: ReplyEntry) {
@@ -260,7 +270,8 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn open(&self, req: &Request, node: INodeNo, open: OpenFlags, reply: ReplyOpen) {
-        self.opened(reply, self.vfs.open(&self.look(req).ctx, ino(node), flags(open)), self.open_flags(open));
+        let call = self.look(req, Look::Open(node));
+        self.opened(reply, self.vfs.open(&call.ctx, ino(node), flags(open)), self.open_flags(open));
     }
 
     fn read(
@@ -277,7 +288,7 @@ impl fuser::Filesystem for Adapter {
         let mut bytes = vec![0; size as usize];
         self.groups.note_read(node);
         let open = had!(self.open.get(fh), reply);
-        let read = self.vfs.read(&self.look(req).ctx, &open, offset, &mut bytes);
+        let read = self.vfs.read(&self.look(req, Look::Node(node)).ctx, &open, offset, &mut bytes);
         data(
             reply,
             read.map(|length| {
@@ -369,12 +380,13 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn opendir(&self, req: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        self.opened(reply, self.vfs.opendir(&self.look(req).ctx, ino(node)), FopenFlags::empty());
+        let call = self.look(req, Look::Open(node));
+        self.opened(reply, self.vfs.opendir(&call.ctx, ino(node)), FopenFlags::empty());
     }
 
-    fn readdir(&self, req: &Request, _node: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn readdir(&self, req: &Request, node: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         let open = had!(self.open.get(fh), reply);
-        let listed = self.vfs.readdir(&self.look(req).ctx, &open, offset, &mut |entry| {
+        let listed = self.vfs.readdir(&self.look(req, Look::Node(node)).ctx, &open, offset, &mut |entry| {
             !reply.add(INodeNo(entry.ino.0), entry.next, kind(entry.kind), OsStr::from_bytes(entry.name))
         });
         match listed {
@@ -384,39 +396,53 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn readdirplus(&self, req: &Request, node: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
-        let call = self.look(req);
-        let ctx = &call.ctx;
         let open = had!(self.open.get(fh), reply);
-        let listed = self.vfs.readdir(ctx, &open, offset, &mut |entry| {
-            let name = OsStr::from_bytes(entry.name);
-            let found = match self.find(ctx, ino(node), name) {
-                Ok(found) => found,
-                // It has gone since the list was made.
-                Err(Errno::NOENT) => return true,
-                // It cannot be looked at, as what another file system covers that programs do not see. Of the name the
-                // kernel keeps nothing: it asks, and is refused.
-                Err(_) => {
-                    let unknown = unknown(entry.ino, entry.kind);
-                    return !reply.add(unknown.ino, entry.next, name, &Duration::ZERO, &unknown, GENERATION);
+        loop {
+            let mut call = self.look(req, Look::Node(node));
+            // Names that were told, and the inode of the first one that cannot be told yet: the kernel asks for it next.
+            let (mut told, mut pending) = (0, None);
+            let listed = self.vfs.readdir(&call.ctx, &open, offset, &mut |entry| {
+                let name = OsStr::from_bytes(entry.name);
+                let found = match self.find(&call.ctx, ino(node), name) {
+                    Ok(found) => found,
+                    // It has gone since the list was made.
+                    Err(Errno::NOENT) => return true,
+                    // It cannot be looked at, as what another file system covers that programs do not see. Of the name
+                    // the kernel keeps nothing: it asks, and is refused.
+                    Err(_) => {
+                        let unknown = unknown(entry.ino, entry.kind);
+                        let full = reply.add(unknown.ino, entry.next, name, &Duration::ZERO, &unknown, GENERATION);
+                        told += usize::from(!full);
+                        return !full;
+                    }
+                };
+                // Of these two the kernel keeps nothing, and counts no reference.
+                let is_dot = entry.name == b"." || entry.name == b"..";
+                if !is_dot && call.is_pending(found.ino.0) {
+                    self.vfs.forget(found.ino, 1);
+                    pending = Some(found.ino);
+                    return false;
                 }
-            };
-            let full = reply.add(
-                INodeNo(found.ino.0),
-                entry.next,
-                name,
-                &self.valid,
-                &attr(&self.identity.shown(&found)),
-                GENERATION,
-            );
-            // The kernel counts no reference for these two.
-            if full || entry.name == b"." || entry.name == b".." {
-                self.vfs.forget(found.ino, 1);
+                let full = reply.add(
+                    INodeNo(found.ino.0),
+                    entry.next,
+                    name,
+                    &self.valid,
+                    &attr(&self.identity.shown(&found)),
+                    GENERATION,
+                );
+                if full || is_dot {
+                    self.vfs.forget(found.ino, 1);
+                }
+                told += usize::from(!full);
+                !full
+            });
+            match (listed, pending) {
+                // Not while the list is made: that may hold what the end of the group needs.
+                (Ok(()), Some(found)) if told == 0 => _ = call.waits_for(found.0),
+                (Ok(()), _) => return reply.ok(),
+                (Err(error), _) => return reply.error(errno(error)),
             }
-            !full
-        });
-        match listed {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(errno(error)),
         }
     }
 
@@ -431,7 +457,7 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn statfs(&self, req: &Request, node: INodeNo, reply: ReplyStatfs) {
-        match self.vfs.statfs(&self.look(req).ctx, ino(node)) {
+        match self.vfs.statfs(&self.look(req, Look::All).ctx, ino(node)) {
             Ok(is) => {
                 let block = u32::try_from(is.block_size).unwrap_or(u32::MAX);
                 let (free, available, name_max) = (is.free_blocks, is.available_blocks, is.name_max as u32);
@@ -458,7 +484,7 @@ impl fuser::Filesystem for Adapter {
 
     fn getxattr(&self, req: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let name = name.as_bytes();
-        let found = self.vfs.getxattr(&self.look(req).ctx, ino(node), name);
+        let found = self.vfs.getxattr(&self.look(req, Look::Node(node)).ctx, ino(node), name);
         let told = found
             .and_then(|found| self.identity.told(name, found).inspect_err(|_| self.untold.note(req.pid(), ino(node))));
         value(reply, size, told);
@@ -466,7 +492,7 @@ impl fuser::Filesystem for Adapter {
 
     fn listxattr(&self, req: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
         // Which of them a user may see the kernel leaves to us.
-        let call = self.groups.look(req, self.as_they_are(req));
+        let call = self.groups.look(req, self.as_they_are(req), Look::Node(node));
         value(reply, size, self.vfs.listxattr(&call.ctx, ino(node)));
     }
 
@@ -514,7 +540,7 @@ impl fuser::Filesystem for Adapter {
         done(reply, self.vfs.fallocate(&call.ctx, &open, how, offset, length));
     }
 
-    fn lseek(&self, req: &Request, _node: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+    fn lseek(&self, req: &Request, node: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
         const SEEK_DATA: i32 = 3;
         const SEEK_HOLE: i32 = 4;
         let seek = match (whence, u64::try_from(offset)) {
@@ -524,7 +550,7 @@ impl fuser::Filesystem for Adapter {
             _ => return reply.error(errno(Errno::INVAL)),
         };
         let open = had!(self.open.get(fh), reply);
-        match self.vfs.seek(&self.look(req).ctx, &open, seek) {
+        match self.vfs.seek(&self.look(req, Look::Node(node)).ctx, &open, seek) {
             Ok(offset) => reply.offset(offset as i64),
             Err(error) => reply.error(errno(error)),
         }
@@ -533,7 +559,7 @@ impl fuser::Filesystem for Adapter {
     fn copy_file_range(
         &self,
         req: &Request,
-        _node: INodeNo,
+        node: INodeNo,
         fh: FileHandle,
         offset: u64,
         node_out: INodeNo,
@@ -546,7 +572,8 @@ impl fuser::Filesystem for Adapter {
         // How many were copied is told in 32 bits.
         let length = length.min(1 << 30) as usize;
         let (from, to) = (had!(self.open.get(fh), reply), had!(self.open.get(fh_out), reply));
-        let call = had!(self.change(req, &content(node_out, fh_out)), reply);
+        let touches = Touches { from: Some(node), ..content(node_out, fh_out) };
+        let call = had!(self.change(req, &touches), reply);
         written(reply, self.vfs.copy_file_range(&call.ctx, &from, offset, &to, offset_out, length));
     }
 

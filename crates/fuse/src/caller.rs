@@ -8,32 +8,32 @@ use fuser::Request;
 use wholly_vfs::{Context, Mode, Result};
 
 use crate::adapter::Adapter;
-use crate::groups::{Call, Touches};
+use crate::groups::{Call, Look, Touches};
 
 impl Adapter {
     /// A call that changes nothing, of who is permitted it.
-    pub fn look(&self, req: &Request) -> Call<'_> {
-        self.groups.look(req, self.permitted(req))
+    pub fn look(&self, req: &Request, look: Look<'_>) -> Call {
+        self.groups.look(req, self.permitted(req), look)
     }
 
     /// A call that changes what it touches, of who is permitted it.
-    pub fn change(&self, req: &Request, touches: &Touches<'_>) -> Result<Call<'_>> {
+    pub fn change(&self, req: &Request, touches: &Touches<'_>) -> Result<Call> {
         self.groups.change(req, self.permitted(req), touches)
     }
 
     /// The same, of who makes something.
-    pub fn make(&self, req: &Request, umask: u32, touches: &Touches<'_>) -> Result<Call<'_>> {
+    pub fn make(&self, req: &Request, umask: u32, touches: &Touches<'_>) -> Result<Call> {
         let umask = Mode::from_raw_mode(umask & 0o777);
         self.groups.change(req, Context { umask, ..self.permitted(req) }, touches)
     }
 
     /// A call that makes durable what is in no group, of who is permitted it.
-    pub fn outside(&self, req: &Request) -> Call<'_> {
+    pub fn outside(&self, req: &Request) -> Call {
         self.groups.outside(req, self.permitted(req))
     }
 
     /// A call that the kernel makes some time after a process has closed a file.
-    pub fn late(&self, req: &Request) -> Call<'_> {
+    pub fn late(&self, req: &Request) -> Call {
         self.groups.late(self.permitted(req))
     }
 

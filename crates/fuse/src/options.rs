@@ -67,7 +67,9 @@ pub struct MountOptions {
     pub identity: Identity,
     /// Names on which whoever mounts it mounts something else.
     pub points: Vec<Point>,
-    /// Threads that answer the kernel.
+    /// The most threads that answer the kernel. Those beyond the first two are started when all others are busy, and
+    /// only a few wait for requests at a time: so a thread that waits for the medium is not missed, and an idle mount
+    /// and a single caller do not pay for it.
     pub threads: usize,
     /// A group of programs that has made no calls for so long is aborted.
     pub group_timeout: Duration,
@@ -93,7 +95,7 @@ impl Default for MountOptions {
             group: None,
             identity: Identity::Shared,
             points: Vec::new(),
-            threads: std::thread::available_parallelism().map_or(1, |processors| processors.get().min(8)),
+            threads: 32,
             group_timeout: Duration::from_secs(300),
             clock: monotonic,
         }
@@ -198,6 +200,10 @@ impl MountOptions {
         config.mount_options = options;
         config.acl = self.access();
         config.n_threads = Some(self.threads);
+        // The kernel gives each request to the thread that has waited longest: with many, none has its memory at hand.
+        // With some more than can run, two callers at once do not make another one start and stop each time.
+        let processors = std::thread::available_parallelism().map_or(1, |processors| processors.get().min(8));
+        config.idle_threads = Some(processors + 2);
         // The kernel gives a second device only to who is in the user namespace in which the first was opened.
         config.clone_fd = self.threads > 1 && self.identity == Identity::Shared;
         config

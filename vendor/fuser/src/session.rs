@@ -22,6 +22,7 @@ use log::info;
 use log::warn;
 use nix::unistd::Uid;
 use nix::unistd::geteuid;
+use parking_lot::Condvar;
 use parking_lot::Mutex;
 
 use crate::Errno;
@@ -254,7 +255,8 @@ impl<FS: Filesystem> Session<FS> {
             config,
         } = self;
 
-        let n_threads = config.n_threads.unwrap_or(1);
+        let most = config.n_threads.unwrap_or(1);
+        let n_threads = config.idle_threads.map_or(most, |_| most.min(2));
 
         if !cfg!(target_os = "linux") && n_threads != 1 {
             // TODO: check whether it works on macOS/FreeBSD and enable if it works.
@@ -288,26 +290,28 @@ impl<FS: Filesystem> Session<FS> {
         }
         channels.push(ch);
 
-        let mut threads = Vec::with_capacity(n_threads);
+        let pool = Arc::new(Pool::new(
+            n_threads,
+            most,
+            config.idle_threads.unwrap_or(most).max(1),
+            config.clone_fd,
+        ));
 
         for (i, ch) in channels.into_iter().enumerate() {
-            let thread_name = format!("fuser-{i}");
             let event_loop = SessionEventLoop {
-                thread_name: thread_name.clone(),
+                thread_name: format!("fuser-{i}"),
                 filesystem: filesystem.clone(),
                 ch,
                 allowed,
                 session_owner,
+                pool: pool.clone(),
             };
-            threads.push(
-                thread::Builder::new()
-                    .name(thread_name)
-                    .spawn(move || event_loop.event_loop())?,
-            );
+            event_loop.spawn()?;
         }
 
         let mut reply: io::Result<()> = Ok(());
-        for thread in threads {
+        // A thread that starts another one has not ended yet.
+        while let Some(thread) = pool.next_to_join() {
             let res = match thread.join() {
                 Ok(res) => res,
                 Err(_) => {
@@ -511,6 +515,107 @@ impl SessionUnmounter {
     }
 }
 
+/// The threads of a session's event loops.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    /// How many there may be.
+    most: usize,
+    /// How many may wait for requests at a time.
+    idle: usize,
+    clone_fd: bool,
+    threads: Mutex<Threads>,
+    standby: Condvar,
+    handles: Mutex<Vec<JoinHandle<io::Result<()>>>>,
+}
+
+#[derive(Debug, Default)]
+struct Threads {
+    total: usize,
+    /// Those that wait for requests, or are about to.
+    reading: usize,
+    /// Those that are not needed.
+    standing_by: usize,
+    /// Of these, how many are to read.
+    called: usize,
+    has_ended: bool,
+}
+
+impl Pool {
+    /// The caller starts the first `n_threads`.
+    fn new(n_threads: usize, most: usize, idle: usize, clone_fd: bool) -> Pool {
+        let threads = Threads {
+            total: n_threads,
+            reading: n_threads,
+            ..Threads::default()
+        };
+        Pool {
+            most,
+            idle,
+            clone_fd,
+            threads: Mutex::new(threads),
+            standby: Condvar::new(),
+            handles: Mutex::default(),
+        }
+    }
+
+    fn next_to_join(&self) -> Option<JoinHandle<io::Result<()>>> {
+        self.handles.lock().pop()
+    }
+
+    /// A thread has taken a request. Returns the number of a thread that the caller is to start.
+    fn took(&self) -> Option<usize> {
+        let mut threads = self.threads.lock();
+        threads.reading -= 1;
+        if threads.reading > 0 || threads.has_ended {
+            return None;
+        }
+        if threads.standing_by > threads.called {
+            threads.called += 1;
+            threads.reading += 1;
+            self.standby.notify_one();
+            return None;
+        }
+        if threads.total >= self.most {
+            return None;
+        }
+        threads.total += 1;
+        threads.reading += 1;
+        Some(threads.total - 1)
+    }
+
+    /// It could not be started.
+    fn not_started(&self) {
+        let mut threads = self.threads.lock();
+        threads.total -= 1;
+        threads.reading -= 1;
+    }
+
+    /// A thread has dealt with a request. Returns once it is to read the next one.
+    fn returned(&self) {
+        let mut threads = self.threads.lock();
+        if threads.reading < self.idle || threads.has_ended {
+            threads.reading += 1;
+            return;
+        }
+        threads.standing_by += 1;
+        while threads.called == 0 && !threads.has_ended {
+            self.standby.wait(&mut threads);
+        }
+        threads.standing_by -= 1;
+        if threads.called > 0 {
+            threads.called -= 1;
+        } else {
+            threads.reading += 1;
+        }
+    }
+
+    /// A thread ends, since the session has: all others are to hear it from the kernel.
+    fn ended(&self) {
+        self.threads.lock().has_ended = true;
+        self.standby.notify_all();
+    }
+}
+
 pub(crate) struct SessionEventLoop<FS: Filesystem> {
     /// Cache thread name for faster `debug!`.
     pub(crate) thread_name: String,
@@ -518,10 +623,58 @@ pub(crate) struct SessionEventLoop<FS: Filesystem> {
     pub(crate) filesystem: Arc<FilesystemHolder<FS>>,
     pub(crate) allowed: SessionACL,
     pub(crate) session_owner: Uid,
+    pool: Arc<Pool>,
 }
 
 impl<FS: Filesystem> SessionEventLoop<FS> {
+    /// Starts the thread.
+    fn spawn(self) -> io::Result<()> {
+        let pool = self.pool.clone();
+        // With the lock: it may end before its handle is there.
+        let mut handles = pool.handles.lock();
+        let thread = thread::Builder::new()
+            .name(self.thread_name.clone())
+            .spawn(move || self.event_loop())?;
+        handles.push(thread);
+        Ok(())
+    }
+
+    /// Starts another thread.
+    fn spawn_another(&self, number: usize) {
+        let cloned = if self.pool.clone_fd {
+            #[cfg(target_os = "linux")]
+            {
+                self.ch.clone_fd().ok()
+            }
+            #[cfg(not(target_os = "linux"))]
+            {
+                None
+            }
+        } else {
+            None
+        };
+        let event_loop = SessionEventLoop {
+            thread_name: format!("fuser-{number}"),
+            filesystem: self.filesystem.clone(),
+            // A device of its own is better, but not necessary.
+            ch: cloned.unwrap_or_else(|| self.ch.clone()),
+            allowed: self.allowed,
+            session_owner: self.session_owner,
+            pool: self.pool.clone(),
+        };
+        if let Err(e) = event_loop.spawn() {
+            debug!("no thread {number}: {e}");
+            self.pool.not_started();
+        }
+    }
+
     fn event_loop(&self) -> io::Result<()> {
+        let ended = self.serve_requests();
+        self.pool.ended();
+        ended
+    }
+
+    fn serve_requests(&self) -> io::Result<()> {
         // Buffer for receiving requests from the kernel. Only one is allocated and
         // it is reused immediately after dispatching to conserve memory and allocations.
         let mut buf = FuseReadBuf::new();
@@ -537,7 +690,11 @@ impl<FS: Filesystem> SessionEventLoop<FS> {
                             req.reply::<ReplyEmpty>().ok();
                             return Ok(());
                         } else {
-                            req.dispatch(self)
+                            if let Some(number) = self.pool.took() {
+                                self.spawn_another(number);
+                            }
+                            req.dispatch(self);
+                            self.pool.returned();
                         }
                     }
                     // Quit loop on illegal request

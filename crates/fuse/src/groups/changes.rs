@@ -17,8 +17,23 @@ pub(crate) struct Touches<'a> {
     pub node: Option<INodeNo>,
     /// Whether its content is.
     pub content: bool,
+    /// The inode whose content is copied.
+    pub from: Option<INodeNo>,
     /// The open file by which it is.
     pub handle: Option<FileHandle>,
+}
+
+/// What a call looks at.
+#[derive(Clone, Copy)]
+pub(crate) enum Look<'a> {
+    /// Attributes or content of an inode, or the names in a directory.
+    Node(INodeNo),
+    /// What a name stands for.
+    Name(INodeNo, &'a OsStr),
+    /// Nothing of an inode but that it is there.
+    Open(INodeNo),
+    /// The whole file system.
+    All,
 }
 
 #[derive(Default)]
@@ -64,10 +79,31 @@ impl Changes {
     /// only the group has: the store does not show those to others, and would say that there is no such thing.
     pub fn hides(&self, touches: &Touches<'_>) -> bool {
         let is_born = touches.node.is_some_and(|node| self.born.contains(&node.0));
-        is_born
-            || touches.names.iter().any(|(parent, name)| {
-                self.born.contains(&parent.0) || self.names.contains(&(parent.0, name.as_bytes().to_vec()))
-            })
+        is_born || touches.names.iter().any(|(parent, name)| self.has_name(*parent, name))
+    }
+
+    /// Whether the group has changed anything of what a call looks at.
+    pub fn shows_in(&self, look: Look<'_>) -> bool {
+        match look {
+            Look::Node(node) => self.has(node.0),
+            Look::Name(parent, name) => self.has_name(parent, name),
+            Look::Open(node) => self.born.contains(&node.0),
+            Look::All => false,
+        }
+    }
+
+    /// Whether a change meets one of the group.
+    pub fn meets(&self, touches: &Touches<'_>) -> bool {
+        [touches.node, touches.from].into_iter().flatten().any(|node| self.has(node.0)) || self.hides(touches)
+    }
+
+    fn has_name(&self, parent: INodeNo, name: &OsStr) -> bool {
+        self.born.contains(&parent.0) || self.names.contains(&(parent.0, name.as_bytes().to_vec()))
+    }
+
+    /// Whether the group has changed anything of an inode.
+    pub fn has(&self, node: u64) -> bool {
+        self.nodes.contains(&node) || self.content.contains(&node)
     }
 
     pub fn has_content(&self, node: u64) -> bool {
@@ -76,7 +112,7 @@ impl Changes {
 
     /// Whether pages of a file belong to the group, as its content does from then on.
     pub fn takes_pages_of(&mut self, node: u64) -> bool {
-        let is_own = self.has_content(node) || self.nodes.contains(&node);
+        let is_own = self.has(node);
         if is_own {
             self.note_content(node);
         }

@@ -6,9 +6,8 @@
 
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
 use fuser::{INodeNo, ReplyIoctl};
@@ -16,22 +15,13 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::Timespec;
 use wholly_vfs::{Errno, Result};
 
-use super::changes::Changes;
 use super::process::Process;
-use super::shared::{Group, Inner, Lapsed, State, lock};
+use super::shared::{Inner, lock};
+use super::state::{Ending, Group};
 use crate::convert::errno;
 
 /// Groups that were aborted for want of calls, of processes that have not heard of it yet: each has a descriptor here.
 const LAPSED: usize = 256;
-
-/// How a group ends.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    Commit,
-    Abort,
-    /// Aborted for want of calls: its process is told at its next one.
-    Lapse,
-}
 
 /// What the keeper is to do.
 pub(super) enum Command {
@@ -41,9 +31,20 @@ pub(super) enum Command {
         handle: u64,
         reply: ReplyIoctl,
     },
-    End {
+    /// The group's own process undoes it.
+    Abort {
         handle: u64,
-        commits: bool,
+        reply: ReplyIoctl,
+    },
+    /// A commit has failed: the kernel is to forget the group, and its process to hear why.
+    Undone {
+        undone: Arc<Ending>,
+        error: Errno,
+        reply: ReplyIoctl,
+    },
+    /// A commit of no group that runs.
+    Late {
+        handle: u64,
         reply: ReplyIoctl,
     },
     Released {
@@ -61,7 +62,10 @@ impl Command {
     /// It is not done.
     pub fn refuse(self, error: Errno) {
         match self {
-            Command::Begin { reply, .. } | Command::End { reply, .. } => reply.error(errno(error)),
+            Command::Begin { reply, .. }
+            | Command::Abort { reply, .. }
+            | Command::Undone { reply, .. }
+            | Command::Late { reply, .. } => reply.error(errno(error)),
             Command::Released { .. } | Command::Forget { .. } | Command::Stop => {}
         }
     }
@@ -127,12 +131,20 @@ impl Inner {
                     Command::Begin { process, user, handle, reply } => {
                         answer(reply, self.begin(process, user, handle));
                     }
-                    Command::End { handle, commits, reply } => answer(reply, self.end(handle, commits)),
-                    Command::Released { handle } => _ = self.end(handle, false),
+                    Command::Abort { handle, reply } => answer(reply, self.abort(handle)),
+                    Command::Undone { undone, error, reply } => {
+                        self.have_forgotten(&undone);
+                        reply.error(errno(error));
+                    }
+                    Command::Late { handle, reply } => {
+                        reply.error(errno(if self.has_heard(handle) { Errno::CANCELED } else { Errno::INVAL }));
+                    }
+                    Command::Released { handle } => _ = self.undo(|group| group.handle == handle, false),
                     Command::Forget { node, pages } => self.forget_range(node, &pages),
                     Command::Stop => {
-                        if let Some(group) = self.running(|group| group.id) {
-                            let _ = self.vfs.abort(group);
+                        // The kernel is gone.
+                        if let Ok((ending, _)) = self.take(|_| true, false) {
+                            let _ = self.vfs.abort(ending.group.id);
                         }
                         return;
                     }
@@ -144,27 +156,26 @@ impl Inner {
     }
 
     fn running<T>(&self, look: impl FnOnce(&Group) -> T) -> Option<T> {
-        match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
-            State::Running(group) => Some(look(group)),
-            State::None | State::Ending(_) => None,
-        }
+        let running = self.state().running.clone();
+        running.map(|group| look(&group))
     }
 
     /// Undoes the group that runs if the process that began it has ended, whoever has its open file still.
     fn end_with_process(&self) {
-        if let Some(handle) = self.running(|group| group.process.has_ended().then_some(group.handle)).flatten() {
-            let _ = self.end(handle, false);
-        }
+        let _ = self.undo(|group| group.process.has_ended(), false);
     }
 
     /// Aborts the group that runs if it has made no calls for too long.
     fn end_idle(&self) {
-        let _ = self.end_if(|group| group.idle((self.clock)()) >= self.timeout, End::Lapse);
+        let _ = self.undo(|group| group.idle((self.clock)()) >= self.timeout, true);
     }
 
     fn begin(&self, process: Arc<Process>, user: u32, handle: u64) -> Result<()> {
         self.end_with_process();
         self.end_idle();
+        // Invariant 8: of groups whose commits have failed, and whose commands are still to come.
+        let undone = self.state().undone.clone();
+        undone.iter().for_each(|undone| self.have_forgotten(undone));
         let mut lapsed = lock(&self.lapsed);
         lapsed.retain(|lapsed| !lapsed.process.has_ended());
         if lapsed.iter().any(|lapsed| lapsed.process.number() == process.number()) {
@@ -174,82 +185,61 @@ impl Inner {
             return Err(Errno::BUSY);
         }
         drop(lapsed);
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        if !matches!(*state, State::None) {
+        if self.running(|_| ()).is_some() {
             return Err(Errno::BUSY);
         }
-        let group = self.vfs.begin()?;
-        *state = State::Running(Box::new(Group::new(group, handle, process, user, (self.clock)())));
+        // Nobody else begins one.
+        let id = self.vfs.begin()?;
+        let group = Group::new(id, handle, process, user, (self.clock)());
+        self.change_state().running = Some(Arc::new(group));
         Ok(())
     }
 
-    /// Ends the group of an open file, or takes note that its process knows of an earlier end.
-    fn end(&self, handle: u64, commits: bool) -> Result<()> {
-        let how = if commits { End::Commit } else { End::Abort };
-        let ended = self.end_if(|group| group.handle == handle, how);
-        if ended != Err(Errno::INVAL) {
-            return ended;
+    /// Aborts the group of an open file, or takes note that its process knows of an earlier end.
+    fn abort(&self, handle: u64) -> Result<()> {
+        match self.undo(|group| group.handle == handle, false) {
+            Err(Errno::INVAL) if self.has_heard(handle) => Ok(()),
+            aborted => aborted,
         }
+    }
+
+    /// The process of a lapsed group asks for its end, and so knows. Whether there is such a group.
+    fn has_heard(&self, handle: u64) -> bool {
         let mut lapsed = lock(&self.lapsed);
-        match lapsed.iter().position(|lapsed| lapsed.handle == handle) {
-            None => Err(Errno::INVAL),
-            Some(at) => {
-                lapsed.swap_remove(at);
-                if commits { Err(Errno::CANCELED) } else { Ok(()) }
-            }
-        }
+        let at = lapsed.iter().position(|lapsed| lapsed.handle == handle);
+        at.map(|at| lapsed.swap_remove(at)).is_some()
     }
 
-    /// Ends the group that runs if it is the one that is meant. What was committed is as the kernel has it.
-    fn end_if(&self, is_meant: impl FnOnce(&Group) -> bool, how: End) -> Result<()> {
-        // No call is being made from here on.
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        let group = match std::mem::take(&mut *state) {
-            State::Running(group) if is_meant(&group) => group,
-            other => {
-                *state = other;
-                return Err(Errno::INVAL);
-            }
-        };
-        let Group { id, changes, handle, process, added, .. } = *group;
-        let changes = changes.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let ended = match how {
-            End::Commit => self.vfs.commit(id),
-            End::Abort | End::Lapse => self.vfs.abort(id),
-        };
-        let ended = ended.map_err(Errno::from);
-        if how == End::Commit && ended.is_ok() {
-            return ended;
-        }
-        if how == End::Lapse {
-            // Invariant 6.
-            let added = added.into_inner().unwrap_or_else(PoisonError::into_inner);
-            lock(&self.lapsed).push(Lapsed { handle, process, added });
-        }
-        self.ends_may_be_stale.store(true, Ordering::Release);
-        *state = State::Ending(changes);
-        drop(state);
-        self.have_forgotten();
-        *self.state.write().unwrap_or_else(PoisonError::into_inner) = State::None;
-        ended
+    /// Aborts the group that runs if it is the one that is meant.
+    fn undo(&self, is_meant: impl FnOnce(&Group) -> bool, lapses: bool) -> Result<()> {
+        let (ending, _) = self.take(is_meant, lapses)?;
+        ending.group.calls.drain();
+        let aborted = self.vfs.abort(ending.group.id).map_err(Errno::from);
+        self.undone(&ending, false);
+        self.have_forgotten(&ending);
+        aborted
     }
 
-    /// Has the kernel forget all that it may have of the group that was undone. An error says that the kernel has no
-    /// such thing, or that the mount is gone.
-    fn have_forgotten(&self) {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        let (State::Ending(changes), Some(notifier)) = (&*state, self.notifier.get()) else { return };
+    /// Has the kernel forget all that it may have of a group that was undone, if that is not done yet. An error says
+    /// that the kernel has no such thing, or that the mount is gone.
+    fn have_forgotten(&self, undone: &Arc<Ending>) {
+        if !self.state().undone.iter().any(|other| Arc::ptr_eq(other, undone)) {
+            return;
+        }
+        let changes = lock(&undone.group.changes);
         let nodes: Vec<_> = changes.nodes().map(INodeNo).collect();
         let names: Vec<_> = changes.names().map(|(parent, name)| (parent, name.to_owned())).collect();
         // Invariant 3.
-        drop(state);
-        for (parent, name) in names {
-            let _ = notifier.inval_entry(parent, &name);
+        drop(changes);
+        if let Some(notifier) = self.notifier.get() {
+            for (parent, name) in names {
+                let _ = notifier.inval_entry(parent, &name);
+            }
         }
         nodes.iter().for_each(|node| self.forget_pages(*node, 0, 0));
         // No page has anything of the group any more. One that was read anew, and whose write was dropped, nobody is to
         // see.
-        *self.state.write().unwrap_or_else(PoisonError::into_inner) = State::Ending(Changes::default());
+        self.change_state().is_forgotten(undone);
         nodes.iter().for_each(|node| self.forget_pages(*node, 0, 0));
     }
 

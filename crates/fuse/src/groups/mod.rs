@@ -6,7 +6,7 @@
 //!   group, whoever makes them.
 //! - *look*, *change*: a call that changes nothing, and one that does.
 //! - *page write*: what the kernel writes of mapped memory, on nobody's behalf.
-//! - *keeper*: the thread that begins and ends groups.
+//! - *keeper*: the thread that begins and undoes groups.
 //! - *lapsed*: aborted because the group has made no calls for the mount's timeout; its process does not know yet.
 //!
 //! # Which calls belong to the group
@@ -21,32 +21,63 @@
 //!
 //! # States
 //!
+//! One group *runs* at a time. Any number *end*: each is being committed or aborted, in the order in which that began.
+//!
 //! ```text
-//!  None ── keeper: BEGIN ──► Running ── keeper: COMMIT ──► None
-//!                               └── keeper: ABORT, the last close, the member's end, a commit that failed,
-//!                                           no calls for too long ──► Ending
-//!  Ending ── keeper ──► None
+//!  keeper: BEGIN ──► running ── COMMIT, by the thread that serves it ──► ending ── done ──► gone
+//!                       │                                                  │
+//!                       │                                                  └── it failed ──► undone ── keeper ──► gone
+//!                       └── keeper: ABORT, the last close, the member's end,
+//!                                   no calls for too long ──► ending ── keeper ──► undone ── keeper ──► gone
 //! ```
+//!
+//! | | ending | undone |
+//! |---|---|---|
+//! | a look at what the group has changed | waits until the group is undone or gone | sees what there was before |
+//! | a change that meets one of the group | waits as well | is made |
+//! | a page write to its files | waits as well | is dropped |
+//! | all other calls | are made | are made |
+//! | `COMMIT`, `ABORT` by its open file | `EINVAL` at once: its end has begun | the same |
+//! | `BEGIN` | succeeds during a commit, waits for an abort | waits |
+//!
+//! A group that does not run has no timeout, and neither the last close nor the end of its process does anything to
+//! it: it ends once. (A process that is killed waits in the kernel for the answer to its `COMMIT`.)
 //!
 //! # Invariants
 //!
-//! 1. A call holds the state while it runs: which group it belongs to is decided once, and no group ends meanwhile.
-//! 2. The kernel may keep something of a group that was undone only while the state is Ending. Page writes to its files
+//! 1. Which group a call belongs to is decided once, with the state locked. No lock of a mount is held while the file
+//!    system below works, and it may wait for its medium. A call in a group is counted ([`Calls`](latch::Calls)): a
+//!    group leaves *running* first, so that no call enters it, then its calls are waited for, and only then it is
+//!    committed or aborted.
+//! 2. The kernel may keep something of a group that was undone only while that is in `undone`. Page writes to its files
 //!    are dropped then: those pages may have the group's bytes.
 //! 3. The kernel is told to forget by the keeper alone, which holds nothing and answers nobody meanwhile: the kernel
-//!    may wait for answers itself.
-//! 4. `ABORT` is answered when the state is None again.
-//! 5. Of what a group has touched nothing is missing in its [`Changes`]: each is noted before the call is made.
+//!    may wait for answers itself. Of a group that was committed it is told nothing: what it has is right. So a call
+//!    that sees the time before the group, and whose answer the kernel keeps, must not begin once the kernel knows of
+//!    the change and end after the commit: looks wait while the group ends. What a name stands for is known only once
+//!    it was looked up: then the look waits, and is made again ([`Call::waits_for`]).
+//! 4. `ABORT`, and a `COMMIT` that fails, are answered when the kernel has forgotten the group.
+//! 5. Of what a group has touched nothing is missing in its [`Changes`](changes::Changes): each is noted before the call
+//!    is made. What a call in the group still notes after the group has left *running* overlaps with it, so that the
+//!    kernel does not rely on a look that overlaps with it too.
 //! 6. A member of a lapsed group changes nothing (`ECANCELED`) until it has asked for the end of that group, or its
-//!    open file was closed for the last time: else the second half of what it wanted to be one group would stay.
+//!    open file was closed for the last time: else the second half of what it wanted to be one group would stay. A
+//!    group lapses in the same step in which it leaves *running*.
+//! 7. Who waits for an ending group is counted in no group and holds nothing: an end waits for calls that are counted,
+//!    for ends that began before, and for the file system, and never for the kernel or for the keeper.
+//! 8. A group may have seen what one that ends has done. So it is committed after that, and if that fails, it fails too
+//!    (`EAGAIN`). None begins while the kernel may keep something of an undone one.
+//! 9. The end of the mount comes after the end of all calls, `COMMIT` included: then the keeper aborts what runs.
 //!
 //! | file | idea |
 //! |---|---|
-//! | `shared.rs` | a mount that programs share: the state, and to whom a call belongs |
+//! | `shared.rs` | a mount that programs share: to whom a call belongs, and commits |
+//! | `state.rs` | the group that runs, and those that end |
 //! | `caller.rs` | who may begin a group |
 //! | `changes.rs` | what a group has touched |
 //! | `dropped.rs` | files of which pages were dropped while a write may have been under way |
-//! | `keeper.rs` | the thread that begins and ends groups |
+//! | `keeper.rs` | the thread that begins and undoes groups |
+//! | `latch.rs` | what calls wait for |
 //! | `process.rs` | which process makes a request |
 //! | `view.rs` | a mount all of which is one group |
 //! | `joined.rs` | groups that join such a one |
@@ -56,11 +87,13 @@ mod changes;
 mod dropped;
 mod joined;
 mod keeper;
+mod latch;
 mod process;
 mod shared;
+mod state;
 mod view;
 
-use std::sync::{Arc, RwLockReadGuard};
+use std::sync::Arc;
 
 use fuser::{FileHandle, INodeNo, Notifier, ReplyIoctl, ReplyWrite, Request};
 use wholly_host::mount::{ABORT, ADD, BEGIN, COMMIT, HOLDER, Holder, PENDING, Served, WHAT};
@@ -68,9 +101,10 @@ use wholly_vfs::{Attr, Context, Errno, Groups, Handle, Result};
 
 use crate::convert::errno;
 use crate::options::{Clock, MountOptions};
-pub(crate) use changes::Touches;
+pub(crate) use changes::{Look, Touches};
 pub use joined::{Asker, Doom, Joined};
-use shared::{Shared, State, lock};
+use shared::{Shared, lock};
+use state::{Ending, Member};
 use view::View;
 
 /// To which groups the calls of a mount belong.
@@ -80,27 +114,50 @@ pub(crate) enum Belonging {
 }
 
 /// A call, as long as it is made (invariant 1).
-pub(crate) struct Call<'a> {
+pub(crate) struct Call {
     pub ctx: Context,
     /// Of a change of the group that runs: the clock that tells when it was made.
-    members: Option<Clock>,
-    state: Option<RwLockReadGuard<'a, State>>,
+    clock: Option<Clock>,
+    /// In which group it is.
+    member: Option<Member>,
+    /// Groups that were ending when it began.
+    pending: Vec<Arc<Ending>>,
 }
 
-impl Call<'_> {
+impl Call {
+    /// One in no group of `ioctl`'s.
+    fn outside(ctx: Context) -> Call {
+        Call { ctx, clock: None, member: None, pending: Vec::new() }
+    }
+
     /// The call has made an inode.
     pub fn made(&self, made: &Attr) {
-        if let (Some(_), Some(State::Running(group))) = (self.members, self.state.as_deref()) {
-            lock(&group.changes).note_born(made.ino.0);
+        if let (Some(_), Some(member)) = (self.clock, &self.member) {
+            lock(&member.group().changes).note_born(made.ino.0);
         }
+    }
+
+    /// Whether a group was ending that has changed an inode, which the call has found. So the call may have found what
+    /// there was before the group, and what it has found is not to be used.
+    pub fn is_pending(&self, node: u64) -> bool {
+        self.pending.iter().any(|ending| ending.has(node))
+    }
+
+    /// If that [is so](Self::is_pending), waits until it is known what has become of the group. The call is to be made
+    /// again then, and this one is in no group any more (invariant 7).
+    pub fn waits_for(&mut self, node: u64) -> bool {
+        let Some(ending) = self.pending.iter().find(|ending| ending.has(node)) else { return false };
+        self.member = None;
+        ending.settled.wait();
+        true
     }
 }
 
-impl Drop for Call<'_> {
+impl Drop for Call {
     /// A call that takes long is one until it has ended.
     fn drop(&mut self) {
-        if let (Some(clock), Some(State::Running(group))) = (self.members, self.state.as_deref()) {
-            group.is_active(clock());
+        if let (Some(clock), Some(member)) = (self.clock, &self.member) {
+            member.group().is_active(clock());
         }
     }
 }
@@ -129,29 +186,29 @@ impl Belonging {
     }
 
     /// A call that is in no group of `ioctl`'s.
-    pub fn outside(&self, req: &Request, ctx: Context) -> Call<'_> {
+    pub fn outside(&self, req: &Request, ctx: Context) -> Call {
         match self {
             Belonging::View(view) => view.call(ctx),
             Belonging::Shared(shared) => {
                 shared.note_outside(req.pid());
-                Call { ctx, members: None, state: None }
+                Call::outside(ctx)
             }
         }
     }
 
     /// A call that the kernel makes some time after a process has closed a file: it does not show that it is at work.
-    pub fn late(&self, ctx: Context) -> Call<'_> {
+    pub fn late(&self, ctx: Context) -> Call {
         match self {
             Belonging::View(view) => view.call(ctx),
-            Belonging::Shared(_) => Call { ctx, members: None, state: None },
+            Belonging::Shared(_) => Call::outside(ctx),
         }
     }
 
     /// A call that changes nothing.
-    pub fn look(&self, req: &Request, ctx: Context) -> Call<'_> {
+    pub fn look(&self, req: &Request, ctx: Context, look: Look<'_>) -> Call {
         match self {
             Belonging::View(view) => view.call(ctx),
-            Belonging::Shared(shared) => shared.look(req.pid(), ctx),
+            Belonging::Shared(shared) => shared.look(req.pid(), ctx, look),
         }
     }
 
@@ -159,15 +216,15 @@ impl Belonging {
     ///
     /// # Errors
     /// `EBUSY` where that is a group's of which the call is not.
-    pub fn change(&self, req: &Request, ctx: Context, touches: &Touches<'_>) -> Result<Call<'_>> {
+    pub fn change(&self, req: &Request, ctx: Context, touches: &Touches<'_>) -> Result<Call> {
         match self {
             Belonging::View(view) => Ok(view.call(ctx)),
-            Belonging::Shared(shared) => shared.change(req.pid(), ctx, touches),
+            Belonging::Shared(shared) => shared.change(req.pid(), &ctx, touches),
         }
     }
 
     /// A page write; `None` where it is to be dropped.
-    pub fn page_write(&self, ctx: Context, node: INodeNo) -> Option<Call<'_>> {
+    pub fn page_write(&self, ctx: Context, node: INodeNo) -> Option<Call> {
         match self {
             Belonging::View(view) => Some(view.call(ctx)),
             Belonging::Shared(shared) => shared.page_write(ctx, node),

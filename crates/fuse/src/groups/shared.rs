@@ -1,20 +1,21 @@
 //! A mount that programs share: which group runs, and which calls belong to it.
 
-use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use fuser::{INodeNo, Notifier, ReplyIoctl, ReplyWrite};
 use wholly_host::mount::Holder;
-use wholly_vfs::{Context, Errno, GroupId, Groups, Handle, Ino, Pending, Result};
+use wholly_vfs::{Committed, Context, Errno, Groups, Handle, Ino, Pending, Result};
 
 use super::caller::Caller;
-use super::changes::{Changes, Touches};
+use super::changes::{Look, Touches};
 use super::dropped::Dropped;
 use super::keeper::{Command, Keeper};
+use super::latch::Latch;
 use super::process::Process;
+use super::state::{Ending, Group, Lapsed, Member, State};
 use super::{Asker, Call};
 use crate::convert::errno;
 use crate::options::Clock;
@@ -22,71 +23,10 @@ use crate::options::Clock;
 /// Bytes of a page of the kernel.
 const PAGE: u64 = 4096;
 
-/// The group that runs.
-pub(super) struct Group {
-    pub id: GroupId,
-    /// The open file by which it was begun.
-    pub handle: u64,
-    pub process: Arc<Process>,
-    pub added: Mutex<HashSet<u64>>,
-    pub changes: Mutex<Changes>,
-    /// The user who began it.
-    user: u32,
-    began: Duration,
-    /// When a call of it was last seen, in nanoseconds of the clock.
-    active_ns: AtomicU64,
-}
-
-impl Group {
-    pub fn new(id: GroupId, handle: u64, process: Arc<Process>, user: u32, now: Duration) -> Group {
-        let (added, changes, active_ns) = (Mutex::default(), Mutex::default(), AtomicU64::new(nanoseconds(now)));
-        Group { id, handle, process, added, changes, user, began: now, active_ns }
-    }
-
-    fn has(&self, thread: u32, handle: Option<u64>) -> bool {
-        handle.is_some_and(|handle| lock(&self.added).contains(&handle)) || self.process.has(thread)
-    }
-
-    pub fn is_active(&self, now: Duration) {
-        self.active_ns.fetch_max(nanoseconds(now), Ordering::Relaxed);
-    }
-
-    /// For how long it has made no calls.
-    pub fn idle(&self, now: Duration) -> Duration {
-        now.saturating_sub(Duration::from_nanos(self.active_ns.load(Ordering::Relaxed)))
-    }
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// A group that was aborted because it made no calls. Its process does not know yet: what it goes on changing would be
-/// half of a group.
-pub(super) struct Lapsed {
-    pub handle: u64,
-    pub process: Arc<Process>,
-    pub added: HashSet<u64>,
-}
-
-impl Lapsed {
-    fn has(&self, thread: u32, handle: Option<u64>) -> bool {
-        handle.is_some_and(|handle| self.added.contains(&handle)) || self.process.has(thread)
-    }
-}
-
-/// See the head of the module above.
-#[derive(Default)]
-pub(super) enum State {
-    #[default]
-    None,
-    Running(Box<Group>),
-    Ending(Changes),
-}
-
 /// What server threads and the keeper share.
 pub(super) struct Inner {
     pub vfs: Arc<dyn Groups>,
+    /// Nobody holds it while the file system below works.
     pub state: RwLock<State>,
     /// Whether a group was undone, so that the kernel may take the end of a file to be elsewhere.
     pub ends_may_be_stale: AtomicBool,
@@ -110,8 +50,71 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn in_group(ctx: Context, group: &Group) -> Context {
-    Context { group: Some(group.id), ..ctx }
+impl Inner {
+    pub fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn change_state(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The group that runs begins to end, if it is the one that is meant (invariant 1): no call enters it from here on.
+    /// What ended already comes second.
+    pub fn take(&self, is_meant: impl FnOnce(&Group) -> bool, lapses: bool) -> Result<(Arc<Ending>, Vec<Arc<Ending>>)> {
+        let mut state = self.change_state();
+        let group = state.running.clone().filter(|group| is_meant(group)).ok_or(Errno::INVAL)?;
+        if lapses {
+            // Invariant 6: not later, or a call between would be in no group.
+            let (handle, process, added) = (group.handle, group.process.clone(), lock(&group.added).clone());
+            lock(&self.lapsed).push(Lapsed { handle, process, added });
+        }
+        let earlier = state.ending.clone();
+        Ok((state.end(group), earlier))
+    }
+
+    /// Commits the group of an open file. What was committed is as the kernel has it.
+    ///
+    /// # Errors
+    /// `EINVAL` alone where that is not the group that runs. Else the group was undone, and is to be forgotten.
+    fn commit(&self, handle: u64) -> std::result::Result<(), (Option<Arc<Ending>>, Errno)> {
+        let taken = self.take(|group| group.handle == handle, false);
+        let (ending, earlier) = taken.map_err(|error| (None, error))?;
+        let group = &ending.group;
+        group.calls.drain();
+        // Invariant 8.
+        earlier.iter().for_each(|earlier| earlier.settled.wait());
+        let ticket = match group.is_doomed.load(Ordering::Acquire) {
+            true => self.vfs.abort(group.id).map_err(Errno::from).and(Err(Errno::AGAIN)),
+            false => self.vfs.commit_all(&[group.id], Committed::Durable).map_err(Errno::from),
+        };
+        let ended = match ticket {
+            Ok(ticket) => {
+                self.change_state().is_committed(&ending);
+                ending.settled.open();
+                self.vfs.wait(ticket).map_err(Errno::from)
+            }
+            Err(error) => Err(error),
+        };
+        ended.map_err(|error| {
+            self.undone(&ending, true);
+            (Some(ending), error)
+        })
+    }
+
+    /// A group was undone. `was_to_stay`: it is one whose commit has failed.
+    pub fn undone(&self, ending: &Arc<Ending>, was_to_stay: bool) {
+        self.ends_may_be_stale.store(true, Ordering::Release);
+        let mut state = self.change_state();
+        state.is_undone(ending);
+        if was_to_stay {
+            // Invariant 8.
+            let later = state.ending.iter().map(|ending| &ending.group).chain(&state.running);
+            later.for_each(|group| group.is_doomed.store(true, Ordering::Release));
+        }
+        drop(state);
+        ending.settled.open();
+    }
 }
 
 impl Shared {
@@ -127,26 +130,41 @@ impl Shared {
         let _ = self.inner.is_read_only.set(is_read_only);
     }
 
-    fn state(&self) -> RwLockReadGuard<'_, State> {
-        self.inner.state.read().unwrap_or_else(PoisonError::into_inner)
+    fn running(&self) -> Option<Arc<Group>> {
+        self.inner.state().running.clone()
     }
 
-    pub fn look(&self, thread: u32, ctx: Context) -> Call<'_> {
-        let state = self.state();
-        let ctx = match &*state {
-            State::Running(group) => {
-                self.note_call(group, thread);
-                in_group(ctx, group)
+    /// Decides to which group a call belongs: calls `decide` with the state, and again after each wait for an ending
+    /// group that `meets` what the call is about. The file system does not work meanwhile (invariant 1).
+    fn settled<T>(&self, meets: impl Fn(&Ending) -> bool, decide: impl FnOnce(&State) -> T) -> T {
+        loop {
+            let state = self.inner.state();
+            let Some(met) = state.ending.iter().find(|ending| meets(ending)).cloned() else { return decide(&state) };
+            drop(state);
+            met.settled.wait();
+        }
+    }
+
+    pub fn look(&self, thread: u32, ctx: Context, look: Look<'_>) -> Call {
+        let meets = |ending: &Ending| lock(&ending.group.changes).shows_in(look);
+        let (member, pending) = self.settled(meets, |state| {
+            // Invariant 3.
+            (state.running.as_ref().map(Member::new), state.ending.clone())
+        });
+        let ctx = match &member {
+            Some(member) => {
+                self.note_call(member.group(), thread);
+                member.group().context(ctx)
             }
-            State::None | State::Ending(_) => ctx,
+            None => ctx,
         };
-        Call { ctx, members: None, state: Some(state) }
+        Call { ctx, clock: None, member, pending }
     }
 
     /// A call that is in no group may be of the process of one, and shows that it is at work.
     pub fn note_outside(&self, thread: u32) {
-        if let State::Running(group) = &*self.state() {
-            self.note_call(group, thread);
+        if let Some(group) = self.running() {
+            self.note_call(&group, thread);
         }
     }
 
@@ -158,7 +176,8 @@ impl Shared {
         }
     }
 
-    /// Whether calls are those of a group that was aborted meanwhile, without its process.
+    /// Whether calls are those of a group that was aborted meanwhile, without its process. To be asked once it is
+    /// decided that a call is not in that group.
     fn check_lapsed(&self, thread: u32, handle: Option<u64>) -> Result<()> {
         match lock(&self.inner.lapsed).iter().any(|lapsed| lapsed.has(thread, handle)) {
             true => Err(Errno::CANCELED),
@@ -166,43 +185,63 @@ impl Shared {
         }
     }
 
-    pub fn change(&self, thread: u32, ctx: Context, touches: &Touches<'_>) -> Result<Call<'_>> {
-        let state = self.state();
+    pub fn change(&self, thread: u32, ctx: &Context, touches: &Touches<'_>) -> Result<Call> {
         let handle = touches.handle.map(|handle| handle.0);
-        self.check_lapsed(thread, handle)?;
-        let State::Running(group) = &*state else {
-            return Ok(Call { ctx, members: None, state: Some(state) });
-        };
-        if !group.has(thread, handle) {
-            let hidden = lock(&group.changes).hides(touches);
-            return if hidden { Err(Errno::BUSY) } else { Ok(Call { ctx, members: None, state: Some(state) }) };
-        }
-        let ctx = in_group(ctx, group);
-        group.is_active((self.inner.clock)());
-        lock(&group.changes).note(touches);
-        for (parent, name) in touches.names {
-            // What has the name so far may lose it.
-            if let Ok(found) = self.inner.vfs.lookup(&ctx, Ino(parent.0), name.as_bytes()) {
-                lock(&group.changes).note_node(found.ino.0);
-                self.inner.vfs.forget(found.ino, 1);
+        let meets = |ending: &Ending| lock(&ending.group.changes).meets(touches);
+        'again: loop {
+            let decide = |state: &State| (state.running.as_ref().map(Member::new), state.ending.clone());
+            let (mut member, pending) = self.settled(meets, decide);
+            self.check_lapsed(thread, handle)?;
+            let mut call = match member.take() {
+                Some(member) if member.group().has(thread, handle) => {
+                    let group = member.group();
+                    group.is_active((self.inner.clock)());
+                    lock(&group.changes).note(touches);
+                    let ctx = group.context(ctx.clone());
+                    Call { ctx, clock: Some(self.inner.clock), member: Some(member), pending }
+                }
+                Some(other) if lock(&other.group().changes).hides(touches) => return Err(Errno::BUSY),
+                _ => Call { ctx: ctx.clone(), clock: None, member: None, pending },
+            };
+            if call.member.is_none() && call.pending.is_empty() {
+                return Ok(call);
             }
+            for (parent, name) in touches.names {
+                // What has the name so far may lose it.
+                let Ok(found) = self.inner.vfs.lookup(&call.ctx, Ino(parent.0), name.as_bytes()) else { continue };
+                if let Some(member) = &call.member {
+                    lock(&member.group().changes).note_node(found.ino.0);
+                }
+                self.inner.vfs.forget(found.ino, 1);
+                if call.waits_for(found.ino.0) {
+                    continue 'again;
+                }
+            }
+            return Ok(call);
         }
-        Ok(Call { ctx, members: Some(self.inner.clock), state: Some(state) })
     }
 
-    pub fn page_write(&self, ctx: Context, node: INodeNo) -> Option<Call<'_>> {
-        let state = self.state();
-        let ctx = match &*state {
-            // What the group has changed anything of is its own, and not to be had outside of it.
-            State::Running(group) if lock(&group.changes).takes_pages_of(node.0) => {
-                group.is_active((self.inner.clock)());
-                in_group(ctx, group)
-            }
-            // Invariant 2.
-            State::Ending(changes) if changes.has_content(node.0) => return None,
-            _ => ctx,
-        };
-        Some(Call { ctx, members: None, state: Some(state) })
+    pub fn page_write(&self, ctx: Context, node: INodeNo) -> Option<Call> {
+        loop {
+            let page = self.settled(|ending| ending.has(node.0), |state| Page::of(state, node.0));
+            let member = match page {
+                Page::Dropped => return None,
+                Page::Outside => None,
+                Page::Member(member) => Some(member),
+                Page::Waits(added) => {
+                    added.wait();
+                    continue;
+                }
+            };
+            let ctx = match &member {
+                Some(member) => {
+                    member.group().is_active((self.inner.clock)());
+                    member.group().context(ctx)
+                }
+                None => ctx,
+            };
+            return Some(Call { ctx, clock: None, member, pending: Vec::new() });
+        }
     }
 
     /// Whether the kernel may write at another place than the end of a file where it means the end: it asks for a size
@@ -265,17 +304,20 @@ impl Shared {
     }
 
     pub fn release(&self, handle: u64) {
-        let state = self.state();
+        // With the state locked: else a group that lapses meanwhile might keep the handle.
+        let state = self.inner.state();
         let mut lapsed = lock(&self.inner.lapsed);
         lapsed.retain(|lapsed| lapsed.handle != handle);
         lapsed.iter_mut().for_each(|lapsed| _ = lapsed.added.remove(&handle));
         drop(lapsed);
-        if let State::Running(group) = &*state {
+        let began_by_it = state.running.as_ref().is_some_and(|group| {
             lock(&group.added).remove(&handle);
-            if group.handle == handle {
-                // It began the group, and so it is there.
-                let _ = self.tell(Command::Released { handle });
-            }
+            group.handle == handle
+        });
+        drop(state);
+        if began_by_it {
+            // The keeper has begun the group, and so it is there.
+            let _ = self.tell(Command::Released { handle });
         }
     }
 
@@ -310,8 +352,7 @@ impl Shared {
 
     /// Which process has a group, if one does.
     pub fn holder(&self) -> Option<Holder> {
-        let state = self.state();
-        let State::Running(group) = &*state else { return None };
+        let group = self.running()?;
         let now = (self.inner.clock)();
         Some(Holder {
             process: group.process.number() as u32,
@@ -327,38 +368,42 @@ impl Shared {
         if let Err(error) = self.check_end(asker) {
             return reply.error(errno(error));
         }
-        if let Err((command, error)) = self.tell(Command::End { handle: asker.handle, commits, reply }) {
+        let handle = asker.handle;
+        let command = match commits.then(|| self.inner.commit(handle)) {
+            Some(Ok(())) => return reply.ioctl(0, &[]),
+            Some(Err((Some(undone), error))) => Command::Undone { undone, error, reply },
+            Some(Err((None, _))) => Command::Late { handle, reply },
+            None => Command::Abort { handle, reply },
+        };
+        if let Err((command, error)) = self.tell(command) {
             command.refuse(error);
         }
     }
 
     fn check_end(&self, asker: Asker) -> Result<()> {
-        let state = self.state();
-        let lapsed = lock(&self.inner.lapsed);
-        let of_lapsed = lapsed.iter().find(|lapsed| lapsed.handle == asker.handle).map(|lapsed| &lapsed.process);
-        let process = match &*state {
-            State::Running(group) if group.handle == asker.handle => &group.process,
-            _ => of_lapsed.ok_or(Errno::INVAL)?,
+        let running = self.running().filter(|group| group.handle == asker.handle).map(|group| group.process.clone());
+        let of_lapsed = || {
+            let lapsed = lock(&self.inner.lapsed);
+            lapsed.iter().find(|lapsed| lapsed.handle == asker.handle).map(|lapsed| lapsed.process.clone())
         };
+        let process = running.or_else(of_lapsed).ok_or(Errno::INVAL)?;
         if process.has(asker.thread) { Ok(()) } else { Err(Errno::PERM) }
     }
 
     pub fn add(&self, asker: Asker, node: INodeNo, open: &Handle) -> Result<i32> {
-        let state = self.state();
+        let decide = |state: &State| state.running.as_ref().map(|group| Adding::new(group, node.0));
+        let adding = self.settled(|ending| ending.has(node.0), decide);
         self.check_lapsed(asker.thread, Some(asker.handle))?;
-        match &*state {
-            State::Running(group) if group.process.has(asker.thread) => {
-                // Invariant 5. Its pages are the group's when its content is, neither sooner nor later.
-                let mut changes = lock(&group.changes);
-                self.inner.vfs.add(group.id, open)?;
-                group.is_active((self.inner.clock)());
-                changes.note_content(node.0);
-                lock(&group.added).insert(asker.handle);
-                Ok(0)
-            }
-            State::Running(_) => Err(Errno::PERM),
-            State::None | State::Ending(_) => Err(Errno::INVAL),
+        let adding = adding.ok_or(Errno::INVAL)?;
+        let group = adding.member.group();
+        if !group.process.has(asker.thread) {
+            return Err(Errno::PERM);
         }
+        self.inner.vfs.add(group.id, open)?;
+        group.is_active((self.inner.clock)());
+        lock(&group.changes).note_content(node.0);
+        lock(&group.added).insert(asker.handle);
+        Ok(0)
     }
 
     fn tell(&self, command: Command) -> std::result::Result<(), (Command, Errno)> {
@@ -371,5 +416,52 @@ impl Shared {
         }
         keeper.as_ref().expect("it was started").tell(command);
         Ok(())
+    }
+}
+
+/// To which group a page write belongs.
+enum Page {
+    /// Invariant 2.
+    Dropped,
+    Outside,
+    Member(Member),
+    /// That is known once a file has been added.
+    Waits(Arc<Latch>),
+}
+
+impl Page {
+    fn of(state: &State, node: u64) -> Page {
+        if state.undone.iter().any(|undone| lock(&undone.group.changes).has_content(node)) {
+            return Page::Dropped;
+        }
+        let Some(group) = &state.running else { return Page::Outside };
+        // What the group has changed anything of is its own, and not to be had outside of it.
+        if lock(&group.changes).takes_pages_of(node) {
+            return Page::Member(Member::new(group));
+        }
+        let adding = lock(&group.adding);
+        adding.iter().find(|(added, _)| *added == node).map_or(Page::Outside, |(_, added)| Page::Waits(added.clone()))
+    }
+}
+
+/// A file that is being added to a group. Its pages are the group's when its content is, neither sooner nor later:
+/// until then page writes wait.
+struct Adding {
+    member: Member,
+    added: Arc<Latch>,
+}
+
+impl Adding {
+    fn new(group: &Arc<Group>, node: u64) -> Adding {
+        let added = Arc::new(Latch::default());
+        lock(&group.adding).push((node, added.clone()));
+        Adding { member: Member::new(group), added }
+    }
+}
+
+impl Drop for Adding {
+    fn drop(&mut self) {
+        lock(&self.member.group().adding).retain(|(_, added)| !Arc::ptr_eq(added, &self.added));
+        self.added.open();
     }
 }

@@ -16,7 +16,7 @@ impl View {
         View { group, joined: Joined::default() }
     }
 
-    pub fn call(&self, ctx: Context) -> Call<'_> {
-        Call { ctx: Context { group: Some(self.group), ..ctx }, members: None, state: None }
+    pub fn call(&self, ctx: Context) -> Call {
+        Call::outside(Context { group: Some(self.group), ..ctx })
     }
 }

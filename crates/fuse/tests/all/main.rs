@@ -4,6 +4,7 @@ mod both;
 mod cache;
 mod common;
 mod groups;
+mod held;
 mod holders;
 mod kernel;
 mod nameless;

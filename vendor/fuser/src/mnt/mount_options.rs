@@ -14,6 +14,9 @@ pub struct Config {
     pub acl: SessionACL,
     /// Number of event loop threads. If unspecified, one thread is used.
     pub n_threads: Option<usize>,
+    /// If specified, threads beyond the first two are started when all others are busy, up to
+    /// `n_threads`, and at most this many wait for requests at a time.
+    pub idle_threads: Option<usize>,
     /// Use `FUSE_DEV_IOC_CLONE` to give each worker thread its own fd.
     /// This enables more efficient request processing
     /// when multiple threads are used. Requires Linux 4.5+.

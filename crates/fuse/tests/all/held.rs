@@ -1,0 +1,622 @@
+//! A medium that a test holds: calls that wait for it stop no others. A [`Gate`] stands for the medium, before the
+//! volume, so that no lock of the volume has a part in it.
+//!
+//! That a call waits no test asks for: a call that should return is waited for, and a mount that stops fails the test
+//! by the time limit of [`returns`].
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::common::{Scratch, or_skip};
+use wholly::MountGroup;
+use wholly_error::Error;
+use wholly_fuse::{Mount, MountOptions, Unmounter};
+use wholly_host::mount::Open;
+use wholly_vfs::{Committed, Errno, GroupId, Groups, Handle, Seen, Ticket};
+use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
+
+/// Calls that wait for the medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Abort,
+    Add,
+    Commit,
+    Fsync,
+    Wait,
+    Write,
+}
+
+#[derive(Default)]
+struct Held {
+    /// Each such call waits.
+    holds: Vec<What>,
+    /// How many wait.
+    waiting: Vec<What>,
+    /// The next commit fails.
+    fails: bool,
+    /// What has passed.
+    passed: Vec<What>,
+}
+
+/// See the module.
+#[derive(Default)]
+struct Gate {
+    held: Mutex<Held>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn hold(&self, what: What) {
+        self.held.lock().unwrap().holds.push(what);
+    }
+
+    fn release(&self, what: What) {
+        self.held.lock().unwrap().holds.retain(|held| *held != what);
+        self.changed.notify_all();
+    }
+
+    fn release_all(&self) {
+        self.held.lock().unwrap().holds.clear();
+        self.changed.notify_all();
+    }
+
+    /// Waits until so many calls are held.
+    fn reached(&self, what: What, count: usize) {
+        let mut held = self.held.lock().unwrap();
+        while held.waiting.iter().filter(|waits| **waits == what).count() < count {
+            held = self.changed.wait(held).unwrap();
+        }
+    }
+
+    fn pass(&self, what: What) {
+        let mut held = self.held.lock().unwrap();
+        held.waiting.push(what);
+        self.changed.notify_all();
+        while held.holds.contains(&what) {
+            held = self.changed.wait(held).unwrap();
+        }
+        let at = held.waiting.iter().position(|waits| *waits == what).unwrap();
+        held.waiting.remove(at);
+        held.passed.push(what);
+    }
+
+    /// How many such calls there were.
+    fn passed(&self, what: What) -> usize {
+        self.held.lock().unwrap().passed.iter().filter(|passed| **passed == what).count()
+    }
+}
+
+struct Gated {
+    inner: VolumeVfs,
+    gate: Arc<Gate>,
+}
+
+wholly_vfs::pass_on! {
+    impl [] Gated;
+    call |this, ctx, pass| pass(&this.inner, ctx);
+    bare |this, pass| pass(&this.inner);
+    {
+        fn write(&self, ctx: &Context, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize> {
+            self.gate.pass(What::Write);
+            self.inner.write(ctx, handle, offset, data)
+        }
+
+        fn fsync(&self, ctx: &Context, handle: &Handle) -> Result<()> {
+            self.gate.pass(What::Fsync);
+            self.inner.fsync(ctx, handle)
+        }
+    }
+}
+
+impl Groups for Gated {
+    fn begin_as(&self, seen: Seen) -> wholly_error::Result<GroupId> {
+        self.inner.begin_as(seen)
+    }
+
+    fn add(&self, group: GroupId, handle: &Handle) -> wholly_error::Result<()> {
+        self.gate.pass(What::Add);
+        self.inner.add(group, handle)
+    }
+
+    fn commit_all(&self, groups: &[GroupId], how: Committed) -> wholly_error::Result<Ticket> {
+        self.gate.pass(What::Commit);
+        if std::mem::take(&mut self.gate.held.lock().unwrap().fails) {
+            groups.iter().try_for_each(|group| self.inner.abort(*group))?;
+            return Err(Error::NoSpace("a test".into()));
+        }
+        self.inner.commit_all(groups, how)
+    }
+
+    fn wait(&self, ticket: Ticket) -> wholly_error::Result<()> {
+        self.gate.pass(What::Wait);
+        self.inner.wait(ticket)
+    }
+
+    fn abort(&self, group: GroupId) -> wholly_error::Result<()> {
+        self.gate.pass(What::Abort);
+        self.inner.abort(group)
+    }
+}
+
+/// A volume, its mount, and the gate between them.
+struct Mounted {
+    gate: Arc<Gate>,
+    server: Option<JoinHandle<std::io::Result<()>>>,
+    unmounter: Unmounter,
+    point: Scratch,
+    home: Scratch,
+}
+
+/// The kernel believes what it knows for as long as a test takes: what it is not told to forget it goes on telling.
+fn options() -> MountOptions {
+    MountOptions { valid: Duration::from_secs(3600), owns_content: true, ..MountOptions::default() }
+}
+
+impl Mounted {
+    /// With directories `d` and `o`, and in each a file `f` with the text `before`.
+    fn new(options: &MountOptions) -> Result<Mounted, String> {
+        let (home, point, gate) = (Scratch::new(), Scratch::new(), Arc::new(Gate::default()));
+        let image = home.path().join("volume");
+        let of_volume = VolumeOptions { engine: Some(EngineKind::FineGrainedWal), ..VolumeOptions::default() };
+        Volume::format(&image, 16 << 20, &of_volume).expect("make a volume");
+        let volume = Volume::open(&image, &of_volume).expect("open it");
+        let vfs = Gated { inner: VolumeVfs::new(&volume), gate: gate.clone() };
+        let mount = Mount::new(Arc::new(vfs), point.path(), options).map_err(|error| format!("mount: {error}"))?;
+        let unmounter = mount.unmounter();
+        let server = std::thread::spawn(move || mount.serve());
+        let mounted = Mounted { gate, server: Some(server), unmounter, point, home };
+        for dir in ["d", "o"] {
+            std::fs::create_dir(mounted.at(dir)).expect("make a directory");
+            write(mounted.at(dir).join("f"), "before");
+        }
+        Ok(mounted)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.point.path().join(name)
+    }
+
+    fn begin(&self) -> MountGroup {
+        begin(self.point.path())
+    }
+
+    /// A thread that commits a group, which the gate holds.
+    fn commit_held(&self, group: MountGroup) -> JoinHandle<Result<(), Error>> {
+        self.gate.hold(What::Commit);
+        let committing = std::thread::spawn(move || group.commit());
+        self.gate.reached(What::Commit, 1);
+        committing
+    }
+
+    /// Unmounts it. The volume is sound.
+    fn end(mut self) {
+        let mut tries = 0..12_000;
+        while let Err(error) = self.unmounter.unmount() {
+            assert!(error.raw_os_error() == Some(16) && tries.next().is_some(), "nobody uses it: {error}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.has_ended();
+    }
+
+    /// It was unmounted.
+    fn has_ended(&mut self) {
+        self.server.take().expect("it serves").join().expect("a thread").expect("the kernel was answered to the end");
+        let checked = Volume::check(&self.home.path().join("volume")).expect("check it");
+        assert_eq!((&checked.findings[..], checked.is_clean, checked.orphans), (&[][..], true, 0));
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            self.gate.release_all();
+            let _ = rustix::mount::unmount(self.point.path(), rustix::mount::UnmountFlags::DETACH);
+            if !std::thread::panicking() {
+                let _ = server.join();
+            }
+        }
+    }
+}
+
+/// What a call gives that should return while others wait for the medium. No verdict but that of a mount that stops
+/// depends on the time limit.
+fn returns<T: Send + 'static>(mounted: &Mounted, what: &str, call: impl FnOnce() -> T + Send + 'static) -> T {
+    let (gives, given) = channel();
+    let calling = std::thread::spawn(move || _ = gives.send(call()));
+    match given.recv_timeout(Duration::from_secs(30)) {
+        Ok(given) => {
+            calling.join().expect("a call");
+            given
+        }
+        Err(RecvTimeoutError::Disconnected) => panic!("{what} has failed: {:?}", calling.join()),
+        Err(RecvTimeoutError::Timeout) => {
+            mounted.gate.release_all();
+            panic!("{what} waits for the medium of another call");
+        }
+    }
+}
+
+fn begin(point: &Path) -> MountGroup {
+    MountGroup::begin(File::open(point).expect("open")).expect("no group runs")
+}
+
+fn write(path: impl AsRef<Path>, text: &str) {
+    std::fs::write(path, text).expect("write");
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    std::fs::read_to_string(path).expect("read")
+}
+
+fn open_to_write(path: &Path) -> File {
+    OpenOptions::new().write(true).open(path).expect("open")
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).expect("list");
+    let mut names: Vec<_> = entries.map(|entry| entry.expect("an entry").file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Looks, changes and a group, all of them in `o`.
+fn use_other_files(mounted: &Mounted) {
+    let at = |name: &str| mounted.at(name);
+    let (o, f, new, point) = (at("o"), at("o/f"), at("o/new"), mounted.point.path().to_owned());
+    let size = returns(mounted, "stat", {
+        let f = f.clone();
+        move || File::open(f).unwrap().metadata().unwrap().size()
+    });
+    assert_eq!(size, 6);
+    assert_eq!(returns(mounted, "readdir", move || names(&o)), ["f"]);
+    returns(mounted, "create, write and rename", {
+        let (f, new) = (f.clone(), new.clone());
+        move || {
+            write(&new, "later!");
+            std::fs::rename(new, f).unwrap();
+        }
+    });
+    let text = returns(mounted, "read", {
+        let f = f.clone();
+        move || read(f)
+    });
+    assert_eq!(text, "later!");
+    returns(mounted, "begin and abort of a group", {
+        let (f, new) = (f.clone(), new.clone());
+        move || {
+            let group = begin(&point);
+            write(&f, "of a group");
+            write(&new, "of a group");
+            group.abort().unwrap();
+        }
+    });
+    let text = returns(mounted, "read after the abort", {
+        let f = f.clone();
+        move || read(f)
+    });
+    assert_eq!(text, "later!");
+    returns(mounted, "write", move || write(f, "before"));
+    assert!(!new.exists());
+}
+
+/// Attributes are asked for again each time.
+fn forgetful() -> MountOptions {
+    MountOptions { valid: Duration::ZERO, ..options() }
+}
+
+#[test]
+fn a_group_that_is_committed_stops_nobody_who_does_not_use_its_files() {
+    for options in [options(), forgetful()] {
+        let Some(mounted) = or_skip(Mounted::new(&options)) else { return };
+        let group = mounted.begin();
+        write(mounted.at("d/f"), "and after");
+        write(mounted.at("d/new"), "made");
+        let committing = mounted.commit_held(group);
+        use_other_files(&mounted);
+        // Its own files: these calls wait, and see what the group has done.
+        let looks: Vec<JoinHandle<String>> = [
+            |d: PathBuf| d.join("f").metadata().unwrap().size().to_string(),
+            |d: PathBuf| d.join("new").metadata().unwrap().size().to_string(),
+            |d: PathBuf| names(&d).join(" "),
+            |d: PathBuf| read(d.join("f")),
+            |d: PathBuf| names(d.parent().unwrap()).join(" "),
+            |d: PathBuf| {
+                let file = open_to_write(&d.join("f"));
+                file.write_all_at(b"AND", 0).unwrap();
+                "written".into()
+            },
+        ]
+        .map(|look| {
+            let d = mounted.at("d");
+            std::thread::spawn(move || look(d))
+        })
+        .into();
+        use_other_files(&mounted);
+        mounted.gate.release(What::Commit);
+        committing.join().unwrap().expect("commit");
+        let saw: Vec<String> = looks.into_iter().map(|look| look.join().unwrap()).collect();
+        assert_eq!((&saw[0][..], &saw[1][..], &saw[2][..]), ("9", "4", "f new"));
+        assert!(["and after", "AND after"].contains(&&saw[3][..]), "{saw:?}");
+        assert_eq!((&saw[4][..], &saw[5][..]), ("d o", "written"));
+        assert_eq!((read(mounted.at("d/f")), read(mounted.at("d/new"))), ("AND after".into(), "made".into()));
+        mounted.end();
+    }
+}
+
+/// The group is everybody's once its place in the order is taken: only who has committed it waits for the medium.
+#[test]
+fn a_group_that_is_ordered_is_seen_and_changed_before_it_is_durable() {
+    let Some(mounted) = or_skip(Mounted::new(&forgetful())) else { return };
+    let group = mounted.begin();
+    write(mounted.at("d/f"), "and after");
+    mounted.gate.hold(What::Wait);
+    let committing = std::thread::spawn(move || group.commit());
+    mounted.gate.reached(What::Wait, 1);
+    use_other_files(&mounted);
+    let (f, point) = (mounted.at("d/f"), mounted.point.path().to_owned());
+    let text = returns(&mounted, "a call on its files", move || {
+        let file = open_to_write(&f);
+        file.write_all_at(b"AND", 0).unwrap();
+        let group = begin(&point);
+        file.write_all_at(b"AFTER", 4).unwrap();
+        group.abort().unwrap();
+        read(f)
+    });
+    assert_eq!(text, "AND after");
+    assert!(!committing.is_finished(), "it is durable on return, and not before");
+    mounted.gate.release(What::Wait);
+    committing.join().unwrap().expect("commit");
+    mounted.end();
+}
+
+#[test]
+fn an_abort_and_a_file_that_is_added_stop_nobody_who_does_not_use_its_files() {
+    let Some(mounted) = or_skip(Mounted::new(&forgetful())) else { return };
+    let group = mounted.begin();
+    let file = open_to_write(&mounted.at("d/f"));
+    mounted.gate.hold(What::Add);
+    let o = mounted.at("o");
+    let adding = std::thread::spawn(move || group.add(&file).map(|()| (group, file)));
+    mounted.gate.reached(What::Add, 1);
+    let listed = returns(&mounted, "readdir during an add", {
+        let o = o.clone();
+        move || names(&o)
+    });
+    assert_eq!(listed, ["f"]);
+    mounted.gate.release(What::Add);
+    let (group, file) = adding.join().unwrap().expect("add");
+    file.write_all_at(b"BEFORE", 0).unwrap();
+    mounted.gate.hold(What::Abort);
+    let aborting = std::thread::spawn(move || group.abort());
+    mounted.gate.reached(What::Abort, 1);
+    let seen = returns(&mounted, "calls during an abort", move || {
+        write(o.join("f"), "later!");
+        (names(&o), read(o.join("f")))
+    });
+    assert_eq!(seen, (vec!["f".to_owned()], "later!".to_owned()));
+    mounted.gate.release(What::Abort);
+    aborting.join().unwrap().expect("abort");
+    assert_eq!(read(mounted.at("d/f")), "before");
+    drop(file);
+    mounted.end();
+}
+
+#[test]
+fn calls_outside_of_groups_that_wait_stop_no_group() {
+    let Some(mounted) = or_skip(Mounted::new(&options())) else { return };
+    let file = open_to_write(&mounted.at("d/f"));
+    mounted.gate.hold(What::Write);
+    let writing = std::thread::spawn(move || file.write_all_at(b"AND", 0).unwrap());
+    mounted.gate.reached(What::Write, 1);
+    let (point, o) = (mounted.point.path().to_owned(), mounted.at("o"));
+    let listed = returns(&mounted, "groups", move || {
+        for commits in [true, false] {
+            let group = begin(&point);
+            std::fs::rename(o.join("f"), o.join(if commits { "g" } else { "h" })).ok();
+            std::fs::create_dir(o.join(commits.to_string())).unwrap();
+            if commits { group.commit().unwrap() } else { group.abort().unwrap() }
+        }
+        names(&o)
+    });
+    assert_eq!(listed, ["g", "true"]);
+    mounted.gate.release(What::Write);
+    writing.join().unwrap();
+    assert_eq!(read(mounted.at("d/f")), "ANDore");
+    mounted.end();
+}
+
+/// More of them than processors.
+#[test]
+fn syncs_that_wait_stop_no_other_calls() {
+    let Some(mounted) = or_skip(Mounted::new(&forgetful())) else { return };
+    let most = 31;
+    // The kernel makes one of a file at a time.
+    let files: Vec<_> = (1..=most).map(|number| File::create(mounted.at(&format!("d/{number}"))).unwrap()).collect();
+    mounted.gate.hold(What::Fsync);
+    let syncing: Vec<_> = (1..=most)
+        .zip(files)
+        .map(|(count, file)| {
+            let syncing = std::thread::spawn(move || file.sync_all().unwrap());
+            mounted.gate.reached(What::Fsync, count);
+            use_other_files(&mounted);
+            syncing
+        })
+        .collect();
+    mounted.gate.release(What::Fsync);
+    syncing.into_iter().for_each(|syncing| syncing.join().unwrap());
+    // The threads that are not needed any more stand by; they are there when it is unmounted, and when they are needed.
+    mounted.gate.hold(What::Fsync);
+    let file = open_to_write(&mounted.at("d/f"));
+    let syncing = std::thread::spawn(move || file.sync_all().unwrap());
+    mounted.gate.reached(What::Fsync, 1);
+    use_other_files(&mounted);
+    mounted.gate.release(What::Fsync);
+    syncing.join().unwrap();
+    mounted.end();
+}
+
+/// A call in a group races with its commit: it returns first, and what it has changed is in the group.
+#[test]
+fn a_group_is_committed_once_its_calls_have_returned() {
+    let Some(mounted) = or_skip(Mounted::new(&options())) else { return };
+    let group = mounted.begin();
+    let file = open_to_write(&mounted.at("d/f"));
+    mounted.gate.hold(What::Write);
+    let writing = std::thread::spawn(move || file.write_all_at(b"AND", 0).unwrap());
+    mounted.gate.reached(What::Write, 1);
+    let committing = std::thread::spawn(move || group.commit());
+    // Its end has begun once it does not run any more.
+    let point = mounted.point.path().to_owned();
+    returns(&mounted, "the begin of the end", move || {
+        while MountGroup::holder(File::open(&point).unwrap()).unwrap().is_some() {
+            std::thread::yield_now();
+        }
+    });
+    assert_eq!(mounted.gate.passed(What::Commit), 0, "a call is under way");
+    // What comes now is in no group, or in the next one. That is committed after this one.
+    let next = mounted.begin();
+    std::fs::create_dir(mounted.at("o/next")).unwrap();
+    let next = std::thread::spawn(move || next.commit());
+    std::fs::create_dir(mounted.at("outside")).unwrap();
+    assert_eq!(mounted.gate.passed(What::Commit), 0, "a call is under way");
+    mounted.gate.release(What::Write);
+    writing.join().unwrap();
+    committing.join().unwrap().expect("commit");
+    next.join().unwrap().expect("commit");
+    let passed = mounted.gate.held.lock().unwrap().passed.clone();
+    let passed: Vec<_> = passed.into_iter().filter(|what| *what != What::Wait).collect();
+    assert!(passed.ends_with(&[What::Write, What::Commit, What::Commit]), "{passed:?}");
+    assert_eq!(read(mounted.at("d/f")), "ANDore");
+    mounted.end();
+}
+
+/// Two ends of one group at once: the first counts, and the second is refused at once.
+#[test]
+fn a_group_ends_once() {
+    let Some(mounted) = or_skip(Mounted::new(&options())) else { return };
+    let dir = File::open(mounted.point.path()).unwrap();
+    let open = Arc::new(Open::of(dir.as_fd()).unwrap());
+    open.begin().unwrap();
+    write(mounted.at("d/f"), "and after");
+    mounted.gate.hold(What::Commit);
+    let first = open.clone();
+    let committing = std::thread::spawn(move || first.commit());
+    mounted.gate.reached(What::Commit, 1);
+    let second = open.clone();
+    let refused = returns(&mounted, "a second end", move || [second.commit(), second.abort(), second.commit()]);
+    assert_eq!(refused, [Err(Errno::INVAL); 3]);
+    // The same open file may begin the next one.
+    let next = open.clone();
+    let f = mounted.at("o/f");
+    returns(&mounted, "the next group", move || {
+        next.begin().unwrap();
+        write(f, "undone");
+        next.abort().unwrap();
+    });
+    mounted.gate.release(What::Commit);
+    committing.join().unwrap().expect("commit");
+    assert_eq!((mounted.gate.passed(What::Commit), mounted.gate.passed(What::Abort)), (1, 1));
+    assert_eq!((read(mounted.at("d/f")), read(mounted.at("o/f"))), ("and after".into(), "before".into()));
+    drop((dir, open));
+    mounted.end();
+}
+
+/// Who has read what a group wrote, and that is undone, is not to keep what follows from it.
+#[test]
+fn a_group_that_began_during_a_commit_that_fails_fails_too() {
+    let Some(mounted) = or_skip(Mounted::new(&options())) else { return };
+    let group = mounted.begin();
+    write(mounted.at("d/f"), "and after");
+    write(mounted.at("d/new"), "made");
+    mounted.gate.held.lock().unwrap().fails = true;
+    let committing = mounted.commit_held(group);
+    let later = mounted.begin();
+    write(mounted.at("o/f"), "that was made");
+    let later = std::thread::spawn(move || later.commit());
+    mounted.gate.release(What::Commit);
+    assert!(matches!(committing.join().unwrap(), Err(Error::Media(_))), "there is no space");
+    assert!(matches!(later.join().unwrap(), Err(Error::Refused(_, Errno::AGAIN))));
+    assert_eq!((mounted.gate.passed(What::Commit), mounted.gate.passed(What::Abort)), (1, 1));
+    // The kernel has nothing of either.
+    assert_eq!((read(mounted.at("d/f")), read(mounted.at("o/f"))), ("before".into(), "before".into()));
+    assert_eq!((mounted.at("d/f").metadata().unwrap().size(), names(&mounted.at("d"))), (6, vec!["f".to_owned()]));
+    let group = mounted.begin();
+    write(mounted.at("o/f"), "at last");
+    group.commit().expect("nothing stands against it");
+    assert_eq!(read(mounted.at("o/f")), "at last");
+    mounted.end();
+}
+
+/// What another process does: see [`act`].
+fn another(what: &str, path: &Path) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "held::act", "--nocapture"]).env("WHOLLY_HELD", what).env("WHOLLY_AT", path);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+/// No test, but what [`another`] process does.
+#[test]
+fn act() {
+    let Some(what) = std::env::var_os("WHOLLY_HELD") else { return };
+    let at = PathBuf::from(std::env::var_os("WHOLLY_AT").unwrap());
+    let group = begin(&at);
+    write(at.join("d/f"), "and after");
+    match what.to_str() {
+        Some("commit") => group.commit().unwrap(),
+        _ => panic!("{what:?}"),
+    }
+}
+
+/// The holder of a group is killed while it is committed: that goes on, and nobody aborts it.
+#[test]
+fn a_commit_is_not_undone_by_the_end_of_its_process() {
+    let Some(mounted) = or_skip(Mounted::new(&options())) else { return };
+    mounted.gate.hold(What::Commit);
+    let mut process = another("commit", mounted.point.path());
+    mounted.gate.reached(What::Commit, 1);
+    process.kill().unwrap();
+    use_other_files(&mounted);
+    mounted.gate.release(What::Commit);
+    process.wait().unwrap();
+    // Its open file is closed by now, or will be: of a group that has ended that is nothing to anybody.
+    mounted.begin().commit().expect("nothing stands against it");
+    assert_eq!(read(mounted.at("d/f")), "and after");
+    assert_eq!(
+        (mounted.gate.passed(What::Commit), mounted.gate.passed(What::Abort)),
+        (2, 1),
+        "that of the other files"
+    );
+    mounted.end();
+}
+
+/// An unmount waits for a commit, and does not undo it.
+#[test]
+fn a_mount_that_is_detached_ends_after_a_commit() {
+    let Some(mut mounted) = or_skip(Mounted::new(&options())) else { return };
+    let group = mounted.begin();
+    write(mounted.at("d/f"), "and after");
+    let committing = mounted.commit_held(group);
+    mounted.unmounter.detach().expect("detach");
+    mounted.gate.release(What::Commit);
+    committing.join().unwrap().expect("commit");
+    mounted.has_ended();
+    assert_eq!((mounted.gate.passed(What::Commit), mounted.gate.passed(What::Abort)), (1, 0));
+    let volume = Volume::open(&mounted.home.path().join("volume"), &VolumeOptions::default()).expect("open it");
+    let of_volume = VolumeVfs::new(&volume);
+    let ctx = wholly_vfs::Context::superuser();
+    use wholly_vfs::{Ino, OFlags, Vfs};
+    let dir = of_volume.lookup(&ctx, Ino::ROOT, b"d").unwrap().ino;
+    let file = of_volume.lookup(&ctx, dir, b"f").unwrap().ino;
+    let open = of_volume.open(&ctx, file, OFlags::RDONLY).unwrap();
+    let mut text = [0; 9];
+    assert_eq!(of_volume.read(&ctx, &open, 0, &mut text).unwrap(), 9);
+    assert_eq!(&text, b"and after");
+    of_volume.release(&ctx, open).unwrap();
+}
