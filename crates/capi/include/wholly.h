@@ -1173,7 +1173,8 @@ int wholly_mount_add(const struct wholly_mount_group *group, int fd);
  *
  * Errors: -EIO if the medium failed: it is unknown whether the group survives until the store is opened again. After
  * any other error the group is aborted. -ECANCELED: it was aborted before, because it made no calls for as long as the
- * mount's option group_timeout says (five minutes by default).
+ * mount's option group_timeout says (five minutes by default). -EAGAIN: it began while another group was committed,
+ * which failed, so that it may have seen changes that are gone: make it again.
  */
 int wholly_mount_commit(struct wholly_mount_group *group);
 

@@ -101,7 +101,8 @@ pub unsafe extern "C" fn wholly_mount_add(group: *const wholly_mount_group, fd: 
 ///
 /// Errors: -EIO if the medium failed: it is unknown whether the group survives until the store is opened again. After
 /// any other error the group is aborted. -ECANCELED: it was aborted before, because it made no calls for as long as the
-/// mount's option group_timeout says (five minutes by default).
+/// mount's option group_timeout says (five minutes by default). -EAGAIN: it began while another group was committed,
+/// which failed, so that it may have seen changes that are gone: make it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wholly_mount_commit(group: *mut wholly_mount_group) -> c_int {
     // SAFETY: the caller's part of the contract: a group that runs, and whose handle is not used any more.

@@ -399,7 +399,7 @@ impl fuser::Filesystem for Adapter {
         let open = had!(self.open.get(fh), reply);
         loop {
             let mut call = self.look(req, Look::Node(node));
-            // Names that were told, and the inode of the first one that cannot be told yet: the kernel asks for it next.
+            // Names that were told, and the inode of the first that cannot be told yet: the kernel asks for it next.
             let (mut told, mut pending) = (0, None);
             let listed = self.vfs.readdir(&call.ctx, &open, offset, &mut |entry| {
                 let name = OsStr::from_bytes(entry.name);

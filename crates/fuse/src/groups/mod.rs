@@ -41,7 +41,9 @@
 //! | `BEGIN` | succeeds during a commit, waits for an abort | waits |
 //!
 //! A group that does not run has no timeout, and neither the last close nor the end of its process does anything to
-//! it: it ends once. (A process that is killed waits in the kernel for the answer to its `COMMIT`.)
+//! it: it ends once. (A process that is killed waits in the kernel for the answer to its `COMMIT`.) The kernel freezes
+//! no file system of this kind (`FIFREEZE`: `EOPNOTSUPP`). After a `fork` of the serving process, the threads that end
+//! groups are the parent's alone.
 //!
 //! # Invariants
 //!
@@ -57,9 +59,9 @@
 //!    the change and end after the commit: looks wait while the group ends. What a name stands for is known only once
 //!    it was looked up: then the look waits, and is made again ([`Call::waits_for`]).
 //! 4. `ABORT`, and a `COMMIT` that fails, are answered when the kernel has forgotten the group.
-//! 5. Of what a group has touched nothing is missing in its [`Changes`](changes::Changes): each is noted before the call
-//!    is made. What a call in the group still notes after the group has left *running* overlaps with it, so that the
-//!    kernel does not rely on a look that overlaps with it too.
+//! 5. Of what a group has touched nothing is missing in its [`Changes`](changes::Changes): each is noted before the
+//!    call is made. What a call in the group still notes after the group has left *running* overlaps with it, so that
+//!    the kernel does not rely on a look that overlaps with it too.
 //! 6. A member of a lapsed group changes nothing (`ECANCELED`) until it has asked for the end of that group, or its
 //!    open file was closed for the last time: else the second half of what it wanted to be one group would stay. A
 //!    group lapses in the same step in which it leaves *running*.

@@ -66,7 +66,7 @@ impl Inner {
         let group = state.running.clone().filter(|group| is_meant(group)).ok_or(Errno::INVAL)?;
         if lapses {
             // Invariant 6: not later, or a call between would be in no group.
-            let (handle, process, added) = (group.handle, group.process.clone(), lock(&group.added).clone());
+            let (handle, process, added) = (group.handle, group.process.clone(), group.added.clone());
             lock(&self.lapsed).push(Lapsed { handle, process, added });
         }
         let earlier = state.ending.clone();
@@ -308,7 +308,7 @@ impl Shared {
         let state = self.inner.state();
         let mut lapsed = lock(&self.inner.lapsed);
         lapsed.retain(|lapsed| lapsed.handle != handle);
-        lapsed.iter_mut().for_each(|lapsed| _ = lapsed.added.remove(&handle));
+        lapsed.iter().for_each(|lapsed| _ = lock(&lapsed.added).remove(&handle));
         drop(lapsed);
         let began_by_it = state.running.as_ref().is_some_and(|group| {
             lock(&group.added).remove(&handle);

@@ -18,7 +18,8 @@ pub(super) struct Group {
     /// The open file by which it was begun.
     pub handle: u64,
     pub process: Arc<Process>,
-    pub added: Mutex<HashSet<u64>>,
+    /// Calls in it may still add some when it lapses.
+    pub added: Arc<Mutex<HashSet<u64>>>,
     pub changes: Mutex<Changes>,
     /// Files that are being added: page writes to them wait. By the number of the inode.
     pub adding: Mutex<Vec<(u64, Arc<Latch>)>>,
@@ -39,7 +40,7 @@ impl Group {
             id,
             handle,
             process,
-            added: Mutex::default(),
+            added: Arc::default(),
             changes: Mutex::default(),
             adding: Mutex::default(),
             calls: Calls::default(),
@@ -112,12 +113,12 @@ impl Ending {
 pub(super) struct Lapsed {
     pub handle: u64,
     pub process: Arc<Process>,
-    pub added: HashSet<u64>,
+    pub added: Arc<Mutex<HashSet<u64>>>,
 }
 
 impl Lapsed {
     pub fn has(&self, thread: u32, handle: Option<u64>) -> bool {
-        handle.is_some_and(|handle| self.added.contains(&handle)) || self.process.has(thread)
+        handle.is_some_and(|handle| lock(&self.added).contains(&handle)) || self.process.has(thread)
     }
 }
 
