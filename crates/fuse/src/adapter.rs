@@ -142,12 +142,13 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let mut before = None;
         let found = loop {
-            let mut call = self.look(req, Look::Name(parent, name));
+            let call = self.look_again(req, Look::Name(parent, name), before);
             match self.find(&call.ctx, ino(parent), name) {
-                Ok(found) if call.is_pending(found.ino.0) => {
+                Ok(found) if call.is_to_be_repeated(found.ino.0) => {
+                    before = Some(found.ino.0);
                     self.vfs.forget(found.ino, 1);
-                    call.waits_for(found.ino.0);
                 }
                 found => break found,
             }
@@ -270,7 +271,7 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn open(&self, req: &Request, node: INodeNo, open: OpenFlags, reply: ReplyOpen) {
-        let call = self.look(req, Look::Open(node));
+        let call = self.look(req, Look::Node(node));
         self.opened(reply, self.vfs.open(&call.ctx, ino(node), flags(open)), self.open_flags(open));
     }
 
@@ -380,7 +381,7 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn opendir(&self, req: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let call = self.look(req, Look::Open(node));
+        let call = self.look(req, Look::Node(node));
         self.opened(reply, self.vfs.opendir(&call.ctx, ino(node)), FopenFlags::empty());
     }
 
@@ -397,10 +398,11 @@ impl fuser::Filesystem for Adapter {
 
     fn readdirplus(&self, req: &Request, node: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
         let open = had!(self.open.get(fh), reply);
+        let mut before = None;
         loop {
-            let mut call = self.look(req, Look::Node(node));
-            // Names that were told, and the inode of the first that cannot be told yet: the kernel asks for it next.
-            let (mut told, mut pending) = (0, None);
+            let call = self.look_again(req, Look::Node(node), before);
+            // Names that were told, and the inode of the first that cannot be told so: the kernel asks for it next.
+            let (mut told, mut other) = (0, None);
             let listed = self.vfs.readdir(&call.ctx, &open, offset, &mut |entry| {
                 let name = OsStr::from_bytes(entry.name);
                 let found = match self.find(&call.ctx, ino(node), name) {
@@ -418,9 +420,9 @@ impl fuser::Filesystem for Adapter {
                 };
                 // Of these two the kernel keeps nothing, and counts no reference.
                 let is_dot = entry.name == b"." || entry.name == b"..";
-                if !is_dot && call.is_pending(found.ino.0) {
+                if !is_dot && call.is_to_be_repeated(found.ino.0) {
                     self.vfs.forget(found.ino, 1);
-                    pending = Some(found.ino);
+                    other = Some(found.ino.0);
                     return false;
                 }
                 let full = reply.add(
@@ -437,9 +439,9 @@ impl fuser::Filesystem for Adapter {
                 told += usize::from(!full);
                 !full
             });
-            match (listed, pending) {
-                // Not while the list is made: that may hold what the end of the group needs.
-                (Ok(()), Some(found)) if told == 0 => _ = call.waits_for(found.0),
+            match (listed, other) {
+                // Not while the list is made: that may hold what the end of a group needs.
+                (Ok(()), Some(_)) if told == 0 => before = other,
                 (Ok(()), _) => return reply.ok(),
                 (Err(error), _) => return reply.error(errno(error)),
             }
@@ -457,7 +459,7 @@ impl fuser::Filesystem for Adapter {
     }
 
     fn statfs(&self, req: &Request, node: INodeNo, reply: ReplyStatfs) {
-        match self.vfs.statfs(&self.look(req, Look::All).ctx, ino(node)) {
+        match self.vfs.statfs(&self.look(req, Look::Space).ctx, ino(node)) {
             Ok(is) => {
                 let block = u32::try_from(is.block_size).unwrap_or(u32::MAX);
                 let (free, available, name_max) = (is.free_blocks, is.available_blocks, is.name_max as u32);
@@ -492,7 +494,7 @@ impl fuser::Filesystem for Adapter {
 
     fn listxattr(&self, req: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
         // Which of them a user may see the kernel leaves to us.
-        let call = self.groups.look(req, self.as_they_are(req), Look::Node(node));
+        let call = self.groups.look(req, self.as_they_are(req), Look::Node(node), None);
         value(reply, size, self.vfs.listxattr(&call.ctx, ino(node)));
     }
 

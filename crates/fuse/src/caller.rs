@@ -13,7 +13,12 @@ use crate::groups::{Call, Look, Touches};
 impl Adapter {
     /// A call that changes nothing, of who is permitted it.
     pub fn look(&self, req: &Request, look: Look<'_>) -> Call {
-        self.groups.look(req, self.permitted(req), look)
+        self.groups.look(req, self.permitted(req), look, None)
+    }
+
+    /// The same, which is made again after it has found an inode, if it has.
+    pub fn look_again(&self, req: &Request, look: Look<'_>, found: Option<u64>) -> Call {
+        self.groups.look(req, self.permitted(req), look, found)
     }
 
     /// A call that changes what it touches, of who is permitted it.

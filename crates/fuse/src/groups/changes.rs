@@ -26,14 +26,12 @@ pub(crate) struct Touches<'a> {
 /// What a call looks at.
 #[derive(Clone, Copy)]
 pub(crate) enum Look<'a> {
-    /// Attributes or content of an inode, or the names in a directory.
+    /// An inode: its attributes or content, or the names in a directory.
     Node(INodeNo),
     /// What a name stands for.
     Name(INodeNo, &'a OsStr),
-    /// Nothing of an inode but that it is there.
-    Open(INodeNo),
-    /// The whole file system.
-    All,
+    /// The space of the file system.
+    Space,
 }
 
 #[derive(Default)]
@@ -87,8 +85,7 @@ impl Changes {
         match look {
             Look::Node(node) => self.has(node.0),
             Look::Name(parent, name) => self.has_name(parent, name),
-            Look::Open(node) => self.born.contains(&node.0),
-            Look::All => false,
+            Look::Space => false,
         }
     }
 

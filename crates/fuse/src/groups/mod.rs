@@ -13,7 +13,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | a look, of anybody | sees what the group has done: the kernel keeps names, attributes and pages once for all programs |
+//! | a look, of anybody | sees what the group has done: the kernel keeps names, attributes and pages once for all programs. A look at something else is made without the group, whose calls the file system may make one at a time |
 //! | a change by the member, or by an added file | belongs to it |
 //! | a change by others | does not; what the group has changed it gets `EBUSY` for, from the store or, where the store does not show it that, from here |
 //! | a page write | belongs to it where the file's content is the group's, else not |
@@ -57,7 +57,7 @@
 //!    may wait for answers itself. Of a group that was committed it is told nothing: what it has is right. So a call
 //!    that sees the time before the group, and whose answer the kernel keeps, must not begin once the kernel knows of
 //!    the change and end after the commit: looks wait while the group ends. What a name stands for is known only once
-//!    it was looked up: then the look waits, and is made again ([`Call::waits_for`]).
+//!    it was looked up: then the look waits, and is made again ([`Call::is_to_be_repeated`]).
 //! 4. `ABORT`, and a `COMMIT` that fails, are answered when the kernel has forgotten the group.
 //! 5. Of what a group has touched nothing is missing in its [`Changes`](changes::Changes): each is noted before the
 //!    call is made. What a call in the group still notes after the group has left *running* overlaps with it, so that
@@ -106,7 +106,7 @@ use crate::options::{Clock, MountOptions};
 pub(crate) use changes::{Look, Touches};
 pub use joined::{Asker, Doom, Joined};
 use shared::{Shared, lock};
-use state::{Ending, Member};
+use state::{Ending, Group, Member};
 use view::View;
 
 /// To which groups the calls of a mount belong.
@@ -122,6 +122,8 @@ pub(crate) struct Call {
     clock: Option<Clock>,
     /// In which group it is.
     member: Option<Member>,
+    /// Of a look: the group that runs, if it has changed nothing of what the look is known to be about.
+    beside: Option<Arc<Group>>,
     /// Groups that were ending when it began.
     pending: Vec<Arc<Ending>>,
 }
@@ -129,7 +131,7 @@ pub(crate) struct Call {
 impl Call {
     /// One in no group of `ioctl`'s.
     fn outside(ctx: Context) -> Call {
-        Call { ctx, clock: None, member: None, pending: Vec::new() }
+        Call { ctx, clock: None, member: None, beside: None, pending: Vec::new() }
     }
 
     /// The call has made an inode.
@@ -139,16 +141,17 @@ impl Call {
         }
     }
 
-    /// Whether a group was ending that has changed an inode, which the call has found. So the call may have found what
-    /// there was before the group, and what it has found is not to be used.
-    pub fn is_pending(&self, node: u64) -> bool {
-        self.pending.iter().any(|ending| ending.has(node))
+    /// Whether a look has found an inode that a group has changed, without that group: what it has found is not to be
+    /// used, and it is to be made again ([`Belonging::look`]).
+    pub fn is_to_be_repeated(&self, found: u64) -> bool {
+        self.beside.as_ref().is_some_and(|group| lock(&group.changes).has(found))
+            || self.pending.iter().any(|ending| ending.has(found))
     }
 
-    /// If that [is so](Self::is_pending), waits until it is known what has become of the group. The call is to be made
-    /// again then, and this one is in no group any more (invariant 7).
-    pub fn waits_for(&mut self, node: u64) -> bool {
-        let Some(ending) = self.pending.iter().find(|ending| ending.has(node)) else { return false };
+    /// The same of a change, which waits until it is known what has become of the group, and is in no group any more
+    /// (invariant 7).
+    fn waits_for(&mut self, found: u64) -> bool {
+        let Some(ending) = self.pending.iter().find(|ending| ending.has(found)) else { return false };
         self.member = None;
         ending.settled.wait();
         true
@@ -206,11 +209,11 @@ impl Belonging {
         }
     }
 
-    /// A call that changes nothing.
-    pub fn look(&self, req: &Request, ctx: Context, look: Look<'_>) -> Call {
+    /// A call that changes nothing, and the inode that it has found before, if it is made again.
+    pub fn look(&self, req: &Request, ctx: Context, look: Look<'_>, found: Option<u64>) -> Call {
         match self {
             Belonging::View(view) => view.call(ctx),
-            Belonging::Shared(shared) => shared.look(req.pid(), ctx, look),
+            Belonging::Shared(shared) => shared.look(req.pid(), ctx, look, found),
         }
     }
 

@@ -145,20 +145,25 @@ impl Shared {
         }
     }
 
-    pub fn look(&self, thread: u32, ctx: Context, look: Look<'_>) -> Call {
-        let meets = |ending: &Ending| lock(&ending.group.changes).shows_in(look);
-        let (member, pending) = self.settled(meets, |state| {
-            // Invariant 3.
-            (state.running.as_ref().map(Member::new), state.ending.clone())
-        });
-        let ctx = match &member {
-            Some(member) => {
-                self.note_call(member.group(), thread);
-                member.group().context(ctx)
-            }
-            None => ctx,
+    /// A look, and what it has found before, if it is made again ([`Call::is_to_be_repeated`]).
+    pub fn look(&self, thread: u32, ctx: Context, look: Look<'_>, found: Option<u64>) -> Call {
+        let shows = |group: &Group| {
+            let changes = lock(&group.changes);
+            changes.shows_in(look) || found.is_some_and(|found| changes.has(found))
         };
-        Call { ctx, clock: None, member, pending }
+        let decide = |state: &State| {
+            let member = state.running.as_ref().filter(|group| shows(group)).map(Member::new);
+            (state.running.clone(), member, state.ending.clone())
+        };
+        let (running, member, pending) = self.settled(|ending| shows(&ending.group), decide);
+        if let Some(group) = &running {
+            self.note_call(group, thread);
+        }
+        let (ctx, beside) = match &member {
+            Some(member) => (member.group().context(ctx), None),
+            None => (ctx, running),
+        };
+        Call { ctx, clock: None, member, beside, pending }
     }
 
     /// A call that is in no group may be of the process of one, and shows that it is at work.
@@ -198,10 +203,10 @@ impl Shared {
                     group.is_active((self.inner.clock)());
                     lock(&group.changes).note(touches);
                     let ctx = group.context(ctx.clone());
-                    Call { ctx, clock: Some(self.inner.clock), member: Some(member), pending }
+                    Call { ctx, clock: Some(self.inner.clock), member: Some(member), beside: None, pending }
                 }
                 Some(other) if lock(&other.group().changes).hides(touches) => return Err(Errno::BUSY),
-                _ => Call { ctx: ctx.clone(), clock: None, member: None, pending },
+                _ => Call { ctx: ctx.clone(), clock: None, member: None, beside: None, pending },
             };
             if call.member.is_none() && call.pending.is_empty() {
                 return Ok(call);
@@ -240,7 +245,7 @@ impl Shared {
                 }
                 None => ctx,
             };
-            return Some(Call { ctx, clock: None, member, pending: Vec::new() });
+            return Some(Call { ctx, clock: None, member, beside: None, pending: Vec::new() });
         }
     }
 

@@ -4,7 +4,7 @@
 //! That a call waits no test asks for: a call that should return is waited for, and a mount that stops fails the test
 //! by the time limit of [`returns`].
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, FileTimes, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -12,15 +12,17 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::common::{Scratch, or_skip};
 use wholly::MountGroup;
 use wholly_error::Error;
 use wholly_fuse::{Mount, MountOptions, Unmounter};
 use wholly_host::mount::Open;
-use wholly_vfs::{Committed, Errno, GroupId, Groups, Handle, Seen, Ticket};
-use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
+use wholly_media::disk::DiskRegion;
+use wholly_media::{Guarantees, Region, Site};
+use wholly_vfs::{Committed, Errno, GroupId, Groups, Handle, Policy, Seen, Ticket};
+use wholly_volume::{EngineKind, PolicyVfs, Volume, VolumeOptions, VolumeVfs};
 
 /// Calls that wait for the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +30,10 @@ enum What {
     Abort,
     Add,
     Commit,
+    Disk,
     Fsync,
+    /// One in a group.
+    Read,
     Wait,
     Write,
 }
@@ -103,6 +108,13 @@ wholly_vfs::pass_on! {
     call |this, ctx, pass| pass(&this.inner, ctx);
     bare |this, pass| pass(&this.inner);
     {
+        fn read(&self, ctx: &Context, handle: &Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
+            if ctx.group.is_some() {
+                self.gate.pass(What::Read);
+            }
+            self.inner.read(ctx, handle, offset, buf)
+        }
+
         fn write(&self, ctx: &Context, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize> {
             self.gate.pass(What::Write);
             self.inner.write(ctx, handle, offset, data)
@@ -197,6 +209,11 @@ impl Mounted {
 
     /// Unmounts it. The volume is sound.
     fn end(mut self) {
+        self.unmount();
+        self.is_sound();
+    }
+
+    fn unmount(&mut self) {
         let mut tries = 0..12_000;
         while let Err(error) = self.unmounter.unmount() {
             assert!(error.raw_os_error() == Some(16) && tries.next().is_some(), "nobody uses it: {error}");
@@ -208,6 +225,9 @@ impl Mounted {
     /// It was unmounted.
     fn has_ended(&mut self) {
         self.server.take().expect("it serves").join().expect("a thread").expect("the kernel was answered to the end");
+    }
+
+    fn is_sound(&self) {
         let checked = Volume::check(&self.home.path().join("volume")).expect("check it");
         assert_eq!((&checked.findings[..], checked.is_clean, checked.orphans), (&[][..], true, 0));
     }
@@ -405,6 +425,33 @@ fn an_abort_and_a_file_that_is_added_stop_nobody_who_does_not_use_its_files() {
     aborting.join().unwrap().expect("abort");
     assert_eq!(read(mounted.at("d/f")), "before");
     drop(file);
+    mounted.end();
+}
+
+/// A volume makes the calls of a group one at a time. So a look at something that the group has not changed is none of
+/// them.
+#[test]
+fn a_call_in_a_group_stops_no_looks_at_other_files() {
+    let Some(mounted) = or_skip(Mounted::new(&forgetful())) else { return };
+    std::fs::hard_link(mounted.at("d/f"), mounted.at("o/g")).unwrap();
+    let group = mounted.begin();
+    open_to_write(&mounted.at("d/f")).write_all_at(b"BEFORE and after", 0).unwrap();
+    mounted.gate.hold(What::Read);
+    let f = mounted.at("d/f");
+    let reading = std::thread::spawn(move || read(f));
+    mounted.gate.reached(What::Read, 1);
+    let (o, root) = (mounted.at("o"), mounted.point.path().to_owned());
+    let seen = returns(&mounted, "looks", move || {
+        (read(o.join("f")), names(&o), names(&root), o.join("f").metadata().unwrap().size())
+    });
+    let listed = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    assert_eq!(seen, ("before".into(), listed(&["f", "g"]), listed(&["d", "o"]), 6));
+    // By another name, the file of the group is as the group has it.
+    assert_eq!(mounted.at("o/g").metadata().unwrap().size(), 16);
+    mounted.gate.release(What::Read);
+    assert_eq!(reading.join().unwrap(), "BEFORE and after");
+    group.abort().unwrap();
+    assert_eq!((mounted.at("o/g").metadata().unwrap().size(), read(mounted.at("d/f"))), (6, "before".into()));
     mounted.end();
 }
 
@@ -607,6 +654,7 @@ fn a_mount_that_is_detached_ends_after_a_commit() {
     mounted.gate.release(What::Commit);
     committing.join().unwrap().expect("commit");
     mounted.has_ended();
+    mounted.is_sound();
     assert_eq!((mounted.gate.passed(What::Commit), mounted.gate.passed(What::Abort)), (1, 0));
     let volume = Volume::open(&mounted.home.path().join("volume"), &VolumeOptions::default()).expect("open it");
     let of_volume = VolumeVfs::new(&volume);
@@ -619,4 +667,114 @@ fn a_mount_that_is_detached_ends_after_a_commit() {
     assert_eq!(of_volume.read(&ctx, &open, 0, &mut text).unwrap(), 9);
     assert_eq!(&text, b"and after");
     of_volume.release(&ctx, open).unwrap();
+}
+
+/// A disk that the gate holds: nothing comes back from it meanwhile.
+struct HeldDisk {
+    inner: DiskRegion,
+    gate: Arc<Gate>,
+}
+
+impl Region for HeldDisk {
+    fn guarantees(&self) -> &Guarantees {
+        self.inner.guarantees()
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> wholly_media::Result<()> {
+        self.inner.read(offset, buf)
+    }
+
+    fn write(&self, site: Site, offset: u64, data: &[u8]) -> wholly_media::Result<()> {
+        self.inner.write(site, offset, data)
+    }
+
+    fn fence(&self, site: Site) -> wholly_media::Result<()> {
+        self.gate.pass(What::Disk);
+        self.inner.fence(site)
+    }
+
+    fn write_through(&self, site: Site, offset: u64, data: &[u8]) -> wholly_media::Result<()> {
+        self.gate.pass(What::Disk);
+        self.inner.write_through(site, offset, data)
+    }
+
+    fn set_len(&self, site: Site, len: u64) -> wholly_media::Result<()> {
+        self.inner.set_len(site, len)
+    }
+
+    fn extend(&self, site: Site, len: u64) -> wholly_media::Result<()> {
+        self.inner.extend(site, len)
+    }
+}
+
+/// The same with a volume on a disk, under `per-sync`. It has locks of its own: what changes something may wait for
+/// them. So others only look here, at files that nobody commits.
+#[test]
+fn a_disk_that_does_not_answer_stops_nobody_who_looks_at_other_files() {
+    let (home, point) = (Scratch::new(), Scratch::new());
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(home.path().join("disk")).unwrap();
+    file.set_len(32 << 20).unwrap();
+    let disk = DiskRegion::open(file.into(), "disk").expect("a disk");
+    let gate = Arc::new(Gate::default());
+    let disk = Arc::new(HeldDisk { inner: disk, gate: gate.clone() });
+    let of_volume = VolumeOptions { engine: Some(EngineKind::PageCacheWal), ..VolumeOptions::default() };
+    Volume::format_region(&*disk, &of_volume).expect("make a volume");
+    let volume = Volume::open_region(disk.clone(), &of_volume).expect("open it");
+    let vfs = PolicyVfs::new(&volume, Policy::PerSync).expect("its engine has groups");
+    let options = MountOptions { syncs_on_close: true, ..forgetful() };
+    let mounted = Mount::new(Arc::new(vfs), point.path(), &options).map_err(|error| format!("mount: {error}"));
+    let Some(mount) = or_skip(mounted) else { return };
+    let unmounter = mount.unmounter();
+    let server = std::thread::spawn(move || mount.serve());
+    let mut mounted = Mounted { gate, server: Some(server), unmounter, point, home };
+    for dir in ["a", "b", "g", "o"] {
+        std::fs::create_dir(mounted.at(dir)).unwrap();
+        write(mounted.at(dir).join("f"), "before");
+        // A look that sets the time of access would be a change, and wait.
+        let accessed = FileTimes::new().set_accessed(SystemTime::now() + Duration::from_secs(3600));
+        for path in [mounted.at(dir), mounted.at(dir).join("f")] {
+            File::open(path).unwrap().set_times(accessed).unwrap();
+        }
+    }
+    // A close would be a sync.
+    let open = Arc::new(File::open(mounted.at("o/f")).unwrap());
+    let look = {
+        let (o, open) = (mounted.at("o"), open.clone());
+        move || {
+            let mut text = [0; 6];
+            open.read_exact_at(&mut text, 0).unwrap();
+            (names(&o), text, o.join("f").metadata().unwrap().size())
+        }
+    };
+    let syncing = |dir: &str| {
+        let file = open_to_write(&mounted.at(dir).join("f"));
+        file.write_all_at(b"AND", 0).unwrap();
+        move || file.sync_all().unwrap()
+    };
+    let (a, b) = (syncing("a"), syncing("b"));
+    let group = mounted.begin();
+    let of_group = open_to_write(&mounted.at("g/f"));
+    of_group.write_all_at(b"AND", 0).unwrap();
+    mounted.gate.hold(What::Disk);
+    let committing = std::thread::spawn(move || group.commit());
+    mounted.gate.reached(What::Disk, 1);
+    let seen = [returns(&mounted, "looks during the commit of a group", look.clone())];
+    let syncing = [std::thread::spawn(a), std::thread::spawn(b)];
+    let seen = [seen[0].clone(), returns(&mounted, "looks while two calls sync as well", look)];
+    mounted.gate.release(What::Disk);
+    committing.join().unwrap().expect("commit");
+    syncing.into_iter().for_each(|syncing| syncing.join().unwrap());
+    for seen in seen {
+        assert_eq!(seen, (vec!["f".to_owned()], *b"before", 6));
+    }
+    for dir in ["a", "b", "g"] {
+        assert_eq!(read(mounted.at(dir).join("f")), "ANDore");
+    }
+    drop((of_group, open));
+    mounted.unmount();
+    volume.close().unwrap();
 }
