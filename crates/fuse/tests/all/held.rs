@@ -9,153 +9,20 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use crate::common::gate::{Gate, Gated, HeldDisk, What};
 use crate::common::{Scratch, or_skip};
 use wholly::MountGroup;
 use wholly_error::Error;
 use wholly_fuse::{Mount, MountOptions, Unmounter};
 use wholly_host::mount::Open;
 use wholly_media::disk::DiskRegion;
-use wholly_media::{Guarantees, Region, Site};
-use wholly_vfs::{Committed, Errno, GroupId, Groups, Handle, Policy, Seen, Ticket};
+use wholly_vfs::{Errno, Policy};
 use wholly_volume::{EngineKind, PolicyVfs, Volume, VolumeOptions, VolumeVfs};
-
-/// Calls that wait for the medium.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    Abort,
-    Add,
-    Commit,
-    Disk,
-    Fsync,
-    /// One in a group.
-    Read,
-    Wait,
-    Write,
-}
-
-#[derive(Default)]
-struct Held {
-    /// Each such call waits.
-    holds: Vec<What>,
-    /// How many wait.
-    waiting: Vec<What>,
-    /// The next commit fails.
-    fails: bool,
-    /// What has passed.
-    passed: Vec<What>,
-}
-
-/// See the module.
-#[derive(Default)]
-struct Gate {
-    held: Mutex<Held>,
-    changed: Condvar,
-}
-
-impl Gate {
-    fn hold(&self, what: What) {
-        self.held.lock().unwrap().holds.push(what);
-    }
-
-    fn release(&self, what: What) {
-        self.held.lock().unwrap().holds.retain(|held| *held != what);
-        self.changed.notify_all();
-    }
-
-    fn release_all(&self) {
-        self.held.lock().unwrap().holds.clear();
-        self.changed.notify_all();
-    }
-
-    /// Waits until so many calls are held.
-    fn reached(&self, what: What, count: usize) {
-        let mut held = self.held.lock().unwrap();
-        while held.waiting.iter().filter(|waits| **waits == what).count() < count {
-            held = self.changed.wait(held).unwrap();
-        }
-    }
-
-    fn pass(&self, what: What) {
-        let mut held = self.held.lock().unwrap();
-        held.waiting.push(what);
-        self.changed.notify_all();
-        while held.holds.contains(&what) {
-            held = self.changed.wait(held).unwrap();
-        }
-        let at = held.waiting.iter().position(|waits| *waits == what).unwrap();
-        held.waiting.remove(at);
-        held.passed.push(what);
-    }
-
-    /// How many such calls there were.
-    fn passed(&self, what: What) -> usize {
-        self.held.lock().unwrap().passed.iter().filter(|passed| **passed == what).count()
-    }
-}
-
-struct Gated {
-    inner: VolumeVfs,
-    gate: Arc<Gate>,
-}
-
-wholly_vfs::pass_on! {
-    impl [] Gated;
-    call |this, ctx, pass| pass(&this.inner, ctx);
-    bare |this, pass| pass(&this.inner);
-    {
-        fn read(&self, ctx: &Context, handle: &Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
-            if ctx.group.is_some() {
-                self.gate.pass(What::Read);
-            }
-            self.inner.read(ctx, handle, offset, buf)
-        }
-
-        fn write(&self, ctx: &Context, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize> {
-            self.gate.pass(What::Write);
-            self.inner.write(ctx, handle, offset, data)
-        }
-
-        fn fsync(&self, ctx: &Context, handle: &Handle) -> Result<()> {
-            self.gate.pass(What::Fsync);
-            self.inner.fsync(ctx, handle)
-        }
-    }
-}
-
-impl Groups for Gated {
-    fn begin_as(&self, seen: Seen) -> wholly_error::Result<GroupId> {
-        self.inner.begin_as(seen)
-    }
-
-    fn add(&self, group: GroupId, handle: &Handle) -> wholly_error::Result<()> {
-        self.gate.pass(What::Add);
-        self.inner.add(group, handle)
-    }
-
-    fn commit_all(&self, groups: &[GroupId], how: Committed) -> wholly_error::Result<Ticket> {
-        self.gate.pass(What::Commit);
-        if std::mem::take(&mut self.gate.held.lock().unwrap().fails) {
-            groups.iter().try_for_each(|group| self.inner.abort(*group))?;
-            return Err(Error::NoSpace("a test".into()));
-        }
-        self.inner.commit_all(groups, how)
-    }
-
-    fn wait(&self, ticket: Ticket) -> wholly_error::Result<()> {
-        self.gate.pass(What::Wait);
-        self.inner.wait(ticket)
-    }
-
-    fn abort(&self, group: GroupId) -> wholly_error::Result<()> {
-        self.gate.pass(What::Abort);
-        self.inner.abort(group)
-    }
-}
 
 /// A volume, its mount, and the gate between them.
 struct Mounted {
@@ -537,7 +404,7 @@ fn a_group_is_committed_once_its_calls_have_returned() {
     writing.join().unwrap();
     committing.join().unwrap().expect("commit");
     next.join().unwrap().expect("commit");
-    let passed = mounted.gate.held.lock().unwrap().passed.clone();
+    let passed = mounted.gate.all_passed();
     let passed: Vec<_> = passed.into_iter().filter(|what| *what != What::Wait).collect();
     assert!(passed.ends_with(&[What::Write, What::Commit, What::Commit]), "{passed:?}");
     assert_eq!(read(mounted.at("d/f")), "ANDore");
@@ -582,7 +449,7 @@ fn a_group_that_began_during_a_commit_that_fails_fails_too() {
     let group = mounted.begin();
     write(mounted.at("d/f"), "and after");
     write(mounted.at("d/new"), "made");
-    mounted.gate.held.lock().unwrap().fails = true;
+    mounted.gate.fail();
     let committing = mounted.commit_held(group);
     let later = mounted.begin();
     write(mounted.at("o/f"), "that was made");
@@ -667,48 +534,6 @@ fn a_mount_that_is_detached_ends_after_a_commit() {
     assert_eq!(of_volume.read(&ctx, &open, 0, &mut text).unwrap(), 9);
     assert_eq!(&text, b"and after");
     of_volume.release(&ctx, open).unwrap();
-}
-
-/// A disk that the gate holds: nothing comes back from it meanwhile.
-struct HeldDisk {
-    inner: DiskRegion,
-    gate: Arc<Gate>,
-}
-
-impl Region for HeldDisk {
-    fn guarantees(&self) -> &Guarantees {
-        self.inner.guarantees()
-    }
-
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn read(&self, offset: u64, buf: &mut [u8]) -> wholly_media::Result<()> {
-        self.inner.read(offset, buf)
-    }
-
-    fn write(&self, site: Site, offset: u64, data: &[u8]) -> wholly_media::Result<()> {
-        self.inner.write(site, offset, data)
-    }
-
-    fn fence(&self, site: Site) -> wholly_media::Result<()> {
-        self.gate.pass(What::Disk);
-        self.inner.fence(site)
-    }
-
-    fn write_through(&self, site: Site, offset: u64, data: &[u8]) -> wholly_media::Result<()> {
-        self.gate.pass(What::Disk);
-        self.inner.write_through(site, offset, data)
-    }
-
-    fn set_len(&self, site: Site, len: u64) -> wholly_media::Result<()> {
-        self.inner.set_len(site, len)
-    }
-
-    fn extend(&self, site: Site, len: u64) -> wholly_media::Result<()> {
-        self.inner.extend(site, len)
-    }
 }
 
 /// The same with a volume on a disk, under `per-sync`. It has locks of its own: what changes something may wait for

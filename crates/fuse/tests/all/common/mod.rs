@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 pub mod counting;
+pub mod gate;
 pub mod served;
 
 use std::path::{Path, PathBuf};
