@@ -918,7 +918,7 @@ impl Mounted {
             index_bytes: core.engine.index_bytes(),
             idle_blocks: idle.total(),
             inodes: core.inodes.units() - core.holes.free() * PER_BLOCK,
-            free_inodes: core.inodes.free(),
+            free_inodes: core.free_inodes(),
             incarnation: superblock.incarnation,
         }
     }

@@ -541,7 +541,7 @@ impl Vfs for UnguardedVfs {
             free_blocks: free,
             available_blocks: available,
             inodes: core.inodes.units() - core.holes.free() * PER_BLOCK + room,
-            free_inodes: core.inodes.free() + room,
+            free_inodes: core.free_inodes() + room,
             name_max: 255,
         })
     }

@@ -121,6 +121,12 @@ impl Core {
         self.ordered.freed.lock().unwrap().iter().flat_map(|of| &of.blocks).map(|run| run.count).sum()
     }
 
+    /// Inode numbers that are free, or will be.
+    pub fn free_inodes(&self) -> u64 {
+        let freed = self.ordered.freed.lock().unwrap().iter().map(|of| of.inodes.len() as u64).sum::<u64>();
+        self.inodes.free() + freed
+    }
+
     /// Waits for what groups have freed that are not durable. Returns whether there was something.
     pub(super) fn wait_for_freed(&self) -> bool {
         let last = self.ordered.freed.lock().unwrap().back().map(|of| of.by);

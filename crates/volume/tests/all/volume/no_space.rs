@@ -165,6 +165,8 @@ fn run((what, calls): Workload, engine: EngineKind, left: u64, commits: bool) ->
         assert_eq!(tree.content("old").expect("read"), [3; 40_000], "{what}");
         assert_eq!(tree.names("dir").expect("list").len(), 20, "{what}");
     }
+    // What the group has left of the structure of directories is on the medium then.
+    volume.sync().expect("sync");
     let (stat, checked) = (volume.stat(), place.expect_sound());
     let free = stat.blocks - checked.used_blocks + stat.idle_blocks;
     assert_eq!(stat.free_blocks, free, "{what}: what nothing uses is free");
