@@ -293,7 +293,8 @@ impl Policed {
         if flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
             self.epochs.sync(&self.vfs, Some(&file))?;
             // Another thread's sync may have failed for it.
-            self.vfs.mounted().core.check_usable()?;
+            // Another thread may have ordered it, and wait.
+            self.vfs.mounted().core.sync()?;
         }
         Ok(done)
     }
@@ -425,7 +426,12 @@ wholly_vfs::pass_on! {
         }
 
         fn release(&self, ctx: &Context, handle: Handle) -> Result<()> {
-            let closed = self.epochs.close(&self.vfs, &self.opened(&handle)?.0);
+            let (file, flags) = self.opened(&handle)?;
+            let mut closed = self.epochs.close(&self.vfs, &file);
+            if self.epochs.policy == Policy::PerSync && flags.intersects(OFlags::WRONLY | OFlags::RDWR) {
+                // Another thread may have ordered what was written by it, and wait.
+                closed = closed.and_then(|()| self.vfs.mounted().core.sync());
+            }
             self.vfs.release(ctx, handle).and(closed.map_err(Errno::from))
         }
 

@@ -564,13 +564,17 @@ impl Groups for UnguardedVfs {
     fn commit_all(&self, groups: &[GroupId], _how: Committed) -> wholly_error::Result<Ticket> {
         let committed = self.commit_ordered(only(groups)?);
         let owed = self.core().take_owed();
-        committed.map(|()| Ticket(owed.map_or(0, |upto| upto.0)))
+        // Of this mount: after `fork`, it means nothing in a child that has mounted the volume again.
+        committed.map(|()| Ticket(owed.map_or(0, |upto| self.core().first_number - 1 + upto.0)))
     }
 
     fn wait(&self, ticket: Ticket) -> wholly_error::Result<()> {
         match ticket {
             Ticket(0) => Ok(()),
-            Ticket(upto) => self.core().wait(CommitSequence(upto)),
+            Ticket(upto) if self.volume.numbers(upto) => {
+                self.core().wait(CommitSequence(upto - (self.core().first_number - 1)))
+            }
+            Ticket(_) => Err(Error::Invalid("a ticket of another volume, or of before a fork".into())),
         }
     }
 

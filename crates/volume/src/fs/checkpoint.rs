@@ -79,7 +79,8 @@ impl Reclaim for Checkpoint<'_> {
 impl Core {
     /// Blocks that are free, or can be.
     pub fn free_blocks(&self) -> u64 {
-        self.blocks.free() + self.engine.pending_blocks() + self.blocks_freed()
+        // In this order: what becomes free meanwhile is counted twice rather than not at all.
+        self.blocks_freed() + self.engine.pending_blocks() + self.blocks.free()
     }
 
     /// Lets the engine write back until no more blocks are `wanted`, or it has no more but what other threads are

@@ -335,8 +335,10 @@ impl Core {
         let (missing, valid) = self.missing(inode, state, first, end)?;
         let (pointers, zeros) = if zero { (end - first, 2) } else { (0, 0) };
         let logged = Logged { pointers, bytes: 0, zeros };
-        // An explicit group takes others for blocks with content that others see.
-        let blocks = if zero && inode.twin.is_some() { missing + valid } else { missing };
+        // Others are taken for blocks with content that others see, or that a crash brings back: who writes next may
+        // store past the log.
+        let takes_others = inode.twin.is_some() || self.engine.orders();
+        let blocks = if zero && takes_others { missing + valid } else { missing };
         let mut group = self.begin_logging(inode, Kind::Implicit, blocks, Need::Ordinary, logged)?;
         let whole = if zero { self.zero_ends(&mut group, inode, state, from, to)? } else { (0, 0) };
         let mut block = first;
@@ -355,7 +357,7 @@ impl Core {
             let (run, count) = match found {
                 None => (Some(group.take(count)), count),
                 Some(pointer) if !pointer.reserved && (whole.0..whole.1).contains(&block) => {
-                    let (own, count) = match inode.twin.is_some() {
+                    let (own, count) = match takes_others {
                         true => group.owns(pointer.block, count),
                         false => (true, count),
                     };

@@ -53,7 +53,11 @@ impl Core {
         while !self.inodes.reserve(1, 0) {
             let _growing = self.growth.lock().unwrap();
             if self.inodes.free() == 0 {
-                self.grow_inode_file()?;
+                // One that was freed may have become free meanwhile.
+                let grown = self.grow_inode_file();
+                if self.inodes.free() == 0 {
+                    grown?;
+                }
             }
         }
         Ok(self.inodes.take(1).0)
@@ -137,13 +141,13 @@ impl Core {
     /// The volume has failed then.
     pub fn give_back_for(&self, enough: u64) -> Result<bool> {
         let _growing = self.growth.lock().unwrap();
-        if self.blocks.free() >= enough {
+        if self.blocks.free() >= enough || self.wait_for_freed() {
             return Ok(true);
         }
         if self.free_blocks() + self.idle().total() < enough {
             return Ok(false);
         }
-        self.give_back(&|| self.blocks.free() >= enough)
+        self.give_back(&|| self.blocks_freed() + self.blocks.free() >= enough)
     }
 
     /// Gives back all idle blocks for which there is the space to do so. The caller has shut the gate.

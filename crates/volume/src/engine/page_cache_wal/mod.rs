@@ -609,6 +609,10 @@ impl Engine for PageCacheWal {
     }
 
     fn wait(&self, upto: CommitSequence) -> Result<()> {
+        let last = self.failing(self.blocks.order(COMMIT, &[], &[]))?;
+        if upto.0 > last.0 {
+            return Err(Error::Invalid(format!("nothing was committed as {}", upto.0)));
+        }
         self.failing(self.blocks.wait(COMMIT, Sequence(upto.0)))
     }
 
