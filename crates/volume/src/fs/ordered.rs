@@ -69,9 +69,8 @@ impl Core {
         }
         let durable = self.engine.durable();
         // With the lock held: whoever finds nothing here finds it free.
-        while let Some(Freed { blocks, inodes, .. }) = freed.pop_front_if(|of| of.by <= durable) {
-            self.give(blocks, inodes);
-        }
+        let last = freed.partition_point(|of| of.by <= durable);
+        freed.drain(..last).for_each(|Freed { blocks, inodes, .. }| self.give(blocks, inodes));
     }
 
     /// What the calling thread has ordered last, and not waited for.
