@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno as HostErrno;
 use wholly_media::{Guarantees, Region, Site};
 use wholly_posix::Tree;
-use wholly_vfs::{Committed, Context, Errno, Groups, Ino, Mode, OFlags, Policy, Result, Vfs};
+use wholly_vfs::{
+    Committed, Context, Errno, Fallocate, FileType, Groups, Ino, Mode, OFlags, Policy, Result, SetAttr, Ticket, Vfs,
+};
 use wholly_volume::{EngineKind, PolicyVfs, Volume, VolumeOptions, VolumeVfs};
 
 use super::place::Place;
@@ -178,6 +180,30 @@ fn others_return(tree: &Tree<'_>) {
     assert!(names.iter().any(|found| found.name == b"other"), "{names:?}");
 }
 
+/// Orders a group of what `change` does. Nobody waits for it.
+fn order(vfs: &VolumeVfs, change: impl FnOnce(&Tree<'_>)) -> Ticket {
+    let group = vfs.begin().expect("begin");
+    let ctx = Context { group: Some(group), ..Context::superuser() };
+    change(&Tree { vfs, at: Ino::ROOT, ctx });
+    vfs.commit_all(&[group], Committed::Ordered).expect("order it")
+}
+
+/// A call that finds nothing of its own to commit waits for what others have ordered.
+fn waits_for_others(bed: &Bed, order: impl FnOnce() -> Result<()> + Send, call: impl FnOnce() -> Result<()> + Send) {
+    std::thread::scope(|scope| {
+        let hold = Hold::new(&bed.region);
+        let first = scope.spawn(order);
+        bed.region.is_reached();
+        let second = scope.spawn(call);
+        // A call that does not wait is over by then; one that waits never is.
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!second.is_finished(), "it returned before what it relies on was durable");
+        drop(hold);
+        first.join().expect("it does not panic").expect("it is durable");
+        second.join().expect("it does not panic").expect("it is durable");
+    });
+}
+
 #[test]
 fn creates_in_one_directory_share_a_commit() {
     let bed = bed();
@@ -211,7 +237,7 @@ fn groups_in_one_directory_share_a_commit() {
                 &ctx,
                 Ino::ROOT,
                 &name(number),
-                wholly_vfs::FileType::RegularFile,
+                FileType::RegularFile,
                 Mode::from_raw_mode(0o600),
                 0,
             );
@@ -287,19 +313,8 @@ fn what_is_freed_is_given_out_when_it_is_durable() {
     let tree = Tree::new(&vfs, Ino::ROOT);
     drop(tree.file("old", 0o644, &vec![1; 1 << 20]).expect("make a file"));
     let before = bed.region.commits();
-    let ordered = |change: &dyn Fn(&Context)| {
-        let group = vfs.begin().expect("begin");
-        change(&Context { group: Some(group), ..tree.ctx.clone() });
-        let _not_durable = vfs.commit_all(&[group], Committed::Ordered).expect("order it");
-    };
-    ordered(&|ctx| vfs.unlink(ctx, Ino::ROOT, b"old").expect("remove it"));
-    ordered(&|ctx| {
-        let (made, file) =
-            vfs.create(ctx, Ino::ROOT, b"new", OFlags::RDWR, Mode::from_raw_mode(0o600)).expect("make a file");
-        assert_eq!(vfs.write(ctx, &file, 0, &vec![2; 1 << 20]), Ok(1 << 20));
-        vfs.release(ctx, file).expect("close it");
-        vfs.forget(made.ino, 1);
-    });
+    let _ = order(&vfs, |tree| tree.unlink("old").expect("remove it"));
+    let _ = order(&vfs, |tree| drop(tree.file("new", 0o600, &vec![2; 1 << 20]).expect("make a file")));
     assert_eq!((tree.stat("old").map(drop), tree.stat("new").expect("stat").size), (Err(Errno::NOENT), 1 << 20));
     // Power fails before either is durable.
     assert_eq!(bed.region.commits(), before);
@@ -320,10 +335,7 @@ fn space_that_is_not_free_yet_is_waited_for() {
     let vfs = VolumeVfs::new(&bed.volume);
     let tree = Tree::new(&vfs, Ino::ROOT);
     drop(tree.file("large", 0o644, &vec![1; 4 << 20]).expect("make a file"));
-    let group = vfs.begin().expect("begin");
-    let ctx = Context { group: Some(group), ..tree.ctx.clone() };
-    vfs.unlink(&ctx, Ino::ROOT, b"large").expect("remove it");
-    let _not_durable = vfs.commit_all(&[group], Committed::Ordered).expect("order it");
+    let _ = order(&vfs, |tree| tree.unlink("large").expect("remove it"));
     // More than was free before.
     drop(tree.file("new", 0o644, &vec![2; 5 << 20]).expect("make a file"));
     assert_eq!(tree.stat("new").expect("stat").size, 5 << 20);
@@ -351,4 +363,116 @@ fn an_error_of_the_medium_is_told_to_all_who_wait() {
         }
     });
     assert_eq!(make(9), Err(Errno::IO));
+}
+
+/// The same of numbers of inodes, where the inode file cannot grow.
+#[test]
+fn numbers_that_are_not_free_yet_are_waited_for() {
+    let bed = bed();
+    let vfs = VolumeVfs::new(&bed.volume);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    let mut made = 0;
+    let refused = loop {
+        match tree.mkdir(format!("{made}"), 0o700) {
+            Ok(_) => made += 1,
+            Err(errno) => break errno,
+        }
+    };
+    assert_eq!(refused, Errno::NOSPC);
+    for i in 0..3 {
+        let _ = order(&vfs, |tree| tree.rmdir(format!("{i}")).expect("remove it"));
+    }
+    (0..3).for_each(|i| tree.mkdir(format!("{i}"), 0o700).map(drop).expect("make what was removed"));
+    assert!(vfs.statfs(&tree.ctx, Ino::ROOT).expect("statfs").free_inodes < 64);
+    drop(tree);
+    drop(vfs);
+    bed.volume.close().expect("close it");
+    bed.place.expect_sound();
+}
+
+/// Zeros that a crash takes back: whoever writes next, past the log, writes elsewhere.
+#[test]
+fn zeros_keep_what_a_crash_brings_back() {
+    let bed = bed();
+    let vfs = VolumeVfs::new(&bed.volume);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    drop(tree.file("file", 0o644, &vec![1; 1 << 20]).expect("make a file"));
+    bed.volume.sync().expect("sync");
+    let before = bed.region.commits();
+    let zero = |tree: &Tree<'_>| tree.open("file", OFlags::RDWR).and_then(|file| file.allocate(Fallocate::Zero, 0, 1 << 20));
+    let _ = order(&vfs, |tree| zero(tree).expect("zeros"));
+    let _ = order(&vfs, |tree| {
+        tree.open("file", OFlags::RDWR).and_then(|file| file.write_all(0, &vec![2; 1 << 20])).expect("write");
+    });
+    assert_eq!(bed.region.commits(), before);
+    drop(tree);
+    drop(vfs);
+    bed.volume.abandon();
+    let volume = bed.place.open();
+    assert!(volume.read_file("file").expect("it is there") == vec![1; 1 << 20], "it is stored over");
+    volume.close().expect("close it");
+    bed.place.expect_sound();
+}
+
+/// What has nothing left to sync is durable only when another thread's commit is.
+#[test]
+fn a_sync_of_a_clean_file_waits_for_others() {
+    for policy in [Policy::PerOp, Policy::PerSync] {
+        let bed = bed();
+        let vfs = PolicyVfs::new(&bed.volume, policy).expect("it has groups");
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        let file = tree.file("file", 0o644, &[1; 5000]).expect("make a file");
+        file.fsync().expect("sync");
+        let handle = &file.handle;
+        let change = || {
+            vfs.write(&tree.ctx, handle, 0, &[2; 5000])?;
+            vfs.fsync(&tree.ctx, handle)
+        };
+        waits_for_others(&bed, change, || vfs.fsync(&tree.ctx, handle));
+        waits_for_others(&bed, change, || vfs.sync(&tree.ctx));
+    }
+}
+
+/// A close is a sync under `per-sync`.
+#[test]
+fn a_close_of_a_clean_file_waits_for_others() {
+    let bed = bed();
+    let vfs = PolicyVfs::new(&bed.volume, Policy::PerSync).expect("it has groups");
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    let file = tree.file("file", 0o644, &[1; 5000]).expect("make a file");
+    let found = tree.stat("file").expect("stat").ino;
+    let other = vfs.open(&tree.ctx, found, OFlags::RDWR).expect("open");
+    let handle = &file.handle;
+    let change = || {
+        vfs.write(&tree.ctx, handle, 0, &[2; 5000])?;
+        vfs.fsync(&tree.ctx, handle)
+    };
+    waits_for_others(&bed, change, || vfs.release(&tree.ctx, other));
+}
+
+/// A call that makes several groups waits for the last that has changed something.
+#[test]
+fn a_call_whose_last_group_changes_nothing_waits() {
+    let bed = bed();
+    let vfs = VolumeVfs::new(&bed.volume);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    let file = tree.file("file", 0o644, &[1; 5000]).expect("make a file");
+    let found = tree.stat("file").expect("stat").ino;
+    let before = bed.region.commits();
+    let set = SetAttr { mode: Some(Mode::from_raw_mode(0o600)), size: Some(5000), ..SetAttr::default() };
+    vfs.setattr(&tree.ctx, found, Some(&file.handle), &set).expect("set");
+    assert!(bed.region.commits() > before);
+}
+
+/// A ticket means something to the mount that gave it alone.
+#[test]
+fn a_ticket_of_another_volume_is_refused() {
+    let (bed, other) = (bed(), bed());
+    let (vfs, second) = (VolumeVfs::new(&bed.volume), VolumeVfs::new(&other.volume));
+    let ticket = order(&vfs, |tree| _ = tree.mkdir("dir", 0o700).expect("make a directory"));
+    let error = second.wait(ticket).expect_err("it is another's");
+    assert!(matches!(error, wholly_error::Error::Invalid(_)), "{error}");
+    // That was no failure of the volume.
+    Tree::new(&second, Ino::ROOT).mkdir("dir", 0o700).expect("make a directory");
+    vfs.wait(ticket).expect("it is durable");
 }
