@@ -6,7 +6,7 @@ use std::path::Path;
 use wholly_error::Error;
 use wholly_error::Result;
 
-use super::{AcrossForks, Calls, Fallocate, File, GroupId, OFlags};
+use super::{AcrossForks, Calls, Committed, Fallocate, File, GroupId, OFlags};
 
 /// An explicit group: changes of any number of files and directories that survive a crash wholly or not at all.
 ///
@@ -126,12 +126,16 @@ impl<V: AcrossForks> Group<V> {
         self.calls.vfs().commit(group)
     }
 
-    /// Makes the group atomic, and ordered before later groups on the same files. The same as [`commit`](Self::commit).
+    /// Commits the group. When this returns, everybody sees it, a crash leaves it wholly or not at all, and it is ordered
+    /// before later groups that change the same. Where the medium is not waited for, it is durable later: by a sync, a
+    /// later commit, or an unmount.
     ///
     /// # Errors
     /// Those of [`commit`](Self::commit).
-    pub fn commit_atomic(self) -> Result<()> {
-        self.commit()
+    pub fn commit_atomic(mut self) -> Result<()> {
+        self.has_ended = true;
+        let Some(group) = self.calls.own_group()? else { return Ok(()) };
+        self.calls.vfs().commit_all(&[group], Committed::Ordered).map(|_durable_later| ())
     }
 
     /// Aborts the group: nothing of it is left, in memory or on the medium.
