@@ -66,8 +66,8 @@
 //!    the kernel does not rely on a look that overlaps with it too.
 //! 6. A member of a lapsed group changes nothing (`ECANCELED`) until it has asked for the end of that group, or its
 //!    open file was closed for the last time: else the second half of what it wanted to be one group would stay. A
-//!    group lapses in the same step in which it leaves *running*, and no call of it runs then, nor may one be waiting
-//!    for the end of another group.
+//!    group lapses in the same step in which it leaves *running*. None of its own calls runs then, or may be waiting
+//!    for the end of another group; looks of others at what it has changed do not keep it.
 //! 7. Who waits for an ending group is counted in no group and holds nothing: an end waits for calls that are counted,
 //!    for ends that began before, and for the file system, and never for the kernel or for the keeper.
 //! 8. A group may have seen what one that ends has done. So it is committed after that, and if that fails, it fails too
