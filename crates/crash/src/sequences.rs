@@ -412,7 +412,7 @@ mod tests {
         };
         for step in &workload.steps {
             match step {
-                Step::Group { ops, commit: true } => group(&mut state, ops),
+                Step::Group { ops, commit: true } | Step::Order(ops) => group(&mut state, ops),
                 Step::Group { ops, commit: false } => group(&mut state.clone(), ops),
                 Step::Across { first, second } => {
                     group(&mut state.clone(), second);

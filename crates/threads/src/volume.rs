@@ -47,6 +47,11 @@ pub fn all() -> Vec<VolumeProgram> {
         |name, threads| VolumeProgram { engine: EngineKind::HybridLog, ..program(name, Start::Files, threads) };
     let undoing = |name, threads| VolumeProgram { engine: EngineKind::Undo, ..program(name, Start::Files, threads) };
     let policed = |name, policy, threads| VolumeProgram { policy, ..program(name, Start::Files, threads) };
+    let ordered = |name, policy, start, threads| VolumeProgram {
+        engine: EngineKind::PageCacheWal,
+        policy,
+        ..program(name, start, threads)
+    };
     // The timer never commits.
     let shared = Policy::Shared { interval: Duration::MAX };
     vec![
@@ -179,7 +184,35 @@ pub fn all() -> Vec<VolumeProgram> {
                 vec![call(append(B, 30)), Act::Sync(B), call(write(A, 4090, 12))],
             ],
         ),
+        // Their commits return at the order. Nobody looks: what is seen may be gone after a crash.
+        ordered(
+            "ordered-names",
+            Policy::PerOp,
+            Start::Dirs,
+            vec![
+                vec![call(Op::Create("A/bar")), call(rename("A/bar", "B/bar"))],
+                vec![call(Op::Mkdir("A/C/foo")), group(&[link("A/foo", "B/foo"), Op::Create("A/C/bar")])],
+                vec![call(append("A/foo", 5000)), Act::Sync("A/foo"), call(rename("B", "A/C/B"))],
+            ],
+        ),
+        ordered(
+            "ordered-syncs",
+            Policy::PerSync,
+            Start::Files,
+            vec![
+                vec![call(write(A, 4000, 200)), Act::Sync(A), call(append(B, 20))],
+                vec![call(append(B, 30)), Act::Sync(B), Act::Sync(A)],
+                vec![call(write(A, 10, 50)), Act::Sync(A)],
+            ],
+        ),
     ]
+}
+
+impl VolumeProgram {
+    /// The world in which it is explored first.
+    pub fn world(&self) -> &'static str {
+        if self.engine.takes_disks() { "disk" } else { "pmem" }
+    }
 }
 
 /// The program with this name.

@@ -35,8 +35,9 @@ pub(crate) struct Owned {
     pub file: OwnedFd,
     pub path: PathBuf,
     pub options: VolumeOptions,
-    /// Whether calls may have returned that are not durable: those of the engine `none` on a disk.
-    pub keeps_back: bool,
+    /// Whether calls have returned that may not be durable: those of the engine `none` on a disk, and commits that
+    /// return at the order. It locks nothing.
+    pub keeps_back: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl Inherit for Owned {
@@ -52,8 +53,9 @@ impl Inherit for Owned {
 
     fn take_over(&self) -> Result<Volume> {
         let name = self.path.display().to_string();
-        let (claim, what) = (self.lock.claim(), if self.keeps_back { "its changes in memory" } else { "it" });
-        if let Err(busy) = if self.keeps_back { claim.seize_left() } else { claim.seize() } {
+        let keeps_back = (self.keeps_back)();
+        let (claim, what) = (self.lock.claim(), if keeps_back { "its changes in memory" } else { "it" });
+        if let Err(busy) = if keeps_back { claim.seize_left() } else { claim.seize() } {
             let owner = busy.pid.map_or_else(|| "another process".into(), |pid| format!("process {pid}"));
             return Err(Error::Busy(name, format!("{owner} has {what} since a fork")));
         }

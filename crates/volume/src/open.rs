@@ -352,8 +352,10 @@ impl Volume {
         if options.instant_recovery {
             core.checkpoint(&|| u64::MAX)?;
         }
-        let keeps_back = core.engine.durable_at() != DurableAt::Return;
-        let owned = owned.map(|(lock, file, path)| Box::new(Owned { lock, file, path, options, keeps_back }));
+        let (always, kept_back) = (core.engine.durable_at() != DurableAt::Return, core.kept_back());
+        let keeps_back = move || always || kept_back.any();
+        let owned = owned
+            .map(|(lock, file, path)| Box::new(Owned { lock, file, path, options, keeps_back: Box::new(keeps_back) }));
         let (closed, background, forked) = (AtomicBool::new(false), Mutex::default(), Forked::new(owned));
         let opened = Arc::new(Opened { mounted: Arc::new(Mounted { core, region, closed, background, forked }) });
         let calls = VolumeCalls::new(Arc::new(VolumeVfs::over(opened.clone())));
@@ -553,6 +555,7 @@ impl Volume {
     pub fn checkpoint(&self) -> Result<()> {
         self.opened.used(|mounted| {
             let _admitted = mounted.core.admit()?;
+            mounted.core.sync()?;
             mounted.core.checkpoint(&|| u64::MAX)
         })
     }

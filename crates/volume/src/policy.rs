@@ -429,7 +429,7 @@ wholly_vfs::pass_on! {
             let mut closed = self.epochs.close(&self.vfs, &file);
             if self.epochs.policy == Policy::PerSync && flags.intersects(OFlags::WRONLY | OFlags::RDWR) {
                 // Another thread may have ordered what was written by it, and wait.
-                closed = closed.and_then(|()| self.vfs.mounted().core.sync_inode(file.number()));
+                closed = closed.and_then(|()| self.vfs.mounted().core.wait_for_inode(file.number()));
             }
             self.vfs.release(ctx, handle).and(closed.map_err(Errno::from))
         }

@@ -98,7 +98,7 @@ impl OverVolume for UnguardedVfs {
 
     fn end(&self) {
         let open = std::mem::take(&mut *self.open.lock().unwrap());
-        open.into_values().for_each(|inode| self.core().forget(&inode, 1));
+        self.core().unawaited(|| open.into_values().for_each(|inode| self.core().forget(&inode, 1)));
     }
 }
 
@@ -561,7 +561,7 @@ impl Groups for UnguardedVfs {
 
     fn commit_all(&self, groups: &[GroupId], _how: Committed) -> wholly_error::Result<Ticket> {
         let committed = self.commit_ordered(only(groups)?);
-        let owed = self.core().take_owed();
+        let owed = self.core().take_told();
         // Of this mount: after `fork`, it means nothing in a child that has mounted the volume again.
         committed.map(|()| Ticket(owed.map_or(0, |upto| self.core().first_number - 1 + upto.0)))
     }

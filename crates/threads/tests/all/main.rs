@@ -3,6 +3,7 @@
 mod blocks;
 mod mistakes;
 mod oracle;
+mod ordered;
 mod schedules;
 mod spills;
 mod stories;

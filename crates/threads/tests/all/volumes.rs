@@ -17,7 +17,7 @@ fn two_threads_on_a_volume() {
     let limits = Limits { rows, mistake: None, samples: 2 };
     let mut all = Outcome::default();
     for program in volume::all() {
-        let outcome = explore(&program, "pmem", choosers, &limits);
+        let outcome = explore(&program, program.world(), choosers, &limits);
         println!("{}: {outcome}", program.name);
         all.merge(outcome);
     }
@@ -53,6 +53,11 @@ fn a_commit_entry_before_what_it_commits_is_durable() {
 #[test]
 fn what_is_in_place_before_the_old_content_is_logged() {
     found("undo-own-files", "pmem@undo.log.fence=drop-order", None);
+}
+
+#[test]
+fn a_record_that_is_not_durable_when_its_wait_returns() {
+    found("ordered-names", "disk@pages.commit=drop-order", None);
 }
 
 #[test]

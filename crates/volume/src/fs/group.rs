@@ -27,6 +27,9 @@ pub enum Need {
     Admitted,
 }
 
+/// The place of a group that has changed nothing.
+const NOTHING: CommitSequence = CommitSequence(0);
+
 /// Blocks that ordinary groups leave free, besides those for what a group may log.
 const KEPT: u64 = 8;
 
@@ -184,6 +187,7 @@ impl Body {
     /// # Errors
     /// The volume has failed then.
     pub fn prepare(&mut self, core: &Core) -> Result<()> {
+        core.check_usable()?;
         self.part(core, |engine, part| engine.prepare(part)).inspect_err(|error| core.fail(error))
     }
 
@@ -267,6 +271,8 @@ impl<'c> Group<'c> {
         let pointers = logged.pointers.saturating_add(blocks.saturating_mul(4));
         let blocks = blocks.saturating_add(core.engine.log_blocks(Logged { pointers, ..logged }));
         if !set_aside(core, blocks, if need == Need::Ordinary { core.kept } else { 0 }) {
+            // What was to become free may have met an error of the medium.
+            core.check_usable()?;
             return Err(Error::NoSpace(format!("{blocks} blocks")));
         }
         let mut body = Body::new(core.engine.begin(kind), Draft::default());
@@ -297,6 +303,7 @@ impl<'c> Group<'c> {
         // What it logs takes space until the group ends.
         let is_ordinary = need == Need::Ordinary || logged.bytes > 0;
         if !core.set_aside(more, if is_ordinary { core.kept } else { 0 }) {
+            core.check_usable()?;
             return Err(Error::NoSpace(format!("{more} blocks")));
         }
         body.space.blocks += more;
@@ -400,7 +407,11 @@ impl<'c> Group<'c> {
             let part = Part { group: part.group, space: &mut *part.space, draft: &mut *part.draft };
             engine.commit(&mut [part], how, &core.storage)
         });
-        let by = committed.inspect_err(|error| core.fail(error))?;
+        let mut by = committed.inspect_err(|error| core.fail(error))?;
+        if by == NOTHING {
+            // All is as this group would have it, by others that may not be durable.
+            by = self.body.draft.after.last().copied().unwrap_or(by);
+        }
         self.is_committed = true;
         self.body.settle(core, by);
         Ok(())

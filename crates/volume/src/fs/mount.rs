@@ -375,6 +375,8 @@ pub fn let_go(core: &Core) -> Result<()> {
             false => core.free_inode(&inode)?,
         }
     }
+    // Numbers that were freed are used until that is durable.
+    core.sync()?;
     core.give_back_all()
 }
 
@@ -610,7 +612,7 @@ fn free_orphans(core: &Core, orphans: Vec<InoGen>) -> Result<()> {
         let mut group = super::group::Group::begin(core, Kind::Implicit, 0, super::group::Need::Vital)?;
         group.record(&Operation::Free { what: id })?;
         group.release_inode(id.ino);
-        group.commit()?;
+        core.unawaited(|| group.commit())?;
     }
     Ok(())
 }

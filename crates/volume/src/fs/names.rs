@@ -396,6 +396,8 @@ impl Core {
         let is_above_old = taken.as_ref().is_some_and(|taken| lines.0.contains(&taken.id.ino));
         let is_above = (lines.1.contains(&moved.id.ino), is_above_old);
         if !check_rename(how, taken.as_ref().map(|taken| taken.id == moved.id), is_above)? {
+            // Both names are there, by others that may not be durable.
+            self.relies_on(moved.id.ino);
             return Ok(());
         }
         let old_place = self.take_name(&from, dirs.get(&from), name, old_place)?;

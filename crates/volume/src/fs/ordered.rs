@@ -16,8 +16,9 @@
 //! 4. After an error of a wait the volume has failed: what others have read may be gone after the next open.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
 
-use sync::{Mutex, thread_token};
+use sync::{AtomicU64, Mutex, Ordering, thread_token};
 use wholly_error::{Error, Result};
 
 use super::Core;
@@ -39,10 +40,26 @@ struct Changed {
     most: usize,
 }
 
+/// How far callers were told of groups as committed that may not be durable, and how far they are. Two words, so that a
+/// child can look after `fork`.
+#[derive(Default)]
+pub struct KeptBack {
+    told: AtomicU64,
+    durable: AtomicU64,
+}
+
+impl KeptBack {
+    /// Whether memory alone has something that a call has returned for.
+    pub fn any(&self) -> bool {
+        self.told.load(Ordering::Acquire) > self.durable.load(Ordering::Acquire)
+    }
+}
+
 pub struct Ordered {
     /// Whether the engine orders.
     is_used: bool,
     changed: Mutex<Changed>,
+    kept_back: Arc<KeptBack>,
     /// In commit order.
     freed: Mutex<VecDeque<Freed>>,
     /// What the calls of threads wait for before they return.
@@ -51,7 +68,13 @@ pub struct Ordered {
 
 impl Ordered {
     pub fn new(is_used: bool) -> Ordered {
-        Ordered { is_used, changed: Mutex::default(), freed: Mutex::default(), owed: Mutex::default() }
+        Ordered {
+            is_used,
+            changed: Mutex::default(),
+            kept_back: Arc::default(),
+            freed: Mutex::default(),
+            owed: Mutex::default(),
+        }
     }
 
     /// Notes what a group changes.
@@ -96,11 +119,7 @@ impl Core {
             return self.give(blocks, inodes);
         }
         self.ordered.have_changed(by, changed, || self.engine.durable());
-        let mut owed = self.ordered.owed.lock().unwrap();
-        // A group that has changed nothing has no place.
-        let last = owed.entry(thread_token()).or_insert(by);
-        *last = by.max(*last);
-        drop(owed);
+        self.owe(by);
         if !blocks.is_empty() || !inodes.is_empty() {
             let mut freed = self.ordered.freed.lock().unwrap();
             // Of two threads the later one in commit order may come first.
@@ -115,6 +134,12 @@ impl Core {
         inodes.iter().for_each(|ino| self.inodes.give(*ino, 1));
     }
 
+    /// Everything up to this place is durable.
+    fn is_durable(&self, upto: CommitSequence) {
+        self.ordered.kept_back.durable.fetch_max(upto.0, Ordering::AcqRel);
+        self.give_durable();
+    }
+
     /// Gives out what groups have freed that are durable.
     fn give_durable(&self) {
         let mut freed = self.ordered.freed.lock().unwrap();
@@ -127,8 +152,39 @@ impl Core {
         freed.drain(..last).for_each(|Freed { blocks, inodes, .. }| self.give(blocks, inodes));
     }
 
+    /// What the calling thread has ordered last: its call returns without a wait.
+    pub fn take_told(&self) -> Option<CommitSequence> {
+        self.take_owed().inspect(|upto| _ = self.ordered.kept_back.told.fetch_max(upto.0, Ordering::AcqRel))
+    }
+
+    /// What callers were told of.
+    pub fn kept_back(&self) -> Arc<KeptBack> {
+        self.ordered.kept_back.clone()
+    }
+
+    /// The calling thread's call relies on what has changed an inode.
+    pub(super) fn relies_on(&self, ino: u64) {
+        if let Some(last) = self.last_change(ino) {
+            self.owe(last);
+        }
+    }
+
+    fn owe(&self, upto: CommitSequence) {
+        let mut owed = self.ordered.owed.lock().unwrap();
+        let last = owed.entry(thread_token()).or_insert(upto);
+        *last = upto.max(*last);
+    }
+
+    /// The last group that has changed an inode, if it may not be durable.
+    fn last_change(&self, ino: u64) -> Option<CommitSequence> {
+        match self.ordered.is_used {
+            true => self.ordered.changed.lock().unwrap().last.get(&ino).copied(),
+            false => None,
+        }
+    }
+
     /// What the calling thread has ordered last, and not waited for.
-    pub fn take_owed(&self) -> Option<CommitSequence> {
+    fn take_owed(&self) -> Option<CommitSequence> {
         match self.ordered.is_used {
             true => self.ordered.owed.lock().unwrap().remove(&thread_token()),
             false => None,
@@ -157,13 +213,16 @@ impl Core {
     /// # Errors
     /// As [`settle`](Self::settle).
     pub fn wait(&self, upto: CommitSequence) -> Result<()> {
-        self.engine.wait(upto).inspect_err(|error| {
-            // A number that was not given out says nothing of the medium.
-            if !matches!(error, Error::Invalid(_)) {
-                self.fail(error);
-            }
-        })?;
-        self.give_durable();
+        if upto > self.engine.durable() {
+            self.check_usable()?;
+            self.engine.wait(upto).inspect_err(|error| {
+                // A number that was not given out says nothing of the medium.
+                if !matches!(error, Error::Invalid(_)) {
+                    self.fail(error);
+                }
+            })?;
+        }
+        self.is_durable(upto);
         Ok(())
     }
 
@@ -174,7 +233,7 @@ impl Core {
     pub fn sync(&self) -> Result<()> {
         self.check_usable()?;
         self.engine.sync().inspect_err(|error| self.fail(error))?;
-        self.give_durable();
+        self.is_durable(CommitSequence(if self.ordered.is_used { self.engine.durable().0 } else { 0 }));
         Ok(())
     }
 
@@ -183,12 +242,16 @@ impl Core {
     /// # Errors
     /// As [`settle`](Self::settle).
     pub fn sync_inode(&self, ino: u64) -> Result<()> {
-        if !self.ordered.is_used {
-            return self.sync();
-        }
         self.check_usable()?;
-        let last = self.ordered.changed.lock().unwrap().last.get(&ino).copied();
-        last.map_or(Ok(()), |last| self.wait(last))
+        if self.ordered.is_used { self.wait_for_inode(ino) } else { self.sync() }
+    }
+
+    /// Waits for what has changed an inode, if the engine orders.
+    ///
+    /// # Errors
+    /// As [`settle`](Self::settle), if there is something to wait for.
+    pub fn wait_for_inode(&self, ino: u64) -> Result<()> {
+        self.last_change(ino).map_or(Ok(()), |last| self.wait(last))
     }
 
     /// Blocks that groups have freed that are not durable.

@@ -115,7 +115,10 @@ impl Core {
         xattrs.extend(list.map(|list| (name.to_vec(), list.to_bytes())));
         xattrs.sort_unstable();
         match xattrs == before {
-            true if fields == Fields::default() => Ok(()),
+            true if fields == Fields::default() => {
+                self.relies_on(inode.id.ino);
+                Ok(())
+            }
             true => self.set_fields(inode, state, &fields),
             false => self.store_xattrs(inode, state, &xattrs, fields, need),
         }
