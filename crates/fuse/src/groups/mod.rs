@@ -98,8 +98,8 @@ mod view;
 use std::sync::Arc;
 
 use fuser::{FileHandle, INodeNo, Notifier, ReplyIoctl, ReplyWrite, Request};
-use wholly_host::mount::{ABORT, ADD, BEGIN, COMMIT, HOLDER, Holder, PENDING, Served, WHAT};
-use wholly_vfs::{Attr, Context, Errno, Groups, Handle, Result};
+use wholly_host::mount::{ABORT, ADD, BEGIN, COMMIT, COMMIT_ATOMIC, HOLDER, Holder, PENDING, Served, WHAT};
+use wholly_vfs::{Attr, Committed, Context, Errno, Groups, Handle, Result};
 
 use crate::convert::errno;
 use crate::options::{Clock, MountOptions};
@@ -312,12 +312,15 @@ impl Belonging {
             (WHAT, Belonging::View(_)) => Ok(Served::View as i32),
             (BEGIN, Belonging::View(view)) => view.joined.begin(asker),
             (ADD, Belonging::View(view)) => view.joined.add(asker),
-            (COMMIT, Belonging::View(view)) => view.joined.commit(asker),
+            (COMMIT | COMMIT_ATOMIC, Belonging::View(view)) => view.joined.commit(asker),
             (ABORT, Belonging::View(view)) => view.joined.abort(asker),
             (BEGIN, Belonging::Shared(shared)) => return shared.begin(asker, (req.uid(), req.gid()), reply),
             (ADD, Belonging::Shared(shared)) => open.and_then(|open| shared.add(asker, node, &open)),
-            (COMMIT, Belonging::Shared(shared)) => return shared.end(asker, true, reply),
-            (ABORT, Belonging::Shared(shared)) => return shared.end(asker, false, reply),
+            (COMMIT, Belonging::Shared(shared)) => return shared.end(asker, Some(Committed::Durable), reply),
+            (COMMIT_ATOMIC, Belonging::Shared(shared)) => {
+                return shared.end(asker, Some(Committed::Ordered), reply);
+            }
+            (ABORT, Belonging::Shared(shared)) => return shared.end(asker, None, reply),
             _ => Err(Errno::NOTTY),
         };
         match answer {

@@ -77,7 +77,7 @@ impl Inner {
     ///
     /// # Errors
     /// `EINVAL` alone where that is not the group that runs. Else the group was undone, and is to be forgotten.
-    fn commit(&self, handle: u64) -> std::result::Result<(), (Option<Arc<Ending>>, Errno)> {
+    fn commit(&self, handle: u64, how: Committed) -> std::result::Result<(), (Option<Arc<Ending>>, Errno)> {
         let taken = self.take(|group| group.handle == handle, false);
         let (ending, earlier) = taken.map_err(|error| (None, error))?;
         let group = &ending.group;
@@ -86,13 +86,16 @@ impl Inner {
         earlier.iter().for_each(|earlier| earlier.settled.wait());
         let ticket = match group.is_doomed.load(Ordering::Acquire) {
             true => self.vfs.abort(group.id).map_err(Errno::from).and(Err(Errno::AGAIN)),
-            false => self.vfs.commit_all(&[group.id], Committed::Durable).map_err(Errno::from),
+            false => self.vfs.commit_all(&[group.id], how).map_err(Errno::from),
         };
         let ended = match ticket {
             Ok(ticket) => {
                 self.change_state().is_committed(&ending);
                 ending.settled.open();
-                self.vfs.wait(ticket).map_err(Errno::from)
+                match how {
+                    Committed::Durable => self.vfs.wait(ticket).map_err(Errno::from),
+                    Committed::Ordered => Ok(()),
+                }
             }
             Err(error) => Err(error),
         };
@@ -369,12 +372,12 @@ impl Shared {
     }
 
     /// The caller's end of its group: it commits it, or undoes it.
-    pub fn end(&self, asker: Asker, commits: bool, reply: ReplyIoctl) {
+    pub fn end(&self, asker: Asker, commits: Option<Committed>, reply: ReplyIoctl) {
         if let Err(error) = self.check_end(asker) {
             return reply.error(errno(error));
         }
         let handle = asker.handle;
-        let command = match commits.then(|| self.inner.commit(handle)) {
+        let command = match commits.map(|how| self.inner.commit(handle, how)) {
             Some(Ok(())) => return reply.ioctl(0, &[]),
             Some(Err((Some(undone), error))) => Command::Undone { undone, error, reply },
             Some(Err((None, _))) => Command::Late { handle, reply },
