@@ -40,6 +40,8 @@
 //! | `COMMIT`, `ABORT` by its open file | `EINVAL` at once: its end has begun | the same |
 //! | `BEGIN` | succeeds during a commit, waits for an abort | waits |
 //!
+//! `COMMIT_ATOMIC` is a `COMMIT` that does not wait for the medium once the group is committed.
+//!
 //! A group that does not run has no timeout, and neither the last close nor the end of its process does anything to
 //! it: it ends once. (A process that is killed waits in the kernel for the answer to its `COMMIT`.) The kernel freezes
 //! no file system of this kind (`FIFREEZE`: `EOPNOTSUPP`). After a `fork` of the serving process, the threads that end

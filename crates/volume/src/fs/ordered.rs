@@ -7,7 +7,7 @@
 //!
 //! 1. A call that has ordered something returns when that is durable: it *owes* a wait, which it makes once it has let
 //!    go of all locks ([`Core::settle`]), or hands out as a ticket ([`Core::take_owed`]). Nobody waits for a time of
-//!    access, nor for a free at the last reference ([`Core::unawaited`]).
+//!    access, for a free at the last reference, nor for what `fatomic` orders ([`Core::unawaited`]).
 //! 2. Others get blocks and inode numbers that a group has freed when it is durable. Before that a crash would bring
 //!    back who had them. Whoever finds no space waits for these first.
 //! 3. After an error of a wait the volume has failed: what others have read may be gone after the next open.
