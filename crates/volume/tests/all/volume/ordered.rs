@@ -302,8 +302,8 @@ fn syncs_of_files_share_a_commit() {
     let files: Vec<_> = (0..CALLS)
         .map(|number| {
             // Its close is a sync.
-            drop(tree.file(&format!("file {number}"), 0o644, &[1; 5000]).expect("make a file"));
-            let open = tree.open(&format!("file {number}"), OFlags::RDWR | OFlags::NOATIME).expect("open");
+            drop(tree.file(format!("file {number}"), 0o644, &[1; 5000]).expect("make a file"));
+            let open = tree.open(format!("file {number}"), OFlags::RDWR | OFlags::NOATIME).expect("open");
             open.write_all(0, &[2; 5000]).expect("write");
             open
         })
@@ -571,10 +571,10 @@ fn fatomic_under_per_op_waits_for_nobody() {
     });
 }
 
-/// `Volume::sync` makes durable what was ordered; before that, a crash takes it away.
+/// `Volume::sync` makes durable what was ordered, and so does the unmount; before that, a crash takes it away.
 #[test]
 fn an_atomic_commit_waits_for_no_medium() {
-    for is_synced in [false, true] {
+    for (is_synced, is_closed) in [(false, false), (true, false), (false, true)] {
         let bed = bed();
         bed.volume.create_file("file", 0o644).and_then(|file| file.write_at(0, &[1; 5000])).expect("make a file");
         let volume = &bed.volume;
@@ -592,10 +592,13 @@ fn an_atomic_commit_waits_for_no_medium() {
         if is_synced {
             waits_for_a_commit(&bed, || Ok(volume.sync()?));
         }
-        bed.volume.abandon();
+        match is_closed {
+            true => bed.volume.close().expect("close it"),
+            false => bed.volume.abandon(),
+        }
         let volume = bed.place.open();
         let found = (volume.read_file("file").expect("read")[0], volume.metadata("made").is_ok());
-        assert_eq!(found, if is_synced { (2, true) } else { (1, false) });
+        assert_eq!(found, if is_synced || is_closed { (2, true) } else { (1, false) });
     }
 }
 
