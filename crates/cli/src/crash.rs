@@ -159,8 +159,9 @@ fn list(subject: SubjectArg, ui: &Ui) -> Result<Exit, Failure> {
         SubjectArg::Volume(engine) => {
             listed.workloads.clear();
             listed.worlds.retain(|world| volume::worlds(engine).contains(&&*world.name));
-            let flash = volume::FLASH.iter().filter(|_| engine.takes_disks());
-            listed.worlds.extend(flash.map(|name| named((name, blocks::about(name)))));
+            let others = volume::FLASH.iter().chain(&volume::BLOCKS);
+            let others = others.filter(|name| volume::setting_for(engine, name).is_some());
+            listed.worlds.extend(others.map(|name| named((name, blocks::about(name)))));
         }
         SubjectArg::Blocks(kind) => return list_blocks(kind, ui),
     }

@@ -11,6 +11,7 @@
 //! | step | what it is |
 //! |---|---|
 //! | `OP+OP` | a group that commits |
+//! | `order.OP+OP` | a group whose commit returns at the order |
 //! | `abort.OP+OP` | a group that aborts |
 //! | `OP+OP%OP+OP` | two groups at once: the first begins first and commits last |
 //! | `call.OP` | a call outside of groups |
@@ -33,8 +34,8 @@
 //! | `chmod-P`, `shut-P`, `chown-P` | permission bits, none of them, owner and group |
 //! | `times-P`, `atime-P`, `mtime-P` | both times, or one |
 //! | `tag-P`, `newtag-P`, `retag-P`, `untag-P`, `note-P`, `unnote-P` | a small extended attribute is set, set where there is none or where there is one, removed; a large one |
-//! | `write-F`, `fill-F`, `more-F`, `append-F`, `cut-F`, `grow-F` | bytes of the file at the path `F`, or of that opened by the path behind `@`: a \
-//!   few, many, more behind those |
+//! | `write-F`, `fill-F`, `more-F`, `append-F`, `cut-F`, `grow-F`, `bulk-F`, `huge-F` | bytes of the file at the path `F`, or of that opened by the path behind `@`: a \
+//!   few, many, more behind those, 10 blocks, 27 |
 //! | `punch-F`, `nick-F`, `zero-F`, `blank-F` | whole blocks of it become a hole, some bytes; zeros to behind its end, up to its end |
 //! | `alloc-F`, `reserve-F` | it gets space, and grows; behind its end |
 
@@ -64,7 +65,25 @@ pub(crate) const MOST: usize = 40;
 static MANY: LazyLock<Vec<String>> = LazyLock::new(|| (0..MOST).map(|n| format!("n{n:02}")).collect());
 
 /// More of them, which only what is written by hand speaks of: what is adopted has something in it.
-const MORE: &[&str] = &["C/foo", "C/C", "C/C/bar", "baz/foo", "baz/C", "baz/C/bar", "foo/C", "B/C/C", "A/C/C"];
+const MORE: &[&str] = &[
+    "C/foo",
+    "C/C",
+    "C/C/bar",
+    "baz/foo",
+    "baz/C",
+    "baz/C/bar",
+    "foo/C",
+    "B/C/C",
+    "A/C/C",
+    "crowd/00",
+    "crowd/01",
+    "crowd/02",
+    "baz/C/foo",
+    "baz/C/foo/bar",
+    "baz/C/foo/bar/C",
+    "B/bar/C",
+    "B/bar/C/C",
+];
 
 /// Names of the greatest length but a few bytes, which scripts call by a short one.
 static LONG: LazyLock<[(&str, String); 2]> = LazyLock::new(|| [("long", "l".repeat(250)), ("longer", "L".repeat(252))]);
@@ -128,6 +147,8 @@ pub fn op(text: &str) -> Option<Op> {
         ("write", None) => Some(Op::Write { file: file(first)?, offset: 100, length: 24 }),
         ("fill", None) => Some(Op::Write { file: file(first)?, offset: 0, length: 1700 }),
         ("more", None) => Some(Op::Write { file: file(first)?, offset: 1700, length: 3000 }),
+        ("bulk", None) => Some(Op::Write { file: file(first)?, offset: 0, length: 40_000 }),
+        ("huge", None) => Some(Op::Write { file: file(first)?, offset: 0, length: 110_000 }),
         ("append", None) => Some(Op::Append { file: file(first)?, length: 30 }),
         ("cut", None) => Some(Op::SetLen { file: file(first)?, length: 40 }),
         ("grow", None) => Some(Op::SetLen { file: file(first)?, length: 5000 }),
@@ -157,6 +178,9 @@ fn step(text: &str) -> Option<Step> {
     }
     if let Some(text) = text.strip_prefix("abort.") {
         return Some(Step::Group { ops: ops(text)?, commit: false });
+    }
+    if let Some(text) = text.strip_prefix("order.") {
+        return ops(text).map(Step::Order);
     }
     if let Some(text) = text.strip_prefix("call.") {
         return op(text).map(Step::Call);
@@ -224,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_script_says_what_is_done() {
-        let script = "dirs,link-A/foo-foo+unlink-A/foo,abort.rmdir-B,home,write-@A/foo%mkdir-B/C,call.fifo-bar,kill,\
+        let script = "dirs,link-A/foo-foo+unlink-A/foo,abort.rmdir-B,home,write-@A/foo%mkdir-B/C,call.fifo-bar,order.rmdir-B,kill,\
                       park.unlink-A/foo,fade.unlink-A/foo,apply.1,clash.1,theirs.1,discard.2";
         let workload = workload(script).expect("it makes sense");
         assert_eq!((workload.start, &*workload.name), (Start::Dirs, script));
@@ -240,6 +264,7 @@ mod tests {
                     second: vec![Op::Mkdir("B/C")],
                 },
                 Step::Call(Op::Mknod("bar")),
+                Step::Order(vec![Op::Rmdir("B")]),
                 Step::Reopen { close: false },
                 Step::Park { ops: vec![Op::Unlink("A/foo")], stays: true },
                 Step::Park { ops: vec![Op::Unlink("A/foo")], stays: false },

@@ -215,6 +215,8 @@ pub enum Step {
         /// How it ends.
         commit: bool,
     },
+    /// An explicit group whose commit returns at the order, on volumes.
+    Order(Vec<Op>),
     /// Two explicit groups at once: the first does its ops, then the second does and commits, then the first commits.
     /// If they are in each other's way, the second one is given up.
     Across {

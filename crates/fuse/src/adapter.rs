@@ -41,6 +41,8 @@ pub(crate) struct Adapter {
     pub whole_writes: bool,
     /// Whether the kernel sees all changes of content.
     pub owns_content: bool,
+    /// How many threads may answer.
+    pub threads: usize,
     /// Whose numbers the kernel speaks of.
     pub identity: Identity,
     /// Access lists that it could not be told.
@@ -134,7 +136,7 @@ impl Adapter {
 impl fuser::Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         // A write past the pages may overtake a read that fills them: then the time of change tells.
-        ask(config, self.whole_writes || !self.owns_content);
+        ask(config, self.threads, self.whole_writes || !self.owns_content);
         Ok(())
     }
 
@@ -144,14 +146,15 @@ impl fuser::Filesystem for Adapter {
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let mut before = None;
-        let found = loop {
+        // It is a call until it is answered: the kernel keeps the answer.
+        let (_call, found) = loop {
             let call = self.look_again(req, Look::Name(parent, name), before);
             match self.find(&call.ctx, ino(parent), name) {
                 Ok(found) if call.is_to_be_repeated(found.ino.0) => {
                     before = Some(found.ino.0);
                     self.vfs.forget(found.ino, 1);
                 }
-                found => break found,
+                found => break (call, found),
             }
         };
         match found {
@@ -290,7 +293,8 @@ impl fuser::Filesystem for Adapter {
         let mut bytes = vec![0; size as usize];
         self.groups.note_read(node);
         let open = had!(self.open.get(fh), reply);
-        let read = self.vfs.read(&self.look(req, Look::Node(node)).ctx, &open, offset, &mut bytes);
+        let call = self.look(req, Look::Node(node));
+        let read = self.vfs.read(&call.ctx, &open, offset, &mut bytes);
         data(
             reply,
             read.map(|length| {
@@ -388,7 +392,8 @@ impl fuser::Filesystem for Adapter {
 
     fn readdir(&self, req: &Request, node: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         let open = had!(self.open.get(fh), reply);
-        let listed = self.vfs.readdir(&self.look(req, Look::Node(node)).ctx, &open, offset, &mut |entry| {
+        let call = self.look(req, Look::Node(node));
+        let listed = self.vfs.readdir(&call.ctx, &open, offset, &mut |entry| {
             !reply.add(INodeNo(entry.ino.0), entry.next, kind(entry.kind), OsStr::from_bytes(entry.name))
         });
         match listed {
@@ -487,7 +492,8 @@ impl fuser::Filesystem for Adapter {
 
     fn getxattr(&self, req: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let name = name.as_bytes();
-        let found = self.vfs.getxattr(&self.look(req, Look::Node(node)).ctx, ino(node), name);
+        let call = self.look(req, Look::Node(node));
+        let found = self.vfs.getxattr(&call.ctx, ino(node), name);
         let told = found
             .and_then(|found| self.identity.told(name, found).inspect_err(|_| self.untold.note(req.pid(), ino(node))));
         value(reply, size, told);

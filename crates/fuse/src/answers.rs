@@ -67,9 +67,9 @@ pub(crate) fn without_set_id(found: &Attr) -> Option<Mode> {
 /// Asks the kernel for what a mount wants to have of it. What is measured beside ours asks for the same.
 ///
 /// `content_changes` says whether the content of files changes without the kernel: then it drops all pages of a file
-/// when it sees another time of change, also one that its own write has made.
+/// when it sees another time of change, also one that its own write has made. `threads` is how many may answer.
 #[doc(hidden)]
-pub fn ask(config: &mut KernelConfig, content_changes: bool) {
+pub fn ask(config: &mut KernelConfig, threads: usize, content_changes: bool) {
     let wanted = [
         InitFlags::FUSE_ASYNC_READ,
         // Default access lists say what becomes of a mode, and only the store knows them.
@@ -95,4 +95,8 @@ pub fn ask(config: &mut KernelConfig, content_changes: bool) {
     }
     let _ = config.set_max_write(LARGEST);
     let _ = config.set_max_readahead(LARGEST);
+    // Reads ahead and page writes, which nobody may be waiting for, leave some threads to other calls. At 3/4 of that
+    // the kernel reads less ahead.
+    let background = threads.saturating_sub(threads.div_ceil(8)).max(1);
+    let _ = config.set_max_background(u16::try_from(background).unwrap_or(u16::MAX));
 }

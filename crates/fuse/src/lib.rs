@@ -208,7 +208,7 @@ impl std::fmt::Debug for Server {
 }
 
 fn adapter(vfs: Arc<dyn Groups>, options: &MountOptions) -> io::Result<Adapter> {
-    let MountOptions { valid, syncs_on_close, group, whole_writes, owns_content, .. } = *options;
+    let MountOptions { valid, syncs_on_close, group, whole_writes, owns_content, threads, .. } = *options;
     let ctx = Context { is_permitted: true, group, ..Context::superuser() };
     let points = Points::new(&*vfs, &ctx, &options.points)?;
     let groups = Arc::new(Belonging::new(&vfs, options));
@@ -220,6 +220,7 @@ fn adapter(vfs: Arc<dyn Groups>, options: &MountOptions) -> io::Result<Adapter> 
         groups,
         whole_writes,
         owns_content,
+        threads,
         identity,
         points,
         lost,

@@ -1,13 +1,12 @@
 //! Explicit groups of [`Calls`], as a `Store` has them.
 
 use std::path::Path;
-use std::sync::Arc;
 
 #[cfg(doc)]
 use wholly_error::Error;
 use wholly_error::Result;
 
-use super::{AcrossForks, Calls, Committed, Fallocate, File, GroupId, OFlags, Ticket};
+use super::{AcrossForks, Calls, Committed, Fallocate, File, GroupId, OFlags};
 
 /// An explicit group: changes of any number of files and directories that survive a crash wholly or not at all.
 ///
@@ -121,27 +120,22 @@ impl<V: AcrossForks> Group<V> {
     /// # Errors
     /// [`Error::Poisoned`] if the medium failed: whether the group survives is unknown until the store or
     /// volume is opened again.
-    pub fn commit(self) -> Result<()> {
-        let Some((vfs, ticket)) = self.order(Committed::Durable)? else { return Ok(()) };
-        vfs.wait(ticket)
+    pub fn commit(mut self) -> Result<()> {
+        self.has_ended = true;
+        let Some(group) = self.calls.own_group()? else { return Ok(()) };
+        self.calls.vfs().commit(group)
     }
 
-    /// Commits the group without waiting for the medium, where the engine of a volume can do so (`page_cache_wal`).
-    /// When this returns, everybody sees the group, and a crash leaves it wholly or not at all, and no later change
-    /// without it. A later commit or sync makes it durable. Elsewhere it is a [`commit`](Self::commit).
+    /// Commits the group. When this returns, everybody sees it, a crash leaves it wholly or not at all, and it is ordered
+    /// before later groups that change the same. Where the medium is not waited for, it is durable later: by a sync, a
+    /// later commit, or an unmount.
     ///
     /// # Errors
-    /// Those of [`commit`](Self::commit). If the medium fails later, the next call that waits for it says so.
-    pub fn commit_atomic(self) -> Result<()> {
-        self.order(Committed::Ordered).map(drop)
-    }
-
-    fn order(mut self, how: Committed) -> Result<Option<(Arc<V>, Ticket)>> {
+    /// Those of [`commit`](Self::commit).
+    pub fn commit_atomic(mut self) -> Result<()> {
         self.has_ended = true;
-        let Some(group) = self.calls.own_group()? else { return Ok(None) };
-        let vfs = self.calls.vfs().clone();
-        let ticket = vfs.commit_all(&[group], how)?;
-        Ok(Some((vfs, ticket)))
+        let Some(group) = self.calls.own_group()? else { return Ok(()) };
+        self.calls.vfs().commit_all(&[group], Committed::Ordered).map(|_durable_later| ())
     }
 
     /// Aborts the group: nothing of it is left, in memory or on the medium.

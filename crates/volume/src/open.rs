@@ -11,6 +11,7 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use sync::{AtomicBool, Mutex, Ordering};
+use wholly_blocks::TxBlocks;
 use wholly_error::{Error, Result};
 use wholly_host::Forked;
 use wholly_media::{Error as MediaError, Guarantees, Region, Site};
@@ -20,6 +21,7 @@ use crate::engine::fine_grained_wal;
 use crate::engine::hybrid_log::WriteBack;
 use crate::engine::kind::{Description, EngineKind, Left, Logs, Opening, Tuning};
 use crate::engine::none::NoneEngine;
+use crate::engine::page_cache_wal::PageCacheWal;
 use crate::engine::patch::{self, Patch};
 use crate::engine::{DurableAt, Engine, InoGen, InodeMap, Moved, Reached, Trial};
 use crate::fork::{Opened, Owned};
@@ -312,6 +314,20 @@ impl Volume {
         change: impl FnOnce(Box<dyn Engine>) -> Box<dyn Engine>,
     ) -> Result<Volume> {
         Self::open_changed(region, None, options.clone(), change)
+    }
+
+    /// A volume of `page_cache_wal` on a medium that has transactions of its own: without a log. For the explorer.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    #[doc(hidden)]
+    pub fn open_blocks(blocks: Arc<dyn TxBlocks>, options: &VolumeOptions) -> Result<Volume> {
+        let region = blocks.plain();
+        let superblock = mount::read_superblock(&*region)?;
+        let pages = options.trial.pages.unwrap_or(options.cache_bytes / BLOCK);
+        let of = (Seed::of(&superblock.volume_id), pages, options.trial.mistake);
+        let engine = PageCacheWal::new(region.clone(), blocks, None, of);
+        Self::open_changed(region, None, options.clone(), |_| Box::new(engine))
     }
 
     /// `owned`: the lock of the file or device, a descriptor of it and its path.

@@ -292,9 +292,8 @@ impl Policed {
         let done = self.epochs.change(&self.vfs, &file, 1 + (bytes / PIECE) as u64, within)?;
         if flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
             self.epochs.sync(&self.vfs, Some(&file))?;
-            // Another thread's sync may have failed for it.
-            // Another thread may have ordered it, and wait.
-            self.vfs.mounted().core.sync()?;
+            // Another thread may have ordered it, and wait, or have failed.
+            self.vfs.mounted().core.sync_inode(file.number())?;
         }
         Ok(done)
     }
@@ -436,7 +435,7 @@ wholly_vfs::pass_on! {
             let mut closed = self.epochs.close(&self.vfs, &file);
             if self.epochs.policy == Policy::PerSync && flags.intersects(OFlags::WRONLY | OFlags::RDWR) {
                 // Another thread may have ordered what was written by it, and wait.
-                closed = closed.and_then(|()| self.vfs.mounted().core.sync());
+                closed = closed.and_then(|()| self.vfs.mounted().core.sync_inode(file.number()));
             }
             self.vfs.release(ctx, handle).and(closed.map_err(Errno::from))
         }

@@ -210,7 +210,7 @@ impl UnguardedVfs {
         let inode = self.core().take_open(ctx, &open.inode)?;
         let written = self.core().write(ctx, &inode, offset, data)?;
         if open.flags.intersects(OFlags::DSYNC | OFlags::SYNC) && self.core().engine.durable_at() != DurableAt::Return {
-            self.core().sync()?;
+            self.core().sync_inode(inode.id.ino)?;
         }
         Ok(written)
     }
@@ -423,8 +423,7 @@ impl Vfs for UnguardedVfs {
     }
 
     fn fsync(&self, _ctx: &Context, handle: &Handle) -> Result<()> {
-        self.file(handle)?;
-        self.sync_all()
+        Ok(self.core().sync_inode(self.file(handle)?.inode.id.ino)?)
     }
 
     fn fdatasync(&self, ctx: &Context, handle: &Handle) -> Result<()> {
@@ -505,8 +504,7 @@ impl Vfs for UnguardedVfs {
     }
 
     fn fsyncdir(&self, _ctx: &Context, handle: &Handle) -> Result<()> {
-        self.directory(handle)?;
-        self.sync_all()
+        Ok(self.core().sync_inode(self.directory(handle)?.inode.id.ino)?)
     }
 
     fn releasedir(&self, _ctx: &Context, handle: Handle) -> Result<()> {

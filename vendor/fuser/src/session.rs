@@ -11,6 +11,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -294,7 +297,6 @@ impl<FS: Filesystem> Session<FS> {
             n_threads,
             most,
             config.idle_threads.unwrap_or(most).max(1),
-            config.clone_fd,
         ));
 
         for (i, ch) in channels.into_iter().enumerate() {
@@ -306,22 +308,21 @@ impl<FS: Filesystem> Session<FS> {
                 session_owner,
                 pool: pool.clone(),
             };
-            event_loop.spawn()?;
+            if let Err(e) = event_loop.spawn() {
+                pool.lost();
+                if i == 0 {
+                    return Err(e);
+                }
+                debug!("no thread {i}: {e}");
+            }
         }
 
         let mut reply: io::Result<()> = Ok(());
         // A thread that starts another one has not ended yet.
         while let Some(thread) = pool.next_to_join() {
-            let res = match thread.join() {
-                Ok(res) => res,
-                Err(_) => {
-                    return Err(io::Error::other("event loop thread panicked"));
-                }
-            };
-            if let Err(e) = res {
-                if reply.is_ok() {
-                    reply = Err(e);
-                }
+            let res = thread.join();
+            if reply.is_ok() {
+                reply = res.unwrap_or_else(|_| Err(io::Error::other("event loop thread panicked")));
             }
         }
 
@@ -522,7 +523,6 @@ pub(crate) struct Pool {
     most: usize,
     /// How many may wait for requests at a time.
     idle: usize,
-    clone_fd: bool,
     threads: Mutex<Threads>,
     standby: Condvar,
     handles: Mutex<Vec<JoinHandle<io::Result<()>>>>,
@@ -542,7 +542,7 @@ struct Threads {
 
 impl Pool {
     /// The caller starts the first `n_threads`.
-    fn new(n_threads: usize, most: usize, idle: usize, clone_fd: bool) -> Pool {
+    fn new(n_threads: usize, most: usize, idle: usize) -> Pool {
         let threads = Threads {
             total: n_threads,
             reading: n_threads,
@@ -551,7 +551,6 @@ impl Pool {
         Pool {
             most,
             idle,
-            clone_fd,
             threads: Mutex::new(threads),
             standby: Condvar::new(),
             handles: Mutex::default(),
@@ -566,16 +565,26 @@ impl Pool {
     fn took(&self) -> Option<usize> {
         let mut threads = self.threads.lock();
         threads.reading -= 1;
-        if threads.reading > 0 || threads.has_ended {
-            return None;
-        }
-        if threads.standing_by > threads.called {
-            threads.called += 1;
-            threads.reading += 1;
-            self.standby.notify_one();
-            return None;
-        }
-        if threads.total >= self.most {
+        self.another(&mut threads)
+    }
+
+    /// A thread has panicked over a request. Returns the number of a thread that it is to start.
+    fn panicked(&self) -> Option<usize> {
+        let mut threads = self.threads.lock();
+        threads.total -= 1;
+        self.another(&mut threads)
+    }
+
+    /// A thread could not be started, or not read. What stands by takes its place, or who has dealt with a request.
+    fn lost(&self) {
+        let mut threads = self.threads.lock();
+        threads.total -= 1;
+        threads.reading -= 1;
+        self.has_reader(&mut threads);
+    }
+
+    fn another(&self, threads: &mut Threads) -> Option<usize> {
+        if self.has_reader(threads) || threads.total >= self.most {
             return None;
         }
         threads.total += 1;
@@ -583,11 +592,18 @@ impl Pool {
         Some(threads.total - 1)
     }
 
-    /// It could not be started.
-    fn not_started(&self) {
-        let mut threads = self.threads.lock();
-        threads.total -= 1;
-        threads.reading -= 1;
+    /// Whether a thread reads, or the session has ended. If none does, one that stands by is called.
+    fn has_reader(&self, threads: &mut Threads) -> bool {
+        if threads.reading > 0 || threads.has_ended {
+            return true;
+        }
+        let calls = threads.standing_by > threads.called;
+        if calls {
+            threads.called += 1;
+            threads.reading += 1;
+            self.standby.notify_one();
+        }
+        calls
     }
 
     /// A thread has dealt with a request. Returns once it is to read the next one.
@@ -641,37 +657,39 @@ impl<FS: Filesystem> SessionEventLoop<FS> {
 
     /// Starts another thread.
     fn spawn_another(&self, number: usize) {
-        let cloned = if self.pool.clone_fd {
-            #[cfg(target_os = "linux")]
-            {
-                self.ch.clone_fd().ok()
-            }
-            #[cfg(not(target_os = "linux"))]
-            {
-                None
-            }
-        } else {
-            None
-        };
         let event_loop = SessionEventLoop {
             thread_name: format!("fuser-{number}"),
             filesystem: self.filesystem.clone(),
-            // A device of its own is better, but not necessary.
-            ch: cloned.unwrap_or_else(|| self.ch.clone()),
+            // To open another one may take a request of this very mount, which nobody reads now.
+            ch: self.ch.clone(),
             allowed: self.allowed,
             session_owner: self.session_owner,
             pool: self.pool.clone(),
         };
         if let Err(e) = event_loop.spawn() {
             debug!("no thread {number}: {e}");
-            self.pool.not_started();
+            self.pool.lost();
         }
     }
 
     fn event_loop(&self) -> io::Result<()> {
-        let ended = self.serve_requests();
-        self.pool.ended();
-        ended
+        match catch_unwind(AssertUnwindSafe(|| self.serve_requests())) {
+            Ok(Ok(())) => {
+                self.pool.ended();
+                Ok(())
+            }
+            // The others go on.
+            Ok(Err(e)) => {
+                self.pool.lost();
+                Err(e)
+            }
+            Err(panic) => {
+                if let Some(number) = self.pool.panicked() {
+                    self.spawn_another(number);
+                }
+                resume_unwind(panic)
+            }
+        }
     }
 
     fn serve_requests(&self) -> io::Result<()> {

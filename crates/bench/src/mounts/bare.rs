@@ -80,7 +80,7 @@ impl Bare {
 
 impl fuser::Filesystem for Bare {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        wholly_fuse::ask(config, true);
+        wholly_fuse::ask(config, wholly_fuse::MountOptions::default().threads, true);
         Ok(())
     }
 

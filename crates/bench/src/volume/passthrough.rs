@@ -253,7 +253,7 @@ fn done(reply: ReplyEmpty, result: Answer<()>) {
 impl fuser::Filesystem for Passthrough {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         // As a volume: nobody else changes the directory while it is measured.
-        wholly_fuse::ask(config, false);
+        wholly_fuse::ask(config, wholly_fuse::MountOptions::default().threads, false);
         Ok(())
     }
 

@@ -205,7 +205,7 @@ impl Runner<'_> {
                 Ok(())
             }
             Step::Call(op) => self.call(i, op),
-            Step::Full(_) => Err(format!("{step:?} is no step of a store")),
+            Step::Full(_) | Step::Order(_) => Err(format!("{step:?} is no step of a store")),
             Step::Checkpoint => self.operation(format!("checkpoint {i}"), self.state.clone(), |runner| {
                 runner.store().checkpoint().map_err(failed("checkpoint"))?;
                 Ok(())

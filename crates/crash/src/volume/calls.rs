@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use wholly::{DirEntry, Error, Fallocate};
-use wholly_vfs::Stat;
-use wholly_volume::{EngineKind, Volume, VolumeCalls, VolumeFile, VolumeGroup};
+use wholly_vfs::{Committed, Stat};
+use wholly_volume::{EngineKind, Mistake, Trial, Volume, VolumeCalls, VolumeFile, VolumeGroup};
 
 use super::{Making, OnVolume, Program, Running};
 use crate::apart::go_together;
@@ -22,6 +22,7 @@ use crate::{script, sequences, store};
 pub struct Calls {
     workload: Workload,
     making: Making,
+    mistake: Option<Mistake>,
 }
 
 /// Programs with names of their own: name, what it covers, script.
@@ -162,6 +163,60 @@ pub const BY_HAND: &[(&str, &str, &str)] = &[
          call.rename-long-longer",
     ),
     (
+        "ordered-names",
+        "names of a file that was made by a group that is ordered",
+        "dirs,order.create-foo+fill-foo,order.rename-foo-bar,order.link-bar-A/bar+unlink-bar,order.rename-A/bar-B/foo,\
+         call.chmod-A,order.unlink-B/foo,order.create-B/foo+append-B/foo",
+    ),
+    (
+        "ordered-directory",
+        "files in a directory that was made by a group that is ordered, and moved",
+        "dirs,order.mkdir-C,order.create-C/foo+fill-C/foo,order.rename-C-B/C,order.rename-B/C/foo-A/bar+rmdir-B/C,home,\
+         order.chmod-A/C,order.rename-A/C-B/C",
+    ),
+    (
+        "ordered-file",
+        "changes of one file, and a sync",
+        "bare,order.fill-A/foo,order.more-A/foo+tag-A/foo,order.cut-A/foo,home,order.grow-A/foo,order.punch-A/foo,\
+         call.write-A/foo,order.append-A/foo",
+    ),
+    (
+        "ordered-reuse",
+        "blocks that a group has freed which is ordered",
+        "bare,create-foo+bulk-foo+create-bar+bulk-bar,create-A/bar+huge-A/bar,order.cut-foo,order.cut-bar,\
+         order.create-baz+bulk-baz,call.chmod-A",
+    ),
+    (
+        "ordered-aborts",
+        "aborts, structure changes and calls between groups that are ordered",
+        "dirs,order.create-foo+write-A/foo,abort.fill-A/foo+create-bar+append-foo,order.link-foo-long,\
+         order.link-foo-longer+unlink-foo,abort.unlink-long+bulk-A/foo,order.fill-A/foo,\
+         write-A/foo+create-baz%mkdir-C,order.rmdir-C",
+    ),
+    (
+        "ordered-death",
+        "deaths of the process and an unmount with groups that are ordered",
+        "bare,order.fill-A/foo,order.append-A/foo,kill,order.write-A/foo,order.create-foo,close,call.append-A/foo",
+    ),
+    // The inodes that one move changes are in other blocks than those of the other one.
+    (
+        "ordered-moves",
+        "a directory is moved out of another one, and that one into it",
+        "crowd,call.mkdir-baz,call.mkdir-baz/C,call.mkdir-C,create-n01+create-n02+create-n03+create-n04+create-n05+\
+         create-n06+create-n07+create-n08+create-n09+create-n10+create-n11+create-n12,call.mkdir-B,call.mkdir-baz/C/foo,\
+         call.mkdir-baz/C/foo/bar,call.rename-C-baz/C/foo/bar/C,home,order.rename-baz/C/foo/bar-B/bar,\
+         order.rename-baz/C-B/bar/C/C,call.chmod-B/bar/C",
+    ),
+    (
+        "ordered-moves-grown",
+        "the same, and between them a group for which the inode file grows",
+        "crowd,call.mkdir-baz,call.mkdir-baz/C,call.mkdir-C,create-n01+create-n02+create-n03+create-n04+create-n05+\
+         create-n06+create-n07+create-n08+create-n09+create-n10+create-n11+create-n12,\
+         unlink-crowd/00+unlink-crowd/01+unlink-crowd/02,call.mkdir-B,call.mkdir-baz/C/foo,call.mkdir-baz/C/foo/bar,\
+         call.rename-C-baz/C/foo/bar/C,home,order.rename-baz/C/foo/bar-B/bar,order.create-B/foo+create-baz/foo,\
+         order.rename-baz/C-B/bar/C/C,call.chmod-B/bar/C",
+    ),
+    (
         "clean-unmount",
         "unmounts with versions, and calls after them",
         "bare,call.fill-A/foo,call.write-A/foo,close,call.write-A/foo,append-A/foo+write-A/foo,close,call.append-A/foo",
@@ -175,13 +230,22 @@ const ONE_IN: usize = 20;
 pub fn several(engine: EngineKind, name: &str) -> Option<Vec<OnVolume<Calls>>> {
     let on_volume = |program| OnVolume { engine, program };
     let workloads = match name {
-        "by-hand" => return BY_HAND.iter().map(|(name, ..)| Calls::named(name).map(on_volume)).collect(),
+        "by-hand" => {
+            let is_of = |name: &str| engine == EngineKind::PageCacheWal || !name.starts_with("ordered");
+            let names = BY_HAND.iter().map(|(name, ..)| *name).filter(|name| is_of(name));
+            return names.map(|name| Calls::named(name).map(on_volume)).collect();
+        }
         "ones" => sequences::ones_on_volumes(),
         "pairs" => sequences::pairs_on_volumes(),
         "some-pairs" => sequences::pairs_on_volumes().into_iter().step_by(ONE_IN).collect(),
         _ => return Calls::named(name).map(|program| vec![on_volume(program)]),
     };
-    Some(workloads.into_iter().map(|workload| on_volume(Calls { workload, making: Making::Before })).collect())
+    Some(
+        workloads
+            .into_iter()
+            .map(|workload| on_volume(Calls { workload, making: Making::Before, mistake: None }))
+            .collect(),
+    )
 }
 
 impl Calls {
@@ -189,15 +253,23 @@ impl Calls {
     pub fn named(name: &str) -> Option<Calls> {
         let script = BY_HAND.iter().find(|(known, ..)| *known == name).map_or(name, |(.., script)| script);
         let workload = Workload { name: name.into(), ..script::workload(script)? };
-        use Step::{Across, Call, Checkpoint, Full, Group, Reopen};
-        let is_known =
-            |step: &Step| matches!(step, Call(_) | Group { .. } | Across { .. } | Reopen { .. } | Checkpoint | Full(_));
+        use Step::{Across, Call, Checkpoint, Full, Group, Order, Reopen};
+        let is_known = |step: &Step| {
+            matches!(step, Call(_) | Group { .. } | Order(_) | Across { .. } | Reopen { .. } | Checkpoint | Full(_))
+        };
         let making = match name {
             "made" => Making::New,
             "made-again" => Making::Over,
             _ => Making::Before,
         };
-        workload.steps.iter().all(is_known).then_some(Calls { workload, making })
+        workload.steps.iter().all(is_known).then_some(Calls { workload, making, mistake: None })
+    }
+}
+
+impl Calls {
+    /// The same on an engine with a mistake.
+    pub fn with(self, mistake: Mistake) -> Calls {
+        Calls { mistake: Some(mistake), ..self }
     }
 }
 
@@ -206,8 +278,16 @@ impl Program for Calls {
         self.workload.name.clone()
     }
 
+    fn trial(&self) -> Trial {
+        Trial { pages: Some(16), mistake: self.mistake, ..Trial::default() }
+    }
+
     fn making(&self) -> Making {
         self.making
+    }
+
+    fn orders(&self) -> bool {
+        self.workload.steps.iter().any(|step| matches!(step, Step::Order(_)))
     }
 
     fn prepare(&self, volume: &Volume) -> Result<(), String> {
@@ -313,7 +393,14 @@ impl Caller<'_, '_> {
                 if let Some(busy) = self.ops(i, &mut open, ops)? {
                     return Err(format!("in a group that is alone: {busy}"));
                 }
-                if *commit { self.commit(i, open) } else { self.abort(i, open) }
+                if *commit { self.commit(i, open, Committed::Durable) } else { self.abort(i, open) }
+            }
+            Step::Order(ops) => {
+                let mut open = self.begin(i)?;
+                if let Some(busy) = self.ops(i, &mut open, ops)? {
+                    return Err(format!("in a group that is alone: {busy}"));
+                }
+                self.commit(i, open, Committed::Ordered)
             }
             Step::Across { first, second } => self.across(i, first, second),
             Step::Full(file) => self.full(i, file),
@@ -385,7 +472,7 @@ impl Caller<'_, '_> {
     }
 
     fn begin(&mut self, i: usize) -> Result<Open, String> {
-        let group = self.running.step(&format!("group {i}"), Volume::begin)?;
+        let group = self.running.group_step(&format!("group {i}"), Volume::begin)?;
         Ok(Open { group, base: self.model.clone(), private: self.model.clone(), files: BTreeMap::new() })
     }
 
@@ -402,7 +489,8 @@ impl Caller<'_, '_> {
                 continue;
             }
             let file = handle.and_then(|path| open.files.get(&path).or_else(|| self.files.get(&path)).cloned());
-            let done = self.running.step(&format!("in group {i}"), |_| in_group(&mut open.group, file, op, &bytes))?;
+            let done =
+                self.running.group_step(&format!("in group {i}"), |_| in_group(&mut open.group, file, op, &bytes))?;
             match (done, refused) {
                 (Ok(made), None) => open.files.extend(made.map(|file| (op.file().into(), file))),
                 (Err(busy @ Error::Busy(..)), _) => return Ok(Some(busy)),
@@ -416,10 +504,13 @@ impl Caller<'_, '_> {
         Ok(None)
     }
 
-    fn commit(&mut self, i: usize, mut open: Open) -> Result<(), String> {
+    fn commit(&mut self, i: usize, mut open: Open, how: Committed) -> Result<(), String> {
         let exclude = |what| format!("two groups that exclude each other were let through: {what}");
         self.model.merge(&open.base, &open.private).map_err(exclude)?;
-        let done = self.running.sync_step(&format!("commit {i}"), |_| open.group.commit())?;
+        let done = match how {
+            Committed::Durable => self.running.sync_step(&format!("commit {i}"), |_| open.group.commit()),
+            Committed::Ordered => self.running.order_step(&format!("order {i}"), |_| open.group.commit_atomic()),
+        }?;
         self.files.append(&mut open.files);
         done.map_err(|error| format!("commit {i}: {error}"))
     }
@@ -427,7 +518,7 @@ impl Caller<'_, '_> {
     fn abort(&mut self, i: usize, open: Open) -> Result<(), String> {
         let Open { group, files, .. } = open;
         drop(files);
-        self.running.step(&format!("abort {i}"), |_| group.abort())
+        self.running.group_step(&format!("abort {i}"), |_| group.abort())
     }
 
     fn across(&mut self, i: usize, first: &[Op], second: &[Op]) -> Result<(), String> {
@@ -443,9 +534,9 @@ impl Caller<'_, '_> {
             self.running.is_in_the_way();
             self.abort(i, other)?;
         } else {
-            self.commit(i, other)?;
+            self.commit(i, other, Committed::Durable)?;
         }
-        self.commit(i, one)
+        self.commit(i, one, Committed::Durable)
     }
 }
 

@@ -30,10 +30,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use wholly::Error;
-use wholly_blocks::TxBlocks;
 use wholly_blocks::batch::Batch;
 use wholly_blocks::xftl::{Config, Device, Flash, Geometry, OverRegion, SLOT, Times};
-use wholly_media::Region;
+use wholly_blocks::{Sequence, TxBlocks};
+use wholly_media::{Region, Site};
 use wholly_sim::{CountingRegion, Counts, Medium, SimConfig, World};
 use wholly_vfs::Timestamp;
 use wholly_volume::{DurableAt, EngineKind, Reached, Trial, Volume, VolumeCalls, VolumeOptions};
@@ -79,6 +79,12 @@ pub fn worlds(engine: EngineKind) -> [&'static str; 3] {
 /// The worlds in which a flash disk is the medium of an engine that takes disks.
 pub const FLASH: [&str; 2] = ["flash", "flash-torn"];
 
+/// The worlds in which the medium of `page_cache_wal` is what transactions of blocks promise, and nothing besides.
+pub const BLOCKS: [&str; 2] = ["blocks", "blocks-dependent"];
+
+/// A process ends on such a medium.
+const DEATH: Site = Site("volume.death");
+
 /// When a volume is made; when the first operation of a run happens; when what follows a crash does: in s since 1970.
 const MADE: i64 = 1_000;
 const RUNS: i64 = 2_000;
@@ -106,7 +112,8 @@ pub fn tick() {
 
 /// The world with this name, for volumes.
 pub fn setting(name: &str) -> Option<Setting> {
-    let setting = Setting::find(name).or_else(|| Kind::Xftl.setting(name))?;
+    let of_blocks = || [Kind::Xftl, Kind::Contract].into_iter().find_map(|kind| kind.setting(name));
+    let setting = Setting::find(name).or_else(of_blocks)?;
     let log_len = if is_flash(&setting.sim) { OverRegion::bytes(&flash_disk().0) } else { BYTES };
     let sim = SimConfig { thread: || THREAD.get(), log_len, ..(*setting.sim).clone() };
     Some(Setting { sim: Arc::new(sim), ..setting })
@@ -114,6 +121,11 @@ pub fn setting(name: &str) -> Option<Setting> {
 
 fn is_flash(sim: &SimConfig) -> bool {
     sim.log == Medium::Disk { sector: SLOT as u32 }
+}
+
+/// Whether the medium has transactions of its own.
+fn has_blocks(sim: &SimConfig) -> bool {
+    sim.log == Medium::BLOCKS
 }
 
 /// A flash disk for a volume.
@@ -136,6 +148,7 @@ fn flash_disk() -> (Geometry, Config) {
 /// does.
 fn medium(world: &Arc<World>) -> wholly::Result<Arc<dyn Region>> {
     match is_flash(world.config()) {
+        false if has_blocks(world.config()) => Ok(world.blocks().plain()),
         false => Ok(world.log()),
         true => Ok(Batch::new(Arc::new(Device::open(OverRegion::open(world.log())?)?), 1).plain()),
     }
@@ -155,11 +168,14 @@ fn blank(sim: Arc<SimConfig>) -> Arc<World> {
 
 /// The same, if the engine takes such a medium.
 pub fn setting_for(engine: EngineKind, name: &str) -> Option<Setting> {
-    setting(name).filter(|setting| setting.sim.log.is_pmem() || engine.takes_disks())
+    setting(name).filter(|setting| match &setting.sim {
+        sim if has_blocks(sim) => engine == EngineKind::PageCacheWal,
+        sim => sim.log.is_pmem() || engine.takes_disks(),
+    })
 }
 
 /// The sites that a volume with such an engine passes.
-pub fn sites(engine: EngineKind) -> Vec<wholly_media::Site> {
+pub fn sites(engine: EngineKind) -> Vec<Site> {
     [wholly_volume::core_sites(), engine.sites()].concat()
 }
 
@@ -172,6 +188,19 @@ pub enum Making {
     New,
     /// The program makes it in the place of another one.
     Over,
+}
+
+/// When an operation is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lasts {
+    /// When the engine says so.
+    ByEngine,
+    /// When it returns, with all before it.
+    Return,
+    /// Later: it returns at the order, if the engine orders.
+    Later,
+    /// It changes nothing by itself.
+    Nothing,
 }
 
 /// What is done to a volume.
@@ -188,6 +217,11 @@ pub trait Program: Sync {
     /// on, but for [`tick`]: then calls change content without any metadata.
     fn time_passes(&self) -> bool {
         true
+    }
+
+    /// Whether some of its groups return at the order.
+    fn orders(&self) -> bool {
+        false
     }
 
     /// What is changed of the engine: one with a page cache has so few pages that they are stolen.
@@ -260,12 +294,13 @@ fn format(world: &Arc<World>, engine: EngineKind, volume_id: [u8; 16]) -> Result
 }
 
 /// By `program`; `None`: by somebody else.
-fn open(world: &World, region: Arc<dyn Region>, program: Option<&dyn Program>) -> wholly::Result<OpenVolume> {
+fn open(world: &Arc<World>, region: Arc<dyn Region>, program: Option<&dyn Program>) -> wholly::Result<OpenVolume> {
     // In one world, groups of one thread come in several lanes; elsewhere in one, as users have them.
     let lanes_in_turn = world.config().log == Medium::PMEM;
     let trial = program.map_or_else(Trial::default, Program::trial);
     let options = VolumeOptions { trial: Trial { lanes_in_turn, ..trial }, ..options(EngineKind::None) };
     let opened = match program {
+        _ if has_blocks(world.config()) => Volume::open_blocks(world.blocks(), &options),
         Some(program) => program.open(region, &options),
         None => Volume::open_region(region, &options),
     };
@@ -273,7 +308,7 @@ fn open(world: &World, region: Arc<dyn Region>, program: Option<&dyn Program>) -
 }
 
 /// What a volume serves whose process dies now, without a crash.
-fn look(world: &World) -> Result<State, String> {
+fn look(world: &Arc<World>) -> Result<State, String> {
     let sound = SimConfig { mutations: Vec::new(), ..(**world.config()).clone() };
     let world = World::from_image(&world.latest(), sound);
     let volume = medium(&world).and_then(|medium| open(&world, medium, None));
@@ -459,12 +494,11 @@ impl Running<'_> {
         self.region.take()
     }
 
-    /// Records an operation, by the thread whose turn it is. `lasts`: it is durable when it returns, with all before
-    /// it, whatever the engine.
+    /// Records an operation, by the thread whose turn it is.
     fn operation<T>(
         &mut self,
         label: &str,
-        lasts: bool,
+        lasts: Lasts,
         body: impl FnOnce(&mut Self) -> Result<T, String>,
     ) -> Result<T, String> {
         self.has_ended_between();
@@ -473,7 +507,14 @@ impl Running<'_> {
         self.recorder.end(op);
         let left = look(&self.recorder.world).map_err(|what| format!("{label}: {what}"))?;
         let ended = match self.volume.as_ref().map(|volume| volume.durable_at()) {
+            Some(DurableAt::Return) if lasts == Lasts::Later || lasts == Lasts::Nothing && !self.pending.is_empty() => {
+                if self.pending.is_empty() {
+                    self.pending.push((Promise::new(self.state.clone()), 0));
+                }
+                self.pends(op, left, DurableAt::Sync, lasts)
+            }
             None | Some(DurableAt::Return) => {
+                self.pending.clear();
                 self.state = left;
                 self.recorder.leaves(op, &self.state);
                 self.is_stored()
@@ -493,11 +534,11 @@ impl Running<'_> {
     }
 
     /// The end of an operation on an engine that is not durable at its return; `left` is there if the process dies now.
-    fn pends(&mut self, op: u64, left: State, at: DurableAt, lasts: bool) -> Result<(), String> {
+    fn pends(&mut self, op: u64, left: State, at: DurableAt, lasts: Lasts) -> Result<(), String> {
         self.state = serves(self.volume())?;
         let Reached { committed, durable } = self.volume().reached();
         let seen = self.recorder.leaves(op, &self.state);
-        if lasts {
+        if lasts == Lasts::Return {
             self.pending.clear();
         }
         match self.pending.last_mut() {
@@ -552,7 +593,7 @@ impl Running<'_> {
     }
 
     fn make(&mut self) -> Result<(), String> {
-        self.operation("making it", true, |running| format(&running.recorder.world, running.engine, VOLUME_ID))
+        self.operation("making it", Lasts::Return, |running| format(&running.recorder.world, running.engine, VOLUME_ID))
     }
 
     /// Opens the volume.
@@ -561,14 +602,14 @@ impl Running<'_> {
     /// In words.
     pub fn open(&mut self) -> Result<(), String> {
         THREAD.set(0);
-        self.operation("open", true, |running| {
+        self.operation("open", Lasts::Return, |running| {
             let world = &running.recorder.world;
             if is_flash(world.config()) {
                 running.region = CountingRegion::new(medium(world).map_err(|error| error.to_string())?);
             }
             let opened = open(world, running.region.clone(), Some(running.program));
             let volume = opened.map_err(|error| error.to_string())?;
-            if volume.durable_at() != DurableAt::Return {
+            if volume.durable_at() != DurableAt::Return || running.program.orders() {
                 volume.keep_access_times();
             }
             running.volume = Some(volume);
@@ -582,7 +623,7 @@ impl Running<'_> {
     /// In words: why the volume does not open any more.
     pub fn step<T>(&mut self, label: &str, body: impl FnOnce(&Volume) -> T) -> Result<T, String> {
         self.turn();
-        self.operation(label, false, |running| Ok(body(running.volume())))
+        self.operation(label, Lasts::ByEngine, |running| Ok(body(running.volume())))
     }
 
     /// The same for what is durable when it returns, whatever the engine: a sync, or the commit of a group.
@@ -591,7 +632,25 @@ impl Running<'_> {
     /// As `step`.
     pub fn sync_step<T>(&mut self, label: &str, body: impl FnOnce(&Volume) -> T) -> Result<T, String> {
         self.turn();
-        self.operation(label, true, |running| Ok(body(running.volume())))
+        self.operation(label, Lasts::Return, |running| Ok(body(running.volume())))
+    }
+
+    /// The same for what a group does before its commit, and for an abort.
+    ///
+    /// # Errors
+    /// As `step`.
+    pub fn group_step<T>(&mut self, label: &str, body: impl FnOnce(&Volume) -> T) -> Result<T, String> {
+        self.turn();
+        self.operation(label, Lasts::Nothing, |running| Ok(body(running.volume())))
+    }
+
+    /// The same for a group whose commit returns at the order.
+    ///
+    /// # Errors
+    /// As `step`.
+    pub fn order_step<T>(&mut self, label: &str, body: impl FnOnce(&Volume) -> T) -> Result<T, String> {
+        self.turn();
+        self.operation(label, Lasts::Later, |running| Ok(body(running.volume())))
     }
 
     /// Unmounts the volume.
@@ -601,7 +660,7 @@ impl Running<'_> {
     pub fn close(&mut self) -> Result<(), String> {
         self.turn();
         let before = self.state.clone();
-        self.operation("close", true, |running| {
+        self.operation("close", Lasts::Return, |running| {
             let mut volume = running.volume.take().expect("it is open");
             volume.0.take().expect("it is open").close().map_err(|error| error.to_string())?;
             at_rest(&running.recorder.world)
@@ -612,6 +671,13 @@ impl Running<'_> {
     /// The process dies.
     pub fn die(&mut self) {
         self.volume = None;
+        if has_blocks(self.recorder.world.config()) {
+            // What it has ordered is the medium's business by then.
+            let blocks = self.recorder.world.blocks();
+            let first = blocks.durable().0 + 1;
+            let last = blocks.order(DEATH, &[], &[]).map_or(0, |last| last.0);
+            (first..=last).for_each(|sequence| _ = blocks.wait(DEATH, Sequence(sequence)));
+        }
     }
 
     /// Something that is done to a volume which is not open.
@@ -621,7 +687,7 @@ impl Running<'_> {
     pub fn offline(&mut self, label: &str, body: impl FnOnce(&dyn Region) -> wholly::Result<()>) -> Result<(), String> {
         assert!(self.volume.is_none(), "it is not open");
         self.turn();
-        self.operation(label, true, |running| {
+        self.operation(label, Lasts::Return, |running| {
             medium(&running.recorder.world).and_then(|medium| body(&*medium)).map_err(|error| error.to_string())
         })
     }

@@ -13,6 +13,7 @@ mod given_back;
 mod joint;
 mod mutants;
 mod names;
+mod ordered;
 mod parked;
 mod reader;
 mod real_fs;

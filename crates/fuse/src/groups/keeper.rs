@@ -16,7 +16,7 @@ use rustix::time::Timespec;
 use wholly_vfs::{Errno, Result};
 
 use super::process::Process;
-use super::shared::{Inner, lock};
+use super::shared::{Inner, lock, or_panic};
 use super::state::{Ending, Group};
 use crate::convert::errno;
 
@@ -165,17 +165,26 @@ impl Inner {
         let _ = self.undo(|group| group.process.has_ended(), false);
     }
 
-    /// Aborts the group that runs if it has made no calls for too long.
+    /// Aborts the group that runs if it has made no calls for too long, and none of them runs, or may wait for the end
+    /// of another group.
     fn end_idle(&self) {
-        let _ = self.undo(|group| group.idle((self.clock)()) >= self.timeout, true);
+        // Of those none is added meanwhile: the group that runs is the last.
+        let others_end = !self.state().ending.is_empty();
+        let lapses = |group: &Group| {
+            let now = (self.clock)();
+            let is_idle = group.idle(now) >= self.timeout;
+            let is_busy = group.own.run() || others_end;
+            if is_idle && is_busy {
+                group.is_active(now);
+            }
+            is_idle && !is_busy
+        };
+        let _ = self.undo(lapses, true);
     }
 
     fn begin(&self, process: Arc<Process>, user: u32, handle: u64) -> Result<()> {
         self.end_with_process();
         self.end_idle();
-        // Invariant 8: of groups whose commits have failed, and whose commands are still to come.
-        let undone = self.state().undone.clone();
-        undone.iter().for_each(|undone| self.have_forgotten(undone));
         let mut lapsed = lock(&self.lapsed);
         lapsed.retain(|lapsed| !lapsed.process.has_ended());
         if lapsed.iter().any(|lapsed| lapsed.process.number() == process.number()) {
@@ -189,10 +198,20 @@ impl Inner {
             return Err(Errno::BUSY);
         }
         // Nobody else begins one.
-        let id = self.vfs.begin()?;
-        let group = Group::new(id, handle, process, user, (self.clock)());
-        self.change_state().running = Some(Arc::new(group));
-        Ok(())
+        loop {
+            // Invariant 8: of groups whose commits have failed, and whose commands are still to come.
+            let undone = self.state().undone.clone();
+            undone.iter().for_each(|undone| self.have_forgotten(undone));
+            let id = self.vfs.begin()?;
+            let mut state = self.change_state();
+            if state.undone.is_empty() {
+                state.running = Some(Arc::new(Group::new(id, handle, process, user, (self.clock)())));
+                return Ok(());
+            }
+            drop(state);
+            // A commit has failed meanwhile, so that nobody has doomed the group.
+            self.vfs.abort(id)?;
+        }
     }
 
     /// Aborts the group of an open file, or takes note that its process knows of an earlier end.
@@ -214,7 +233,7 @@ impl Inner {
     fn undo(&self, is_meant: impl FnOnce(&Group) -> bool, lapses: bool) -> Result<()> {
         let (ending, _) = self.take(is_meant, lapses)?;
         ending.group.calls.drain();
-        let aborted = self.vfs.abort(ending.group.id).map_err(Errno::from);
+        let aborted = or_panic(|| self.vfs.abort(ending.group.id).map_err(Errno::from));
         self.undone(&ending, false);
         self.have_forgotten(&ending);
         aborted

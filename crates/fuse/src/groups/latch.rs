@@ -46,6 +46,10 @@ impl Calls {
         }
     }
 
+    pub fn run(&self) -> bool {
+        *lock(&self.running) > 0
+    }
+
     /// Waits until no call runs. No new one begins: that is up to the caller.
     pub fn drain(&self) {
         let mut running = lock(&self.running);
@@ -63,8 +67,10 @@ mod tests {
     fn a_drain_waits_for_every_call_and_a_latch_lets_all_pass() {
         let (calls, latch) = (Calls::default(), Latch::default());
         calls.drain();
+        assert!(!calls.run());
         calls.enter();
         calls.enter();
+        assert!(calls.run());
         let order = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for _ in 0..2 {

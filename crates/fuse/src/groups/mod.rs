@@ -37,7 +37,7 @@
 //! | a change that meets one of the group | waits as well | is made |
 //! | a page write to its files | waits as well | is dropped |
 //! | all other calls | are made | are made |
-//! | `COMMIT`, `ABORT` by its open file | `EINVAL` at once: its end has begun | the same |
+//! | `COMMIT`, `ABORT` by its open file | `EINVAL` at once: its end has begun. The keeper says so to who asked while the group ran, after what it is doing: the other end, with its wait for calls | the same |
 //! | `BEGIN` | succeeds during a commit, waits for an abort | waits |
 //!
 //! `COMMIT_ATOMIC` is a `COMMIT` that does not wait for the medium once the group is committed.
@@ -50,23 +50,26 @@
 //! # Invariants
 //!
 //! 1. Which group a call belongs to is decided once, with the state locked. No lock of a mount is held while the file
-//!    system below works, and it may wait for its medium. A call in a group is counted ([`Calls`](latch::Calls)): a
-//!    group leaves *running* first, so that no call enters it, then its calls are waited for, and only then it is
-//!    committed or aborted.
+//!    system below works, and it may wait for its medium. A call in a group is counted ([`Calls`](latch::Calls)) until
+//!    it is answered, since the kernel keeps the answer: a group leaves *running* first, so that no call enters it,
+//!    then its calls are waited for, and only then it is committed or aborted.
 //! 2. The kernel may keep something of a group that was undone only while that is in `undone`. Page writes to its files
 //!    are dropped then: those pages may have the group's bytes.
 //! 3. The kernel is told to forget by the keeper alone, which holds nothing and answers nobody meanwhile: the kernel
-//!    may wait for answers itself. Of a group that was committed it is told nothing: what it has is right. So a call
-//!    that sees the time before the group, and whose answer the kernel keeps, must not begin once the kernel knows of
-//!    the change and end after the commit: looks wait while the group ends. What a name stands for is known only once
-//!    it was looked up: then the look waits, and is made again ([`Call::is_to_be_repeated`]).
+//!    may wait for answers itself: to forget a name it waits for whoever changes names in that directory, and that call
+//!    may wait for the end of another group, but never for the keeper (7). Of a group that was committed it is told
+//!    nothing: what it has is right. So a call that sees the time before the group, and whose answer the kernel keeps,
+//!    must not begin once the kernel knows of the change and end after the commit: looks wait while the group ends.
+//!    What a name stands for is known only once it was looked up: then the look waits, and is made again
+//!    ([`Call::is_to_be_repeated`]).
 //! 4. `ABORT`, and a `COMMIT` that fails, are answered when the kernel has forgotten the group.
 //! 5. Of what a group has touched nothing is missing in its [`Changes`](changes::Changes): each is noted before the
 //!    call is made. What a call in the group still notes after the group has left *running* overlaps with it, so that
 //!    the kernel does not rely on a look that overlaps with it too.
 //! 6. A member of a lapsed group changes nothing (`ECANCELED`) until it has asked for the end of that group, or its
 //!    open file was closed for the last time: else the second half of what it wanted to be one group would stay. A
-//!    group lapses in the same step in which it leaves *running*.
+//!    group lapses in the same step in which it leaves *running*. None of its own calls runs then, or may be waiting
+//!    for the end of another group; looks of others at what it has changed do not keep it.
 //! 7. Who waits for an ending group is counted in no group and holds nothing: an end waits for calls that are counted,
 //!    for ends that began before, and for the file system, and never for the kernel or for the keeper.
 //! 8. A group may have seen what one that ends has done. So it is committed after that, and if that fails, it fails too
@@ -117,7 +120,7 @@ pub(crate) enum Belonging {
     View(View),
 }
 
-/// A call, as long as it is made (invariant 1).
+/// A call, until it is answered (invariant 1).
 pub(crate) struct Call {
     pub ctx: Context,
     /// Of a change of the group that runs: the clock that tells when it was made.

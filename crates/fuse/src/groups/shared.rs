@@ -1,6 +1,7 @@
 //! A mount that programs share: which group runs, and which calls belong to it.
 
 use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -50,6 +51,12 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What the file system below makes of the end of a group. A panic is an error: else who waits for that end would wait
+/// for ever.
+pub(super) fn or_panic<T>(end: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(end)).unwrap_or(Err(Errno::IO))
+}
+
 impl Inner {
     pub fn state(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
@@ -84,21 +91,19 @@ impl Inner {
         group.calls.drain();
         // Invariant 8.
         earlier.iter().for_each(|earlier| earlier.settled.wait());
-        let ticket = match group.is_doomed.load(Ordering::Acquire) {
-            true => self.vfs.abort(group.id).map_err(Errno::from).and(Err(Errno::AGAIN)),
-            false => self.vfs.commit_all(&[group.id], how).map_err(Errno::from),
-        };
-        let ended = match ticket {
-            Ok(ticket) => {
-                self.change_state().is_committed(&ending);
-                ending.settled.open();
-                match how {
-                    Committed::Durable => self.vfs.wait(ticket).map_err(Errno::from),
-                    Committed::Ordered => Ok(()),
-                }
+        let ended = or_panic(|| {
+            if group.is_doomed.load(Ordering::Acquire) {
+                self.vfs.abort(group.id)?;
+                return Err(Errno::AGAIN);
             }
-            Err(error) => Err(error),
-        };
+            let ticket = self.vfs.commit_all(&[group.id], how)?;
+            self.change_state().is_committed(&ending, (self.clock)());
+            ending.settled.open();
+            match how {
+                Committed::Durable => Ok(self.vfs.wait(ticket)?),
+                Committed::Ordered => Ok(()),
+            }
+        });
         ended.map_err(|error| {
             self.undone(&ending, true);
             (Some(ending), error)
@@ -109,7 +114,7 @@ impl Inner {
     pub fn undone(&self, ending: &Arc<Ending>, was_to_stay: bool) {
         self.ends_may_be_stale.store(true, Ordering::Release);
         let mut state = self.change_state();
-        state.is_undone(ending);
+        state.is_undone(ending, (self.clock)());
         if was_to_stay {
             // Invariant 8.
             let later = state.ending.iter().map(|ending| &ending.group).chain(&state.running);
@@ -158,9 +163,9 @@ impl Shared {
             let member = state.running.as_ref().filter(|group| shows(group)).map(Member::new);
             (state.running.clone(), member, state.ending.clone())
         };
-        let (running, member, pending) = self.settled(|ending| shows(&ending.group), decide);
-        if let Some(group) = &running {
-            self.note_call(group, thread);
+        let (running, mut member, pending) = self.settled(|ending| shows(&ending.group), decide);
+        if running.as_ref().is_some_and(|group| self.note_call(group, thread)) {
+            member.iter_mut().for_each(Member::is_own);
         }
         let (ctx, beside) = match &member {
             Some(member) => (member.group().context(ctx), None),
@@ -177,11 +182,17 @@ impl Shared {
     }
 
     /// Whose call it is costs a look into `/proc`: it is not asked for again where the group was active a moment ago.
-    fn note_call(&self, group: &Group, thread: u32) {
+    /// Whether it may be one of its process.
+    fn note_call(&self, group: &Group, thread: u32) -> bool {
         let now = (self.inner.clock)();
-        if group.idle(now) >= self.inner.timeout / 16 && group.process.has(thread) {
+        if group.idle(now) < self.inner.timeout / 16 {
+            return true;
+        }
+        let is_own = group.process.has(thread);
+        if is_own {
             group.is_active(now);
         }
+        is_own
     }
 
     /// Whether calls are those of a group that was aborted meanwhile, without its process. To be asked once it is
@@ -201,7 +212,8 @@ impl Shared {
             let (mut member, pending) = self.settled(meets, decide);
             self.check_lapsed(thread, handle)?;
             let mut call = match member.take() {
-                Some(member) if member.group().has(thread, handle) => {
+                Some(mut member) if member.group().has(thread, handle) => {
+                    member.is_own();
                     let group = member.group();
                     group.is_active((self.inner.clock)());
                     lock(&group.changes).note(touches);
@@ -402,11 +414,12 @@ impl Shared {
         let decide = |state: &State| state.running.as_ref().map(|group| Adding::new(group, node.0));
         let adding = self.settled(|ending| ending.has(node.0), decide);
         self.check_lapsed(asker.thread, Some(asker.handle))?;
-        let adding = adding.ok_or(Errno::INVAL)?;
-        let group = adding.member.group();
-        if !group.process.has(asker.thread) {
+        let mut adding = adding.ok_or(Errno::INVAL)?;
+        if !adding.member.group().process.has(asker.thread) {
             return Err(Errno::PERM);
         }
+        adding.member.is_own();
+        let group = adding.member.group();
         self.inner.vfs.add(group.id, open)?;
         group.is_active((self.inner.clock)());
         lock(&group.changes).note_content(node.0);
@@ -442,13 +455,12 @@ impl Page {
         if state.undone.iter().any(|undone| lock(&undone.group.changes).has_content(node)) {
             return Page::Dropped;
         }
-        let Some(group) = &state.running else { return Page::Outside };
         // What the group has changed anything of is its own, and not to be had outside of it.
-        if lock(&group.changes).takes_pages_of(node) {
+        if let Some(group) = state.running.as_ref().filter(|group| lock(&group.changes).takes_pages_of(node)) {
             return Page::Member(Member::new(group));
         }
-        let adding = lock(&group.adding);
-        adding.iter().find(|(added, _)| *added == node).map_or(Page::Outside, |(_, added)| Page::Waits(added.clone()))
+        let ending = state.ending.iter().map(|ending| &ending.group);
+        ending.chain(&state.running).find_map(|group| group.adds(node)).map_or(Page::Outside, Page::Waits)
     }
 }
 
@@ -471,5 +483,27 @@ impl Drop for Adding {
     fn drop(&mut self) {
         lock(&self.member.group().adding).retain(|(_, added)| !Arc::ptr_eq(added, &self.added));
         self.added.open();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group() -> Arc<Group> {
+        let process = Process::of(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
+        Arc::new(Group::new(wholly_vfs::GroupId(1), 1, Arc::new(process), 0, Duration::ZERO))
+    }
+
+    #[test]
+    fn page_writes_wait_for_an_add_also_once_the_group_ends() {
+        let (mut state, group) = (State::default(), group());
+        state.running = Some(group.clone());
+        let adding = Adding::new(&group, 7);
+        assert!(matches!(Page::of(&state, 7), Page::Waits(_)) && matches!(Page::of(&state, 8), Page::Outside));
+        state.end(group.clone());
+        assert!(matches!(Page::of(&state, 7), Page::Waits(_)) && matches!(Page::of(&state, 8), Page::Outside));
+        drop(adding);
+        assert!(matches!(Page::of(&state, 7), Page::Outside), "it has failed");
     }
 }

@@ -25,6 +25,8 @@ pub(super) struct Group {
     pub adding: Mutex<Vec<(u64, Arc<Latch>)>>,
     /// Calls in it. One enters with the state locked, while the group runs.
     pub calls: Calls,
+    /// Those of them that its process or an added file makes, as far as that is known.
+    pub own: Calls,
     /// Whether a group has failed to commit that this one may have seen.
     pub is_doomed: AtomicBool,
     /// The user who began it.
@@ -44,6 +46,7 @@ impl Group {
             changes: Mutex::default(),
             adding: Mutex::default(),
             calls: Calls::default(),
+            own: Calls::default(),
             is_doomed: AtomicBool::new(false),
             user,
             began: now,
@@ -53,6 +56,11 @@ impl Group {
 
     pub fn has(&self, thread: u32, handle: Option<u64>) -> bool {
         handle.is_some_and(|handle| lock(&self.added).contains(&handle)) || self.process.has(thread)
+    }
+
+    /// What opens once a file was added, while that is done.
+    pub fn adds(&self, node: u64) -> Option<Arc<Latch>> {
+        lock(&self.adding).iter().find(|(added, _)| *added == node).map(|(_, added)| added.clone())
     }
 
     pub fn is_active(&self, now: Duration) {
@@ -74,23 +82,36 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 /// A call in a group, which is not committed or aborted before the call returns (invariant 1).
-pub(super) struct Member(Arc<Group>);
+pub(super) struct Member {
+    group: Arc<Group>,
+    is_own: bool,
+}
 
 impl Member {
     /// The caller has the state locked, and the group runs.
     pub fn new(group: &Arc<Group>) -> Member {
         group.calls.enter();
-        Member(group.clone())
+        Member { group: group.clone(), is_own: false }
+    }
+
+    /// The group does not lapse before it returns.
+    pub fn is_own(&mut self) {
+        if !std::mem::replace(&mut self.is_own, true) {
+            self.group.own.enter();
+        }
     }
 
     pub fn group(&self) -> &Group {
-        &self.0
+        &self.group
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.0.calls.leave();
+        if self.is_own {
+            self.group.own.leave();
+        }
+        self.group.calls.leave();
     }
 }
 
@@ -142,13 +163,15 @@ impl State {
     }
 
     /// A group has ended: its changes are everybody's.
-    pub fn is_committed(&mut self, ended: &Arc<Ending>) {
+    pub fn is_committed(&mut self, ended: &Arc<Ending>, now: Duration) {
         self.ending.retain(|ending| !Arc::ptr_eq(ending, ended));
+        // Its calls may have waited for that.
+        self.running.iter().for_each(|group| group.is_active(now));
     }
 
     /// A group was undone.
-    pub fn is_undone(&mut self, ended: &Arc<Ending>) {
-        self.ending.retain(|ending| !Arc::ptr_eq(ending, ended));
+    pub fn is_undone(&mut self, ended: &Arc<Ending>, now: Duration) {
+        self.is_committed(ended, now);
         self.undone.push(ended.clone());
     }
 

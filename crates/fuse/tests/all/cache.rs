@@ -26,10 +26,10 @@ fn shared() -> Policy {
 }
 
 /// A file through mapped memory, shared and writable.
-struct Mapped(*mut u8);
+pub(crate) struct Mapped(*mut u8);
 
 impl Mapped {
-    fn new(file: &File) -> Mapped {
+    pub(crate) fn new(file: &File) -> Mapped {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, which only the methods below use.
         let at = unsafe { mmap(std::ptr::null_mut(), LONGEST, protection, MapFlags::SHARED, file, 0) };
@@ -42,13 +42,13 @@ impl Mapped {
         (0..length).map(|at| unsafe { self.0.add(at).read_volatile() }).collect()
     }
 
-    fn write(&self, at: usize, byte: u8) {
+    pub(crate) fn write(&self, at: usize, byte: u8) {
         assert!(at < LONGEST);
         // SAFETY: inside of the mapping, and of the file.
         unsafe { self.0.add(at).write_volatile(byte) };
     }
 
-    fn sync(&self) {
+    pub(crate) fn sync(&self) {
         // SAFETY: the whole mapping.
         unsafe { msync(self.0.cast(), LONGEST, MsyncFlags::SYNC) }.expect("msync");
     }

@@ -14,6 +14,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use crate::cache::Mapped;
 use crate::common::gate::{Gate, Gated, HeldDisk, What};
 use crate::common::{Scratch, or_skip};
 use wholly::MountGroup;
@@ -25,22 +26,22 @@ use wholly_vfs::{Errno, Policy};
 use wholly_volume::{EngineKind, PolicyVfs, Volume, VolumeOptions, VolumeVfs};
 
 /// A volume, its mount, and the gate between them.
-struct Mounted {
-    gate: Arc<Gate>,
-    server: Option<JoinHandle<std::io::Result<()>>>,
-    unmounter: Unmounter,
-    point: Scratch,
+pub(crate) struct Mounted {
+    pub gate: Arc<Gate>,
+    pub server: Option<JoinHandle<std::io::Result<()>>>,
+    pub unmounter: Unmounter,
+    pub point: Scratch,
     home: Scratch,
 }
 
 /// The kernel believes what it knows for as long as a test takes: what it is not told to forget it goes on telling.
-fn options() -> MountOptions {
+pub(crate) fn options() -> MountOptions {
     MountOptions { valid: Duration::from_secs(3600), owns_content: true, ..MountOptions::default() }
 }
 
 impl Mounted {
     /// With directories `d` and `o`, and in each a file `f` with the text `before`.
-    fn new(options: &MountOptions) -> Result<Mounted, String> {
+    pub(crate) fn new(options: &MountOptions) -> Result<Mounted, String> {
         let (home, point, gate) = (Scratch::new(), Scratch::new(), Arc::new(Gate::default()));
         let image = home.path().join("volume");
         let of_volume = VolumeOptions { engine: Some(EngineKind::FineGrainedWal), ..VolumeOptions::default() };
@@ -58,16 +59,16 @@ impl Mounted {
         Ok(mounted)
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.point.path().join(name)
     }
 
-    fn begin(&self) -> MountGroup {
+    pub(crate) fn begin(&self) -> MountGroup {
         begin(self.point.path())
     }
 
     /// A thread that commits a group, which the gate holds.
-    fn commit_held(&self, group: MountGroup) -> JoinHandle<Result<(), Error>> {
+    pub(crate) fn commit_held(&self, group: MountGroup) -> JoinHandle<Result<(), Error>> {
         self.gate.hold(What::Commit);
         let committing = std::thread::spawn(move || group.commit());
         self.gate.reached(What::Commit, 1);
@@ -75,12 +76,12 @@ impl Mounted {
     }
 
     /// Unmounts it. The volume is sound.
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         self.unmount();
         self.is_sound();
     }
 
-    fn unmount(&mut self) {
+    pub(crate) fn unmount(&mut self) {
         let mut tries = 0..12_000;
         while let Err(error) = self.unmounter.unmount() {
             assert!(error.raw_os_error() == Some(16) && tries.next().is_some(), "nobody uses it: {error}");
@@ -92,6 +93,13 @@ impl Mounted {
     /// It was unmounted.
     fn has_ended(&mut self) {
         self.server.take().expect("it serves").join().expect("a thread").expect("the kernel was answered to the end");
+    }
+
+    /// Unmounts it, after a thread of the server has panicked.
+    pub(crate) fn ends_with_an_error(mut self) {
+        self.unmounter.detach().expect("detach");
+        let served = self.server.take().expect("it serves").join().expect("a thread");
+        assert!(served.unwrap_err().to_string().contains("panicked"));
     }
 
     fn is_sound(&self) {
@@ -114,7 +122,11 @@ impl Drop for Mounted {
 
 /// What a call gives that should return while others wait for the medium. No verdict but that of a mount that stops
 /// depends on the time limit.
-fn returns<T: Send + 'static>(mounted: &Mounted, what: &str, call: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) fn returns<T: Send + 'static>(
+    mounted: &Mounted,
+    what: &str,
+    call: impl FnOnce() -> T + Send + 'static,
+) -> T {
     let (gives, given) = channel();
     let calling = std::thread::spawn(move || _ = gives.send(call()));
     match given.recv_timeout(Duration::from_secs(30)) {
@@ -130,19 +142,19 @@ fn returns<T: Send + 'static>(mounted: &Mounted, what: &str, call: impl FnOnce()
     }
 }
 
-fn begin(point: &Path) -> MountGroup {
+pub(crate) fn begin(point: &Path) -> MountGroup {
     MountGroup::begin(File::open(point).expect("open")).expect("no group runs")
 }
 
-fn write(path: impl AsRef<Path>, text: &str) {
+pub(crate) fn write(path: impl AsRef<Path>, text: &str) {
     std::fs::write(path, text).expect("write");
 }
 
-fn read(path: impl AsRef<Path>) -> String {
+pub(crate) fn read(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(path).expect("read")
 }
 
-fn open_to_write(path: &Path) -> File {
+pub(crate) fn open_to_write(path: &Path) -> File {
     OpenOptions::new().write(true).open(path).expect("open")
 }
 
@@ -154,7 +166,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 /// Looks, changes and a group, all of them in `o`.
-fn use_other_files(mounted: &Mounted) {
+pub(crate) fn use_other_files(mounted: &Mounted) {
     let at = |name: &str| mounted.at(name);
     let (o, f, new, point) = (at("o"), at("o/f"), at("o/new"), mounted.point.path().to_owned());
     let size = returns(mounted, "stat", {
@@ -194,7 +206,7 @@ fn use_other_files(mounted: &Mounted) {
 }
 
 /// Attributes are asked for again each time.
-fn forgetful() -> MountOptions {
+pub(crate) fn forgetful() -> MountOptions {
     MountOptions { valid: Duration::ZERO, ..options() }
 }
 
@@ -376,6 +388,53 @@ fn syncs_that_wait_stop_no_other_calls() {
     mounted.end();
 }
 
+/// The kernel hands them on in the background.
+#[test]
+fn page_writes_of_many_files_wait_at_once() {
+    let Some(mounted) = or_skip(Mounted::new(&options())) else { return };
+    let create = |number| File::create_new(mounted.at(&format!("d/{number}"))).unwrap();
+    (1..=28).for_each(|number| create(number).set_len(4096).unwrap());
+    mounted.gate.hold(What::Write);
+    let writing: Vec<_> = (1..=28)
+        .map(|number| {
+            let path = mounted.at(&format!("d/{number}"));
+            std::thread::spawn(move || {
+                let mapped = Mapped::new(&OpenOptions::new().read(true).write(true).open(path).unwrap());
+                mapped.write(0, b'x');
+                mapped.sync();
+            })
+        })
+        .collect();
+    let gate = mounted.gate.clone();
+    returns(&mounted, "the last of them", move || gate.reached(What::Write, 28));
+    let o = mounted.at("o");
+    assert_eq!(returns(&mounted, "readdir", move || names(&o)), ["f"]);
+    mounted.gate.release(What::Write);
+    writing.into_iter().for_each(|writing| writing.join().unwrap());
+    assert_eq!(read(mounted.at("d/1")).as_bytes()[0], b'x');
+    mounted.end();
+}
+
+/// Another thread takes the place of theirs, also where all others wait.
+#[test]
+fn calls_that_panic_do_not_stop_the_mount() {
+    let Some(mounted) = or_skip(Mounted::new(&MountOptions { threads: 2, ..forgetful() })) else { return };
+    let file = open_to_write(&mounted.at("d/f"));
+    mounted.gate.hold(What::Fsync);
+    let syncing = std::thread::spawn(move || file.sync_all().unwrap());
+    mounted.gate.reached(What::Fsync, 1);
+    for _ in 0..4 {
+        mounted.gate.panic(What::Write);
+        let file = open_to_write(&mounted.at("o/f"));
+        let failed = returns(&mounted, "a write that panics", move || file.write_all_at(b"AND", 0));
+        assert_eq!(failed.unwrap_err().raw_os_error(), Some(Errno::IO.raw_os_error()));
+        use_other_files(&mounted);
+    }
+    mounted.gate.release(What::Fsync);
+    syncing.join().unwrap();
+    mounted.ends_with_an_error();
+}
+
 /// A call in a group races with its commit: it returns first, and what it has changed is in the group.
 #[test]
 fn a_group_is_committed_once_its_calls_have_returned() {
@@ -469,7 +528,7 @@ fn a_group_that_began_during_a_commit_that_fails_fails_too() {
 }
 
 /// What another process does: see [`act`].
-fn another(what: &str, path: &Path) -> Child {
+pub(crate) fn another(what: &str, path: &Path) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "held::act", "--nocapture"]).env("WHOLLY_HELD", what).env("WHOLLY_AT", path);
     command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
@@ -480,10 +539,13 @@ fn another(what: &str, path: &Path) -> Child {
 fn act() {
     let Some(what) = std::env::var_os("WHOLLY_HELD") else { return };
     let at = PathBuf::from(std::env::var_os("WHOLLY_AT").unwrap());
-    let group = begin(&at);
-    write(at.join("d/f"), "and after");
     match what.to_str() {
-        Some("commit") => group.commit().unwrap(),
+        Some("commit") => {
+            let group = begin(&at);
+            write(at.join("d/f"), "and after");
+            group.commit().unwrap();
+        }
+        Some("busy") => assert!(matches!(MountGroup::begin(File::open(&at).unwrap()), Err(Error::Busy(..)))),
         _ => panic!("{what:?}"),
     }
 }

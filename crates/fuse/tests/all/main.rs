@@ -3,6 +3,7 @@
 mod both;
 mod cache;
 mod common;
+mod ending;
 mod groups;
 mod held;
 mod holders;

@@ -12,7 +12,7 @@ use wholly_vfs::GroupId;
 use super::hybrid_log::Pended;
 use super::lanes::{Chain, Cursor, Redo};
 use super::page_cache_wal::Paged;
-use super::{Allocate, Load, StorageView, read_within};
+use super::{Allocate, CommitSequence, Load, StorageView, read_within};
 use crate::format::log::LINE;
 use crate::format::{BLOCK, Lba, Run};
 
@@ -54,6 +54,9 @@ pub struct Draft {
     pub(super) inode_blocks: BTreeSet<u64>,
     /// What changes of the blocks of the inode file.
     pub(super) inode_file: Option<InodeFileChange>,
+    /// With an engine that orders: groups that are not durable, and changed what this one changes. It comes after them,
+    /// also where they share no block.
+    pub after: Vec<CommitSequence>,
 }
 
 /// A structure change of the inode file that waits for the commit.

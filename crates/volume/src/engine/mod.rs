@@ -220,6 +220,33 @@ pub enum Operation<'o> {
     },
 }
 
+/// What changes of the shape of all directories together; no inode has this number.
+pub const TREE: u64 = 0;
+/// What changes of the shape of the inode file; no inode has this number.
+pub const INODE_FILE: u64 = u64::MAX;
+
+impl Operation<'_> {
+    /// The inodes that it changes, [`TREE`] and [`INODE_FILE`] among them.
+    pub fn changes(&self) -> [Option<u64>; 2] {
+        match self {
+            // What moves to another parent has read of the tree above, which it does not write.
+            Operation::Assign { on, fields } => {
+                [Some(on.ino), (!fields.born && fields.parent.is_some()).then_some(TREE)]
+            }
+            Operation::Insert { dir, head, .. } => [Some(dir.ino), Some(head.ino)],
+            Operation::Map { on, .. } | Operation::Shift { on, .. } | Operation::Xattrs { on, .. } => {
+                [Some(on.ino), None]
+            }
+            Operation::Remove { dir, .. } => [Some(dir.ino), None],
+            Operation::Free { what } => [Some(what.ino), None],
+            Operation::Structure(Structure::GrowInodes { .. }) | Operation::GiveBack { .. } => [Some(INODE_FILE), None],
+            Operation::Structure(
+                Structure::FirstLeaf { dir } | Structure::Split { dir, .. } | Structure::Merge { dir, .. },
+            ) => [Some(dir.ino), None],
+        }
+    }
+}
+
 /// A change of structure.
 #[derive(Clone, Copy, Debug)]
 pub enum Structure {
@@ -276,6 +303,12 @@ pub enum Mistake {
     HomeBeforeLog,
     /// `page_cache_wal`: a record does not say which blocks are void.
     NoVoid,
+    /// `page_cache_wal`: all that is ordered counts as durable, so that what a group has freed is given out at the order.
+    FreeAtOrder,
+    /// `page_cache_wal`: no group names those that it comes after.
+    AfterNothing,
+    /// `page_cache_wal`: a wait covers its own group, and what that depends on.
+    WaitsForOwn,
     /// `hybrid_log`: groups are ordered by their begin.
     OrderOfBegin,
     /// `hybrid_log`: the heads of a list are wiped newest first.

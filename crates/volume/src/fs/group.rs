@@ -1,6 +1,6 @@
 //! Groups: what one call changes, or an explicit group, with the space that it has reserved (invariants 2 and 3).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 
 use sync::{MutexGuard, RwLockReadGuard};
@@ -79,6 +79,8 @@ pub struct Body {
     id: GroupId,
     space: Reserved,
     draft: Draft,
+    /// Inodes that it has changed, with an engine that orders.
+    changed: BTreeSet<u64>,
     /// Of an explicit group: blocks that earlier calls took.
     own: Runs,
     /// Of an explicit group: what is recorded in its commit.
@@ -149,7 +151,15 @@ impl Allocate for Spending<'_> {
 
 impl Body {
     fn new(id: GroupId, draft: Draft) -> Body {
-        Body { id, space: Reserved::default(), draft, own: Runs::default(), later: Later::default(), is_changed: false }
+        Body {
+            id,
+            space: Reserved::default(),
+            draft,
+            changed: BTreeSet::new(),
+            own: Runs::default(),
+            later: Later::default(),
+            is_changed: false,
+        }
     }
 
     /// That of an explicit group.
@@ -188,7 +198,7 @@ impl Body {
     /// What the group freed can be given out when it is durable, and what it has reserved is not needed.
     fn settle(&mut self, core: &Core, by: CommitSequence) {
         let (freed, inodes) = (std::mem::take(&mut self.space.freed), std::mem::take(&mut self.space.freed_inodes));
-        core.is_ordered(by, freed, inodes);
+        core.is_ordered(by, &self.changed, freed, inodes);
         // It is others' from here on.
         self.own = Runs::default();
         self.space.taken.clear();
@@ -328,6 +338,7 @@ impl<'c> Group<'c> {
     pub fn record(&mut self, operation: &Operation<'_>) -> Result<()> {
         let core = self.core;
         self.is_recorded = true;
+        core.ordered.note(operation.changes(), &mut self.body.changed);
         let recorded = self.body.part(core, |engine, part| engine.record(part, operation, &core.storage));
         recorded.inspect_err(|error| core.fail(error))
     }
@@ -339,6 +350,7 @@ impl<'c> Group<'c> {
     pub fn write(&mut self, at: &DataAt, offset: usize, data: &[u8]) -> Result<Placed> {
         let core = self.core;
         self.is_recorded |= matches!(self.body, Whose::Explicit(_));
+        core.ordered.note([Some(at.file.ino)], &mut self.body.changed);
         let written = self.body.part(core, |engine, part| engine.write(part, at, offset, data));
         written.inspect_err(|error| core.fail(error))
     }
@@ -350,6 +362,7 @@ impl<'c> Group<'c> {
     pub fn zero(&mut self, at: &DataAt, offset: usize, len: usize) -> Result<Placed> {
         let core = self.core;
         self.is_recorded |= matches!(self.body, Whose::Explicit(_));
+        core.ordered.note([Some(at.file.ino)], &mut self.body.changed);
         let zeroed = self.body.part(core, |engine, part| engine.zero(part, at, offset, len));
         zeroed.inspect_err(|error| core.fail(error))
     }
@@ -381,6 +394,7 @@ impl<'c> Group<'c> {
     pub fn commit_all(mut self) -> Result<()> {
         let core = self.core;
         core.check_usable()?;
+        self.body.draft.after = core.ordered.after(&self.body.changed);
         let how = if matches!(self.body, Whose::Own(_)) { Durability::Atomic } else { Durability::Durable };
         let committed = self.body.part(core, |engine, part| {
             let part = Part { group: part.group, space: &mut *part.space, draft: &mut *part.draft };

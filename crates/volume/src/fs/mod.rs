@@ -136,6 +136,7 @@ impl Core {
         };
         Core {
             kept: group::kept_by(&*engine),
+            ordered: Ordered::new(engine.orders()),
             engine,
             storage,
             blocks: Space::all_used(blocks),
@@ -148,7 +149,6 @@ impl Core {
             growth: Mutex::default(),
             accounts: RwLock::default(),
             swapping: Swapping::default(),
-            ordered: Ordered::default(),
             groups: Running::default(),
             first_number,
             next_group: AtomicU64::new(first_number),

@@ -10,15 +10,18 @@
 //!    access, for a free at the last reference, nor for what `fatomic` orders ([`Core::unawaited`]).
 //! 2. Others get blocks and inode numbers that a group has freed when it is durable. Before that a crash would bring
 //!    back who had them. Whoever finds no space waits for these first.
-//! 3. After an error of a wait the volume has failed: what others have read may be gone after the next open.
+//! 3. A group is ordered after those that have changed the same inodes, the shape of the tree if it moves a directory to
+//!    another parent, or that of the inode file: also on a medium whose order is not total, and where they share no
+//!    block. A sync of a file waits for the last that has changed it.
+//! 4. After an error of a wait the volume has failed: what others have read may be gone after the next open.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use sync::{Mutex, thread_token};
 use wholly_error::{Error, Result};
 
 use super::Core;
-use crate::engine::CommitSequence;
+use crate::engine::{CommitSequence, INODE_FILE};
 use crate::format::Run;
 
 /// What a group has freed.
@@ -28,20 +31,71 @@ struct Freed {
     inodes: Vec<u64>,
 }
 
+/// What was changed by groups that may not be durable: the last of them, by inode.
 #[derive(Default)]
+struct Changed {
+    last: HashMap<u64, CommitSequence>,
+    /// So many are looked through for those that are durable.
+    most: usize,
+}
+
 pub struct Ordered {
+    /// Whether the engine orders.
+    is_used: bool,
+    changed: Mutex<Changed>,
     /// In commit order.
     freed: Mutex<VecDeque<Freed>>,
     /// What the calls of threads wait for before they return.
     owed: Mutex<HashMap<u64, CommitSequence>>,
 }
 
+impl Ordered {
+    pub fn new(is_used: bool) -> Ordered {
+        Ordered { is_used, changed: Mutex::default(), freed: Mutex::default(), owed: Mutex::default() }
+    }
+
+    /// Notes what a group changes.
+    #[inline]
+    pub(super) fn note<const N: usize>(&self, inodes: [Option<u64>; N], changed: &mut BTreeSet<u64>) {
+        if self.is_used {
+            changed.extend(inodes.into_iter().flatten());
+        }
+    }
+
+    /// The places of the groups that changed the same, as far as they may not be durable. The caller has the locks.
+    pub(super) fn after(&self, changed: &BTreeSet<u64>) -> Vec<CommitSequence> {
+        if !self.is_used {
+            return Vec::new();
+        }
+        let known = self.changed.lock().unwrap();
+        let mut after: Vec<_> =
+            changed.iter().chain([&INODE_FILE]).filter_map(|ino| known.last.get(ino)).copied().collect();
+        after.sort_unstable();
+        after.dedup();
+        after
+    }
+
+    /// A group has changed these.
+    fn have_changed(&self, by: CommitSequence, inodes: &BTreeSet<u64>, durable: impl FnOnce() -> CommitSequence) {
+        let mut changed = self.changed.lock().unwrap();
+        // Of two threads the later one in commit order may come first.
+        let newest = |last: &mut CommitSequence| *last = by.max(*last);
+        inodes.iter().for_each(|ino| newest(changed.last.entry(*ino).or_insert(by)));
+        if changed.last.len() >= changed.most {
+            let durable = durable();
+            changed.last.retain(|_, by| *by > durable);
+            changed.most = 2 * changed.last.len() + 64;
+        }
+    }
+}
+
 impl Core {
     /// A group has its place in commit order. The caller has the locks of what it has changed.
-    pub(super) fn is_ordered(&self, by: CommitSequence, blocks: Vec<Run>, inodes: Vec<u64>) {
-        if !self.engine.orders() {
+    pub(super) fn is_ordered(&self, by: CommitSequence, changed: &BTreeSet<u64>, blocks: Vec<Run>, inodes: Vec<u64>) {
+        if !self.ordered.is_used {
             return self.give(blocks, inodes);
         }
+        self.ordered.have_changed(by, changed, || self.engine.durable());
         let mut owed = self.ordered.owed.lock().unwrap();
         // A group that has changed nothing has no place.
         let last = owed.entry(thread_token()).or_insert(by);
@@ -75,7 +129,7 @@ impl Core {
 
     /// What the calling thread has ordered last, and not waited for.
     pub fn take_owed(&self) -> Option<CommitSequence> {
-        match self.engine.orders() {
+        match self.ordered.is_used {
             true => self.ordered.owed.lock().unwrap().remove(&thread_token()),
             false => None,
         }
@@ -122,6 +176,19 @@ impl Core {
         self.engine.sync().inspect_err(|error| self.fail(error))?;
         self.give_durable();
         Ok(())
+    }
+
+    /// Makes durable what has changed an inode.
+    ///
+    /// # Errors
+    /// As [`settle`](Self::settle).
+    pub fn sync_inode(&self, ino: u64) -> Result<()> {
+        if !self.ordered.is_used {
+            return self.sync();
+        }
+        self.check_usable()?;
+        let last = self.ordered.changed.lock().unwrap().last.get(&ino).copied();
+        last.map_or(Ok(()), |last| self.wait(last))
     }
 
     /// Blocks that groups have freed that are not durable.

@@ -13,6 +13,7 @@ use wholly_volume::VolumeVfs;
 pub enum What {
     Abort,
     Add,
+    Begin,
     Commit,
     Disk,
     Fsync,
@@ -30,6 +31,8 @@ struct Held {
     waiting: Vec<What>,
     /// The next commit fails.
     fails: bool,
+    /// The next such call panics.
+    panics: Option<What>,
     /// What has passed.
     passed: Vec<What>,
 }
@@ -74,11 +77,19 @@ impl Gate {
         let at = held.waiting.iter().position(|waits| *waits == what).unwrap();
         held.waiting.remove(at);
         held.passed.push(what);
+        let panics = held.panics.take_if(|panics| *panics == what).is_some();
+        drop(held);
+        assert!(!panics, "a test wants that");
     }
 
     /// The next commit fails.
     pub fn fail(&self) {
         self.held.lock().unwrap().fails = true;
+    }
+
+    /// The next such call panics.
+    pub fn panic(&self, what: What) {
+        self.held.lock().unwrap().panics = Some(what);
     }
 
     /// What has passed, in this order.
@@ -124,7 +135,9 @@ wholly_vfs::pass_on! {
 
 impl Groups for Gated {
     fn begin_as(&self, seen: Seen) -> wholly_error::Result<GroupId> {
-        self.inner.begin_as(seen)
+        let begun = self.inner.begin_as(seen);
+        self.gate.pass(What::Begin);
+        begun
     }
 
     fn add(&self, group: GroupId, handle: &Handle) -> wholly_error::Result<()> {

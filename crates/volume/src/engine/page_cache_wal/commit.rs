@@ -63,6 +63,10 @@ impl PageCacheWal {
 
     fn commit_lines(&self, part: &mut Part<'_>, lines: &[Line]) -> Result<Sequence> {
         let blocks: BTreeSet<u64> = lines.iter().map(|(at, ..)| at / BLOCK as u64).collect();
+        let mut after: Vec<Sequence> = part.draft.after.iter().map(|after| Sequence(after.0)).collect();
+        if self.mistake == Some(Mistake::AfterNothing) {
+            after.clear();
+        }
         let paged = &mut part.draft.paged;
         let tx = self.transaction(paged)?;
         self.hand_over_many(paged)?;
@@ -77,7 +81,7 @@ impl PageCacheWal {
             let _newest = self.newest.lock().unwrap();
             let mut pages = Vec::new();
             self.write_lines(tx, &blocks, lines, |block, page| pages.push((block, page)))?;
-            let sequence = self.blocks.order(COMMIT, &[tx], &[])?;
+            let sequence = self.blocks.order(COMMIT, &[tx], &after)?;
             // Not before: a page could leave the cache, and its old version be read again.
             pages.into_iter().for_each(|(block, page)| self.pages.put(block, page));
             sequence
@@ -96,7 +100,7 @@ impl PageCacheWal {
             self.write_own(paged, tx)?;
             // The transaction has the pages: there may be more than memory takes.
             self.write_lines(tx, &blocks, lines, |_, _| {})?;
-            let sequence = self.blocks.order(COMMIT, &[tx], &[])?;
+            let sequence = self.blocks.order(COMMIT, &[tx], &after)?;
             blocks.iter().for_each(|block| self.pages.forget(*block));
             sequence
         };

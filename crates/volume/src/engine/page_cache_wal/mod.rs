@@ -87,7 +87,7 @@ use std::sync::Arc;
 use sync::{AtomicBool, AtomicU64, Mutex, Ordering, RwLock};
 use wholly_blocks::batch::Batch;
 use wholly_blocks::log::{LogDevice, LogFault, LogOptions, LogSites, Ring};
-use wholly_blocks::{Page, Placement, Runs, Sequence, Tag, TxBlocks, Txid};
+use wholly_blocks::{Order, Page, Placement, Runs, Sequence, Tag, TxBlocks, Txid};
 use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
 use wholly_vfs::GroupId;
@@ -596,7 +596,10 @@ impl Engine for PageCacheWal {
     }
 
     fn durable(&self) -> CommitSequence {
-        CommitSequence(self.blocks.durable().0)
+        match self.mistake {
+            Some(Mistake::FreeAtOrder) => CommitSequence(u64::MAX),
+            _ => CommitSequence(self.blocks.durable().0),
+        }
     }
 
     fn prepare(&self, part: &mut Part<'_>) -> Result<()> {
@@ -613,12 +616,20 @@ impl Engine for PageCacheWal {
         if upto.0 > last.0 {
             return Err(Error::Invalid(format!("nothing was committed as {}", upto.0)));
         }
-        self.failing(self.blocks.wait(COMMIT, Sequence(upto.0)))
+        self.failing(match self.blocks.guarantees().order {
+            Order::Total => self.blocks.wait(COMMIT, Sequence(upto.0)),
+            // What it does not depend on is told one by one.
+            Order::Dependent => {
+                let is_own = self.mistake == Some(Mistake::WaitsForOwn);
+                let first = if is_own { upto.0 } else { self.blocks.durable().0 + 1 };
+                (first..=upto.0).try_for_each(|sequence| self.blocks.wait(COMMIT, Sequence(sequence)))
+            }
+        })
     }
 
     fn sync(&self) -> Result<()> {
         let last = self.failing(self.blocks.order(COMMIT, &[], &[]))?;
-        self.failing(self.blocks.wait(COMMIT, last))
+        self.wait(CommitSequence(last.0))
     }
 
     fn is_due(&self) -> bool {

@@ -7,13 +7,14 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno as HostErrno;
+use wholly_blocks::Order;
 use wholly_media::{Guarantees, Region, Site};
 use wholly_posix::Tree;
-use wholly_sim::{ExploreLimits, Explorer, SimConfig, World};
+use wholly_sim::{BlockRules, ExploreLimits, Explorer, SimConfig, World};
 use wholly_vfs::{
     Committed, Context, Errno, Fallocate, FileType, Groups, Ino, Mode, OFlags, Policy, Result, Ticket, Vfs,
 };
-use wholly_volume::{EngineKind, PolicyVfs, Trial, Volume, VolumeOptions, VolumeVfs};
+use wholly_volume::{EngineKind, Mistake, PolicyVfs, Trial, Volume, VolumeOptions, VolumeVfs};
 
 use super::place::Place;
 
@@ -695,5 +696,31 @@ fn a_crash_after_fatomic_leaves_no_new_name_with_old_content() {
         assert!(found.iter().all(|state| wanted.contains(state)), "{found:?}");
         assert!([0, 2, 3, 5].iter().all(|i| found.contains(&wanted[*i])), "{found:?}");
         drop((file, new, other, replaced));
+    }
+}
+
+/// A sync waits for all that is ordered, also where its medium would let the last ones survive alone.
+#[test]
+fn a_sync_waits_for_what_the_last_does_not_depend_on() {
+    let rules = BlockRules { order: Order::Dependent, most_overwrites: None, room: 64 };
+    for (mistake, is_all) in [(None, true), (Some(Mistake::WaitsForOwn), false)] {
+        let world = World::new(Arc::new(SimConfig::blocks(2048, rules)));
+        let trial = Trial { mistake, ..Trial::default() };
+        let options = VolumeOptions { engine: Some(EngineKind::PageCacheWal), trial, ..VolumeOptions::default() };
+        Volume::format_region(&*world.blocks().plain(), &options).expect("make a volume");
+        let volume = Volume::open_blocks(world.blocks(), &options).expect("open it");
+        let vfs = VolumeVfs::new(&volume);
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        tree.mkdir("dir", 0o700).expect("make a directory");
+        // In blocks of inodes of their own.
+        (0..40).for_each(|i| drop(tree.file(format!("{i}"), 0o600, b"").expect("make a file")));
+        let _ = order(&vfs, |tree| drop(tree.file("dir/file", 0o600, b"content").expect("make a file")));
+        let _ = order(&vfs, |tree| _ = tree.chmod("2", 0o640).expect("chmod"));
+        volume.sync().expect("sync");
+        let last = world.blocks().order(COMMIT, &[], &[]).expect("the last place");
+        assert_eq!(world.blocks().durable() == last, is_all, "{mistake:?}");
+        drop(tree);
+        drop(vfs);
+        volume.abandon();
     }
 }
