@@ -300,6 +300,9 @@ pub trait Vfs: Send + Sync {
     /// nothing of it, and nothing that is ordered later without it. It is durable after the next `fsync`, `fdatasync`
     /// or `sync`, after a commit of the timer under `shared`, and after the end of the store or volume.
     ///
+    /// On a medium whose order is not total, the last part holds of later changes of the same files and names, and a
+    /// sync of another file need not make it durable.
+    ///
     /// A volume whose engine orders in memory does not wait for its medium. Every store, and every other volume, does
     /// what `fsync` does.
     ///
