@@ -131,6 +131,21 @@
 #define WHOLLY_IOC_HOLDER 2149640053
 
 /**
+ * Makes the calls on this open file atomic and ordered, as wholly_fatomic does.
+ */
+#define WHOLLY_IOC_FATOMIC 59255
+
+/**
+ * The same as wholly_fdataatomic does.
+ */
+#define WHOLLY_IOC_FDATAATOMIC 59256
+
+/**
+ * Commits the group that this open file began, as wholly_mount_commit_atomic does.
+ */
+#define WHOLLY_IOC_COMMIT_ATOMIC 59257
+
+/**
  * Rename: the call fails with -EEXIST if the new name exists. The number is the kernel's.
  */
 #define WHOLLY_RENAME_NOREPLACE 1
@@ -974,6 +989,21 @@ int64_t wholly_file_len(const struct wholly_file *file);
 int wholly_file_sync(const struct wholly_file *file);
 
 /**
+ * Makes the calls on this file so far atomic and ordered: a crash leaves all of them or none, and no later change
+ * without them. In a store this is wholly_file_sync. For a file of a mount there is wholly_fatomic.
+ *
+ * Errors: those of wholly_file_sync.
+ */
+int wholly_file_fatomic(const struct wholly_file *file);
+
+/**
+ * Like wholly_file_fatomic, for what is needed to read the data: without times.
+ *
+ * Errors: those of wholly_file_sync.
+ */
+int wholly_file_fdataatomic(const struct wholly_file *file);
+
+/**
  * Returns the path, relative to the store's directory, by which the file was opened. The text belongs to the handle,
  * and is valid until the handle is closed. NULL if file is NULL.
  */
@@ -1179,12 +1209,43 @@ int wholly_mount_add(const struct wholly_mount_group *group, int fd);
 int wholly_mount_commit(struct wholly_mount_group *group);
 
 /**
+ * Commits the group as wholly_mount_commit does, but returns when it is atomic and ordered: all programs see it, and a
+ * crash leaves it wholly or not at all, and no later change without it. It is durable with whatever is made durable
+ * next on the mount, as with wholly_fatomic. It does not wait for the medium on the mount of a volume whose engine is
+ * page_cache_wal; elsewhere it is wholly_mount_commit. The group ends and its handle is freed, also on failure.
+ *
+ * Errors: those of wholly_mount_commit; -EOPNOTSUPP if an earlier version serves the mount. If the medium fails later,
+ * the next fsync says so.
+ */
+int wholly_mount_commit_atomic(struct wholly_mount_group *group);
+
+/**
  * Aborts the group; in a command of wholly run, everything that the command does. When this returns 0, all programs
  * see the mount as it was before. The group ends and its handle is freed, also on failure.
  *
  * Errors: -EPERM in another process than the one that began it.
  */
 int wholly_mount_abort(struct wholly_mount_group *group);
+
+/**
+ * fatomic of MQFS, for an open regular file of a mount. When this returns 0, what fsync(2) would make durable is
+ * atomic and ordered: a crash leaves all of it or nothing of it, and no later change without it. It is durable with
+ * whatever is made durable next on the mount: by fsync(2), a change of names, a commit of a group, or by the mount's
+ * policy. It does not wait for the medium on the mount of a volume whose engine is page_cache_wal; on other mounts it
+ * is an fsync. What was written to mapped memory is not included unless msync(2) was called before. What is in a group
+ * (wholly_mount_begin) stays there.
+ *
+ * Errors: -EIO if the medium failed before (if it fails later, the next fsync says so); -EBADF for a directory, or if
+ * fd is not open; -EOPNOTSUPP if it is not on a mount of Wholly's.
+ */
+int wholly_fatomic(int fd);
+
+/**
+ * fdataatomic of MQFS: wholly_fatomic of what is needed to read the data, without times.
+ *
+ * Errors: those of wholly_fatomic.
+ */
+int wholly_fdataatomic(int fd);
 
 /**
  * Makes a directory with exactly the permission bits mode, whatever the umask. It exists for others once the group is

@@ -157,6 +157,31 @@ pub unsafe extern "C" fn wholly_file_sync(file: *const wholly_file) -> c_int {
     })
 }
 
+/// Makes the calls on this file so far atomic and ordered: a crash leaves all of them or none, and no later change
+/// without them. In a store this is wholly_file_sync. For a file of a mount there is wholly_fatomic.
+///
+/// Errors: those of wholly_file_sync.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_file_fatomic(file: *const wholly_file) -> c_int {
+    done(|| {
+        // SAFETY: the caller's part of the contract: an open handle.
+        let handle = unsafe { shared(file, "file") }?;
+        handle.health.run(|| handle.file.fatomic())
+    })
+}
+
+/// Like wholly_file_fatomic, for what is needed to read the data: without times.
+///
+/// Errors: those of wholly_file_sync.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_file_fdataatomic(file: *const wholly_file) -> c_int {
+    done(|| {
+        // SAFETY: the caller's part of the contract: an open handle.
+        let handle = unsafe { shared(file, "file") }?;
+        handle.health.run(|| handle.file.fdataatomic())
+    })
+}
+
 /// Returns the path, relative to the store's directory, by which the file was opened. The text belongs to the handle,
 /// and is valid until the handle is closed. NULL if file is NULL.
 #[unsafe(no_mangle)]

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 
 use wholly::{Error, MountGroup, Result};
-use wholly_host::mount::{ABORT, ADD, BEGIN, COMMIT, HOLDER, WHAT};
+use wholly_host::mount::{ABORT, ADD, BEGIN, COMMIT, COMMIT_ATOMIC, FATOMIC, FDATAATOMIC, HOLDER, WHAT};
 
 use crate::answer::done;
 use crate::arguments::{owned, place, shared};
@@ -25,14 +25,28 @@ pub const WHOLLY_IOC_ABORT: u32 = 0xE774;
 /// Says which process has the mount's group, in 32 bytes: uint32_t process, user; uint64_t held_ms, idle_ms,
 /// timeout_ms. All zero: no group runs.
 pub const WHOLLY_IOC_HOLDER: u32 = 0x8020_E775;
+/// Makes the calls on this open file atomic and ordered, as wholly_fatomic does.
+pub const WHOLLY_IOC_FATOMIC: u32 = 0xE777;
+/// The same as wholly_fdataatomic does.
+pub const WHOLLY_IOC_FDATAATOMIC: u32 = 0xE778;
+/// Commits the group that this open file began, as wholly_mount_commit_atomic does.
+pub const WHOLLY_IOC_COMMIT_ATOMIC: u32 = 0xE779;
 
 const _: () = {
-    let numbers =
-        [WHOLLY_IOC_WHAT, WHOLLY_IOC_BEGIN, WHOLLY_IOC_ADD, WHOLLY_IOC_COMMIT, WHOLLY_IOC_ABORT, WHOLLY_IOC_HOLDER];
-    let asked = [WHAT, BEGIN, ADD, COMMIT, ABORT, HOLDER];
+    let numbers = [
+        (WHOLLY_IOC_WHAT, WHAT),
+        (WHOLLY_IOC_BEGIN, BEGIN),
+        (WHOLLY_IOC_ADD, ADD),
+        (WHOLLY_IOC_COMMIT, COMMIT),
+        (WHOLLY_IOC_ABORT, ABORT),
+        (WHOLLY_IOC_HOLDER, HOLDER),
+        (WHOLLY_IOC_FATOMIC, FATOMIC),
+        (WHOLLY_IOC_FDATAATOMIC, FDATAATOMIC),
+        (WHOLLY_IOC_COMMIT_ATOMIC, COMMIT_ATOMIC),
+    ];
     let mut i = 0;
     while i < numbers.len() {
-        assert!(numbers[i] == asked[i]);
+        assert!(numbers[i].0 == numbers[i].1);
         i += 1;
     }
 };
@@ -109,6 +123,19 @@ pub unsafe extern "C" fn wholly_mount_commit(group: *mut wholly_mount_group) -> 
     done(|| unsafe { owned(group, "group") }?.group.commit())
 }
 
+/// Commits the group as wholly_mount_commit does, but returns when it is atomic and ordered: all programs see it, and a
+/// crash leaves it wholly or not at all, and no later change without it. It is durable with whatever is made durable
+/// next on the mount, as with wholly_fatomic. It does not wait for the medium on the mount of a volume whose engine is
+/// page_cache_wal; elsewhere it is wholly_mount_commit. The group ends and its handle is freed, also on failure.
+///
+/// Errors: those of wholly_mount_commit; -EOPNOTSUPP if an earlier version serves the mount. If the medium fails later,
+/// the next fsync says so.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_mount_commit_atomic(group: *mut wholly_mount_group) -> c_int {
+    // SAFETY: the caller's part of the contract: a group that runs, and whose handle is not used any more.
+    done(|| unsafe { owned(group, "group") }?.group.commit_atomic())
+}
+
 /// Aborts the group; in a command of wholly run, everything that the command does. When this returns 0, all programs
 /// see the mount as it was before. The group ends and its handle is freed, also on failure.
 ///
@@ -117,4 +144,28 @@ pub unsafe extern "C" fn wholly_mount_commit(group: *mut wholly_mount_group) -> 
 pub unsafe extern "C" fn wholly_mount_abort(group: *mut wholly_mount_group) -> c_int {
     // SAFETY: the caller's part of the contract: a group that runs, and whose handle is not used any more.
     done(|| unsafe { owned(group, "group") }?.group.abort())
+}
+
+/// fatomic of MQFS, for an open regular file of a mount. When this returns 0, what fsync(2) would make durable is
+/// atomic and ordered: a crash leaves all of it or nothing of it, and no later change without it. It is durable with
+/// whatever is made durable next on the mount: by fsync(2), a change of names, a commit of a group, or by the mount's
+/// policy. It does not wait for the medium on the mount of a volume whose engine is page_cache_wal; on other mounts it
+/// is an fsync. What was written to mapped memory is not included unless msync(2) was called before. What is in a group
+/// (wholly_mount_begin) stays there.
+///
+/// Errors: -EIO if the medium failed before (if it fails later, the next fsync says so); -EBADF for a directory, or if
+/// fd is not open; -EOPNOTSUPP if it is not on a mount of Wholly's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_fatomic(fd: c_int) -> c_int {
+    // SAFETY: the caller's part of the contract: a descriptor that stays open.
+    done(|| wholly::fatomic(unsafe { descriptor(fd) }?))
+}
+
+/// fdataatomic of MQFS: wholly_fatomic of what is needed to read the data, without times.
+///
+/// Errors: those of wholly_fatomic.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wholly_fdataatomic(fd: c_int) -> c_int {
+    // SAFETY: the caller's part of the contract: a descriptor that stays open.
+    done(|| wholly::fdataatomic(unsafe { descriptor(fd) }?))
 }

@@ -57,7 +57,7 @@ pub use hostdir::{
 };
 #[doc(hidden)]
 pub use hostdir::{Neighbours, check_region};
-pub use mount::{Holder, MountGroup};
+pub use mount::{Holder, MountGroup, fatomic, fdataatomic};
 pub use salvage::salvage;
 #[doc(inline)]
 pub use wholly_changes::{Change, LONGEST_NOTE, Parked, Side, What, XattrChange};

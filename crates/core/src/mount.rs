@@ -8,6 +8,42 @@ use wholly_host::mount::{self, Open};
 
 use crate::error::{Error, Result};
 
+/// `fatomic` of MQFS (5.1), for an open regular file of a mount: when it returns, what `fsync` would make durable is
+/// atomic and ordered. A crash leaves all of it or nothing of it, and no later change without it. It is durable with
+/// whatever is made durable next on the mount: by `fsync`, a change of names, a commit of a group, or by the mount's
+/// policy.
+///
+/// On the mount of a volume whose engine orders in memory (`page_cache_wal`) it does not wait for the medium. On other
+/// mounts it is an `fsync`. What was written to mapped memory is not included unless `msync` was called before. In a
+/// group of the mount's it is for what is in no group, as `fsync` is.
+///
+/// # Example
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::io::Write;
+/// let mut file = std::fs::File::create("/mnt/new")?;
+/// file.write_all(b"first")?;
+/// file.write_all(b"second")?;
+/// wholly::fatomic(&file)?; // a crash leaves both or none
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`Error::Unsupported`] if it is not on a mount of ours; [`Error::Refused`] with `EBADF` for a directory;
+/// [`Error::Media`] if the medium failed before. If it fails later, the next `fsync` says so.
+pub fn fatomic(file: impl AsFd) -> Result<()> {
+    mount::fatomic(file.as_fd(), false).map_err(|errno| refused("fatomic", errno))
+}
+
+/// `fdataatomic` of MQFS: [`fatomic`] of what is needed to read the data, without times.
+///
+/// # Errors
+/// Those of [`fatomic`].
+pub fn fdataatomic(file: impl AsFd) -> Result<()> {
+    mount::fatomic(file.as_fd(), true).map_err(|errno| refused("fdataatomic", errno))
+}
+
 /// A group of plain system calls on a mount of a store. Once it is committed, its changes survive a crash wholly or not
 /// at all.
 ///
@@ -98,6 +134,19 @@ impl MountGroup {
     pub fn commit(mut self) -> Result<()> {
         self.has_ended = true;
         self.open.commit().map_err(|errno| refused("commit the group", errno))
+    }
+
+    /// Commits the group. When this returns, all programs see it, and a crash leaves it wholly or not at all, and no
+    /// later change without it. It is durable with whatever is made durable next on the mount, as with [`fatomic`]. It
+    /// does not wait for the medium on the mount of a volume whose engine orders in memory (`page_cache_wal`);
+    /// elsewhere it is a [`commit`](Self::commit).
+    ///
+    /// # Errors
+    /// Those of [`commit`](Self::commit); [`Error::Unsupported`] if the mount is served by an earlier version. If the
+    /// medium fails later, the next `fsync` says so.
+    pub fn commit_atomic(mut self) -> Result<()> {
+        self.has_ended = true;
+        self.open.commit_atomic().map_err(|errno| refused("commit the group", errno))
     }
 
     /// Aborts the group. When this returns, all programs see the mount as it was before. In a command of `wholly run`

@@ -15,7 +15,7 @@
 //!
 //! | | under `per-sync` | under `shared` |
 //! |---|---|---|
-//! | `fsync`, `fdatasync`, a write with `O_SYNC` | commits the file's epoch | commits the epoch |
+//! | `fsync`, `fdatasync`, `fatomic`, a write with `O_SYNC` | commits the file's epoch | commits the epoch |
 //! | a close (a store: the last one of a file) | commits the file's epoch | nothing, unless nobody is left who could sync |
 //! | `fsync` of a directory | nothing is pending | commits the epoch |
 //! | `sync`, the end | commits all epochs | commits the epoch |

@@ -11,6 +11,7 @@ use fuser::{
     OpenAccMode, OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
     ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
+use wholly_host::mount::{FATOMIC, FDATAATOMIC};
 use wholly_vfs::{
     Attr, Context, Errno, Fallocate, FileType, Groups, Handle, OFlags, Rename, Result, Seek, SetAttr, SetXattr,
 };
@@ -596,6 +597,15 @@ impl fuser::Filesystem for Adapter {
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
-        self.groups.request(req, node, (fh, self.open.get(fh)), what, reply);
+        let open = self.open.get(fh);
+        if !matches!(what, FATOMIC | FDATAATOMIC) {
+            return self.groups.request(req, node, (fh, open), what, reply);
+        }
+        // As an `fsync`: of what is in no group.
+        let ctx = &self.outside(req).ctx;
+        match open.and_then(|open| self.vfs.fatomic(ctx, &open, what == FDATAATOMIC)) {
+            Ok(()) => reply.ioctl(0, &[]),
+            Err(error) => reply.error(errno(error)),
+        }
     }
 }

@@ -375,6 +375,11 @@ impl<'v> File<'v> {
         self.tree.vfs.fdatasync(&self.tree.ctx, &self.handle)
     }
 
+    /// `fatomic`, or `fdataatomic`.
+    pub fn fatomic(&self, data_only: bool) -> Result<()> {
+        self.tree.vfs.fatomic(&self.tree.ctx, &self.handle, data_only)
+    }
+
     /// Gives it a name.
     pub fn link_as(&self, name: &str) -> Result<Attr> {
         let attr = self.tree.vfs.link(&self.tree.ctx, self.ino, self.tree.at, name.as_bytes())?;

@@ -67,6 +67,10 @@ impl<V: AcrossForks> FileCalls<'_, V> {
         self.done(self.file.vfs.fsync(&self.ctx, &self.file.handle))
     }
 
+    pub fn fatomic(&self, data_only: bool) -> Result<()> {
+        self.done(self.file.vfs.fatomic(&self.ctx, &self.file.handle, data_only))
+    }
+
     fn all<T>(&self, value: T, written: usize, data: &[u8]) -> Result<T> {
         match data.len() - written {
             0 => Ok(value),
@@ -186,6 +190,24 @@ impl<V: AcrossForks> File<V> {
     /// [`Error::Poisoned`] if the medium failed.
     pub fn sync(&self) -> Result<()> {
         self.alone()?.sync()
+    }
+
+    /// Makes the calls on this file so far atomic and ordered, without waiting for the medium where the engine of a
+    /// volume can do so (`page_cache_wal`): a crash leaves all of them or none, and no later change without them. A
+    /// later sync makes them durable. Elsewhere it is a [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] if the medium failed before. If it fails later, the next sync says so.
+    pub fn fatomic(&self) -> Result<()> {
+        self.alone()?.fatomic(false)
+    }
+
+    /// Like [`fatomic`](Self::fatomic), for what is needed to read the data: without times.
+    ///
+    /// # Errors
+    /// Those of [`fatomic`](Self::fatomic).
+    pub fn fdataatomic(&self) -> Result<()> {
+        self.alone()?.fatomic(true)
     }
 }
 

@@ -295,6 +295,24 @@ pub trait Vfs: Send + Sync {
     /// Those of [`fsync`](Self::fsync).
     fn fdatasync(&self, ctx: &Context, handle: &Handle) -> Result<()>;
 
+    /// `fatomic` and `fdataatomic` of MQFS (5.1): what [`fsync`](Self::fsync), or with `data_only`
+    /// [`fdatasync`](Self::fdatasync), would make durable is atomic and ordered on return. A crash leaves all of it or
+    /// nothing of it, and nothing that is ordered later without it. It is durable after the next `fsync`, `fdatasync`
+    /// or `sync`, after a commit of the timer under `shared`, and after the end of the store or volume.
+    ///
+    /// On a medium whose order is not total, the last part holds of later changes of the same files and names, and a
+    /// sync of another file need not make it durable.
+    ///
+    /// A volume whose engine orders in memory does not wait for its medium. Every store, and every other volume, does
+    /// what `fsync` does.
+    ///
+    /// # Errors
+    /// Those of [`fsync`](Self::fsync). An error of the medium that comes later is returned by the next call that waits
+    /// for it.
+    fn fatomic(&self, ctx: &Context, handle: &Handle, data_only: bool) -> Result<()> {
+        if data_only { self.fdatasync(ctx, handle) } else { self.fsync(ctx, handle) }
+    }
+
     /// Closes a file. The handle is not valid afterwards, even if this returns an error.
     ///
     /// # Errors

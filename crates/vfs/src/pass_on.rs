@@ -97,6 +97,7 @@ macro_rules! __pass_on {
             one! { call seek(handle: &Handle, seek: Seek) -> Result<u64> }
             one! { call fsync(handle: &Handle) -> Result<()> }
             one! { call fdatasync(handle: &Handle) -> Result<()> }
+            one! { call fatomic(handle: &Handle, data_only: bool) -> Result<()> }
             one! { give release }
             one! { call opendir(dir: Ino) -> Result<Handle> }
             one! { call readdir(handle: &Handle, offset: u64, each: &mut dyn FnMut(Listed<'_>) -> bool) -> Result<()> }

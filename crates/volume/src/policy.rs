@@ -131,8 +131,8 @@ fn start_timer(vfs: Arc<UnguardedVfs>, epochs: Arc<Policies<UnguardedVfs>>) -> R
         // A child has the volume now.
         let used = volume.forked.enter_background().ok()?;
         let left = epochs.commit_old(&vfs);
-        // If that fails, so does what comes after it.
-        let _ = vfs.settle();
+        // With what was ordered before it, and nobody waits for. If that fails, so does what comes after it.
+        let _ = if volume.core.engine.orders() { volume.core.sync() } else { vfs.settle() };
         volume.forked.leave(used);
         Some(left)
     };
@@ -422,6 +422,12 @@ wholly_vfs::pass_on! {
 
         fn fdatasync(&self, ctx: &Context, handle: &Handle) -> Result<()> {
             self.fsync(ctx, handle)
+        }
+
+        fn fatomic(&self, ctx: &Context, handle: &Handle, data_only: bool) -> Result<()> {
+            let (file, _) = self.opened(handle)?;
+            self.epochs.sync(&self.vfs, Some(&file))?;
+            self.vfs.fatomic(ctx, handle, data_only)
         }
 
         fn release(&self, ctx: &Context, handle: Handle) -> Result<()> {

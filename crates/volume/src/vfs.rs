@@ -430,6 +430,15 @@ impl Vfs for UnguardedVfs {
         self.fsync(ctx, handle)
     }
 
+    fn fatomic(&self, ctx: &Context, handle: &Handle, _data_only: bool) -> Result<()> {
+        if !self.core().engine.orders() {
+            return self.fsync(ctx, handle);
+        }
+        // Each call is ordered when it returns.
+        self.core().tells_of(self.file(handle)?.inode.id.ino);
+        Ok(self.core().check_usable()?)
+    }
+
     fn release(&self, _ctx: &Context, handle: Handle) -> Result<()> {
         self.file(&handle)?;
         self.close(&handle)

@@ -801,6 +801,34 @@ fn what_is_in_memory_alone_stays_with_the_parent() {
     });
 }
 
+/// The same of a group whose commit has returned at the order. Once it is durable, a child can come first.
+#[test]
+fn what_is_ordered_stays_with_the_parent_until_it_is_durable() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let place = Place::new(&std::env::temp_dir(), "ordered", EngineKind::PageCacheWal, Medium::Disk);
+    let volume = place.open();
+    let mut group = volume.begin();
+    group.mkdir("ordered", 0o700).unwrap();
+    group.commit_atomic().unwrap();
+    Child::fork(|| {
+        let volume = own(&volume);
+        let error = volume.metadata("ordered").unwrap_err();
+        assert!(error.to_string().contains("in memory"), "{error}");
+        Ok(())
+    })
+    .join();
+    volume.sync().unwrap();
+    Child::fork(|| {
+        let volume = own(&volume);
+        volume.metadata("ordered")?;
+        volume.close()
+    })
+    .join();
+    drop(volume);
+    place.check_unmounted();
+    assert!(place.open().metadata("ordered").is_ok());
+}
+
 /// A file that the kernel shows as a device, until it is dropped.
 struct Loop {
     node: PathBuf,

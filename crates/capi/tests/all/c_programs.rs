@@ -85,10 +85,14 @@ fn groups_on_a_mount() {
 }
 
 /// Runs a program on the mount of a volume with groups, in which these files are.
-fn on_a_volume(files: &[(&str, &str)], run: impl FnOnce(&Place) + std::panic::UnwindSafe) -> Option<Volume> {
+fn on_a_volume(
+    engine: EngineKind,
+    files: &[(&str, &str)],
+    run: impl FnOnce(&Place) + std::panic::UnwindSafe,
+) -> Option<Volume> {
     let [home, point] = Place::on_media("volume");
     let image = home.join("v.img");
-    let options = VolumeOptions { engine: Some(EngineKind::FineGrainedWal), ..VolumeOptions::default() };
+    let options = VolumeOptions { engine: Some(engine), ..VolumeOptions::default() };
     Volume::format(&image, 16 << 20, &options).unwrap();
     let volume = Volume::open(&image, &options).unwrap();
     for (name, content) in files {
@@ -123,7 +127,10 @@ fn transactions_by_number() {
     for language in [Language::C, Language::Cpp] {
         let program = installed.compile("tests/c/transactions.c", language, &[]);
         let files = [("one", "1"), ("two", "2")];
-        let Some(volume) = on_a_volume(&files, |point| _ = installed.run(&program, point)) else { return };
+        let Some(volume) = on_a_volume(EngineKind::FineGrainedWal, &files, |point| _ = installed.run(&program, point))
+        else {
+            return;
+        };
         assert_eq!([content_of(&volume, "one"), content_of(&volume, "two")], ["new", "two"]);
     }
 }
@@ -137,7 +144,7 @@ fn the_program_of_the_papers_figure_runs() {
     let command = page.lines().find_map(|line| line.strip_prefix("    cc ")).expect("how it is compiled");
     let [scratch, _] = Place::on_media("figure");
     let files = [("file1", "-----old"), ("file2", "-----")];
-    let volume = on_a_volume(&files, |point| {
+    let volume = on_a_volume(EngineKind::FineGrainedWal, &files, |point| {
         std::fs::write(scratch.join("figure1.c"), example.replace("/mnt", point.to_str().unwrap())).unwrap();
         installed.shell(&format!("cc -Wall -Wextra -Werror {command}"), &scratch);
         installed.run(&scratch.join("figure1"), point);
@@ -151,6 +158,24 @@ fn the_program_of_the_papers_figure_runs() {
     let said = installed.fails(&scratch.join("figure1"), &scratch);
     assert!(said.contains("tx_begin: Operation not supported"), "{said}");
     files.iter().for_each(|(name, content)| assert_eq!(std::fs::read_to_string(scratch.join(name)).unwrap(), *content));
+}
+
+/// The example of `fatomic`, as the page of mounts has it.
+#[test]
+fn the_example_of_fatomic_runs() {
+    let Some(installed) = Installed::get() else { return };
+    let page = include_str!("../../../../docs/mount.md");
+    let example = page.split("```c\n").nth(1).expect("the page has C").split("```").next().expect("it ends");
+    let [scratch, _] = Place::on_media("fatomic");
+    let volume = on_a_volume(EngineKind::PageCacheWal, &[("index", "old\n"), ("part", "")], |point| {
+        let source = scratch.join("fatomic.c");
+        std::fs::write(&source, example.replace("/mnt", point.to_str().unwrap())).unwrap();
+        let program = installed.compile(source.to_str().unwrap(), Language::C, &[]);
+        installed.run(&program, point);
+    });
+    let Some(volume) = volume else { return };
+    assert_eq!([content_of(&volume, "part"), content_of(&volume, "index")], ["Hello SOSP", "part: 10 bytes\n"]);
+    assert!(volume.metadata("index.new").is_err());
 }
 
 #[test]

@@ -54,6 +54,8 @@ static void nulls(const char *dir, wholly_store *store, wholly_file *file, wholl
     FAILS(EINVAL, "file is NULL", wholly_file_set_len(NULL, 1));
     FAILS(EINVAL, "file is NULL", wholly_file_len(NULL));
     FAILS(EINVAL, "file is NULL", wholly_file_sync(NULL));
+    FAILS(EINVAL, "file is NULL", wholly_file_fatomic(NULL));
+    FAILS(EINVAL, "file is NULL", wholly_file_fdataatomic(NULL));
     CHECK(wholly_file_path(NULL) == NULL);
     CHECK(wholly_group_id(NULL) == 0);
     FAILS(EINVAL, "group is NULL", wholly_group_open_file(NULL, "a", &f));

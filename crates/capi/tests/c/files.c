@@ -36,6 +36,8 @@ static void life_of_a_store(const char *dir)
     GIVES(0, wholly_file_read(file, 100, buffer, 5));
     GIVES(0, wholly_file_read(file, 0, NULL, 0));
     OK(wholly_file_write(file, 0, NULL, 0));
+    OK(wholly_file_fatomic(file));
+    OK(wholly_file_fdataatomic(file));
     OK(wholly_file_sync(file));
     OK(wholly_store_sync(store));
 

@@ -70,6 +70,7 @@ int main(int argc, char **argv)
     FAILS(EINVAL, "not a descriptor", wholly_mount_begin(-1, &group));
     FAILS(EINVAL, "NULL", wholly_mount_begin(fd, NULL));
     FAILS(EINVAL, "NULL", wholly_mount_commit(NULL));
+    FAILS(EINVAL, "NULL", wholly_mount_commit_atomic(NULL));
     FAILS(EINVAL, "NULL", wholly_mount_abort(NULL));
 
     /* Aborted. */
@@ -97,6 +98,21 @@ int main(int argc, char **argv)
     CHECK(ioctl(root, WHOLLY_IOC_WHAT) < 0 && errno == ENOTTY);
     sees_nothing_of_it(dir, NULL);
 
+    /* One file, atomic and in order. */
+    int one = open(in(dir, "a"), O_RDWR);
+    CHECK(write(one, "A", 1) == 1);
+    OK(wholly_fatomic(one));
+    CHECK(pwrite(one, "a", 1, 0) == 1);
+    OK(wholly_fdataatomic(one));
+    CHECK(ioctl(one, WHOLLY_IOC_FATOMIC) == 0 && ioctl(one, WHOLLY_IOC_FDATAATOMIC) == 0 && close(one) == 0);
+    FAILS(EBADF, "fatomic", wholly_fatomic(one));
+    FAILS(EBADF, "fatomic", wholly_fatomic(fd));
+    FAILS(EINVAL, "not a descriptor", wholly_fatomic(-1));
+    FAILS(EOPNOTSUPP, "not on a mount of a store", wholly_fatomic(root));
+    FAILS(EOPNOTSUPP, "not on a mount of a store", wholly_fdataatomic(root));
+    CHECK(ioctl(fd, WHOLLY_IOC_COMMIT_ATOMIC) < 0 && errno == EINVAL);
+    sees_nothing_of_it(dir, NULL);
+
     /* Committed, in spite of a child's attempts. */
     OK(wholly_mount_begin(fd, &group));
     change(dir);
@@ -104,6 +120,13 @@ int main(int argc, char **argv)
     OK(wholly_mount_commit(group));
     has(dir, "a", "changed");
     has(dir, "dir/moved", "b");
+
+    /* The other kind of commit. */
+    OK(wholly_mount_begin(fd, &group));
+    put(dir, "ordered", "1");
+    OK(wholly_mount_commit_atomic(group));
+    has(dir, "ordered", "1");
+    CHECK(unlink(in(dir, "ordered")) == 0);
     CHECK(close(fd) == 0 && close(root) == 0);
     return 0;
 }

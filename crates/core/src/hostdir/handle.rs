@@ -203,6 +203,23 @@ impl File {
     pub fn sync(&self) -> Result<()> {
         self.used(|file| file.store.sync_file(&file.inner))
     }
+
+    /// Makes the calls on this file so far atomic and ordered: a crash leaves all of them or none, and no later change
+    /// without them. In a store this is a [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// Those of [`sync`](Self::sync).
+    pub fn fatomic(&self) -> Result<()> {
+        self.sync()
+    }
+
+    /// Like [`fatomic`](Self::fatomic), for what is needed to read the data: without times.
+    ///
+    /// # Errors
+    /// Those of [`sync`](Self::sync).
+    pub fn fdataatomic(&self) -> Result<()> {
+        self.sync()
+    }
 }
 
 impl std::fmt::Debug for File {

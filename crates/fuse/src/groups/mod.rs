@@ -40,6 +40,8 @@
 //! | `COMMIT`, `ABORT` by its open file | `EINVAL` at once: its end has begun. The keeper says so to who asked while the group ran, after what it is doing: the other end, with its wait for calls | the same |
 //! | `BEGIN` | succeeds during a commit, waits for an abort | waits |
 //!
+//! `COMMIT_ATOMIC` is a `COMMIT` that does not wait for the medium once the group is committed.
+//!
 //! A group that does not run has no timeout, and neither the last close nor the end of its process does anything to
 //! it: it ends once. (A process that is killed waits in the kernel for the answer to its `COMMIT`.) The kernel freezes
 //! no file system of this kind (`FIFREEZE`: `EOPNOTSUPP`). After a `fork` of the serving process, the threads that end
@@ -101,8 +103,8 @@ mod view;
 use std::sync::Arc;
 
 use fuser::{FileHandle, INodeNo, Notifier, ReplyIoctl, ReplyWrite, Request};
-use wholly_host::mount::{ABORT, ADD, BEGIN, COMMIT, HOLDER, Holder, PENDING, Served, WHAT};
-use wholly_vfs::{Attr, Context, Errno, Groups, Handle, Result};
+use wholly_host::mount::{ABORT, ADD, BEGIN, COMMIT, COMMIT_ATOMIC, HOLDER, Holder, PENDING, Served, WHAT};
+use wholly_vfs::{Attr, Committed, Context, Errno, Groups, Handle, Result};
 
 use crate::convert::errno;
 use crate::options::{Clock, MountOptions};
@@ -315,12 +317,15 @@ impl Belonging {
             (WHAT, Belonging::View(_)) => Ok(Served::View as i32),
             (BEGIN, Belonging::View(view)) => view.joined.begin(asker),
             (ADD, Belonging::View(view)) => view.joined.add(asker),
-            (COMMIT, Belonging::View(view)) => view.joined.commit(asker),
+            (COMMIT | COMMIT_ATOMIC, Belonging::View(view)) => view.joined.commit(asker),
             (ABORT, Belonging::View(view)) => view.joined.abort(asker),
             (BEGIN, Belonging::Shared(shared)) => return shared.begin(asker, (req.uid(), req.gid()), reply),
             (ADD, Belonging::Shared(shared)) => open.and_then(|open| shared.add(asker, node, &open)),
-            (COMMIT, Belonging::Shared(shared)) => return shared.end(asker, true, reply),
-            (ABORT, Belonging::Shared(shared)) => return shared.end(asker, false, reply),
+            (COMMIT, Belonging::Shared(shared)) => return shared.end(asker, Some(Committed::Durable), reply),
+            (COMMIT_ATOMIC, Belonging::Shared(shared)) => {
+                return shared.end(asker, Some(Committed::Ordered), reply);
+            }
+            (ABORT, Belonging::Shared(shared)) => return shared.end(asker, None, reply),
             _ => Err(Errno::NOTTY),
         };
         match answer {

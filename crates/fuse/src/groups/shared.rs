@@ -84,7 +84,7 @@ impl Inner {
     ///
     /// # Errors
     /// `EINVAL` alone where that is not the group that runs. Else the group was undone, and is to be forgotten.
-    fn commit(&self, handle: u64) -> std::result::Result<(), (Option<Arc<Ending>>, Errno)> {
+    fn commit(&self, handle: u64, how: Committed) -> std::result::Result<(), (Option<Arc<Ending>>, Errno)> {
         let taken = self.take(|group| group.handle == handle, false);
         let (ending, earlier) = taken.map_err(|error| (None, error))?;
         let group = &ending.group;
@@ -96,10 +96,13 @@ impl Inner {
                 self.vfs.abort(group.id)?;
                 return Err(Errno::AGAIN);
             }
-            let ticket = self.vfs.commit_all(&[group.id], Committed::Durable)?;
+            let ticket = self.vfs.commit_all(&[group.id], how)?;
             self.change_state().is_committed(&ending, (self.clock)());
             ending.settled.open();
-            Ok(self.vfs.wait(ticket)?)
+            match how {
+                Committed::Durable => Ok(self.vfs.wait(ticket)?),
+                Committed::Ordered => Ok(()),
+            }
         });
         ended.map_err(|error| {
             self.undone(&ending, true);
@@ -381,12 +384,12 @@ impl Shared {
     }
 
     /// The caller's end of its group: it commits it, or undoes it.
-    pub fn end(&self, asker: Asker, commits: bool, reply: ReplyIoctl) {
+    pub fn end(&self, asker: Asker, commits: Option<Committed>, reply: ReplyIoctl) {
         if let Err(error) = self.check_end(asker) {
             return reply.error(errno(error));
         }
         let handle = asker.handle;
-        let command = match commits.then(|| self.inner.commit(handle)) {
+        let command = match commits.map(|how| self.inner.commit(handle, how)) {
             Some(Ok(())) => return reply.ioctl(0, &[]),
             Some(Err((Some(undone), error))) => Command::Undone { undone, error, reply },
             Some(Err((None, _))) => Command::Late { handle, reply },

@@ -598,10 +598,8 @@ fn a_mount_that_is_detached_ends_after_a_commit() {
     of_volume.release(&ctx, open).unwrap();
 }
 
-/// The same with a volume on a disk, under `per-sync`. It has locks of its own: what changes something may wait for
-/// them. So others only look here, at files that nobody commits.
-#[test]
-fn a_disk_that_does_not_answer_stops_nobody_who_looks_at_other_files() {
+/// A volume on a disk that the gate holds, under `per-sync`.
+fn on_a_disk() -> Option<(Mounted, Volume)> {
     let (home, point) = (Scratch::new(), Scratch::new());
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(home.path().join("disk")).unwrap();
     file.set_len(32 << 20).unwrap();
@@ -614,10 +612,17 @@ fn a_disk_that_does_not_answer_stops_nobody_who_looks_at_other_files() {
     let vfs = PolicyVfs::new(&volume, Policy::PerSync).expect("its engine has groups");
     let options = MountOptions { syncs_on_close: true, ..forgetful() };
     let mounted = Mount::new(Arc::new(vfs), point.path(), &options).map_err(|error| format!("mount: {error}"));
-    let Some(mount) = or_skip(mounted) else { return };
+    let mount = or_skip(mounted)?;
     let unmounter = mount.unmounter();
     let server = std::thread::spawn(move || mount.serve());
-    let mut mounted = Mounted { gate, server: Some(server), unmounter, point, home };
+    Some((Mounted { gate, server: Some(server), unmounter, point, home }, volume))
+}
+
+/// The same with a volume on a disk, under `per-sync`. It has locks of its own: what changes something may wait for
+/// them. So others only look here, at files that nobody commits.
+#[test]
+fn a_disk_that_does_not_answer_stops_nobody_who_looks_at_other_files() {
+    let Some((mut mounted, volume)) = on_a_disk() else { return };
     for dir in ["a", "b", "g", "o"] {
         std::fs::create_dir(mounted.at(dir)).unwrap();
         write(mounted.at(dir).join("f"), "before");
@@ -664,4 +669,67 @@ fn a_disk_that_does_not_answer_stops_nobody_who_looks_at_other_files() {
     drop((of_group, open));
     mounted.unmount();
     volume.close().unwrap();
+}
+
+/// The disk does not answer. `fatomic` and an atomic commit return, and everybody sees what they have ordered. What
+/// waits for the disk later is ordered after them.
+#[test]
+fn what_is_atomic_on_a_mount_waits_for_no_medium() {
+    let Some((mut mounted, volume)) = on_a_disk() else { return };
+    for name in ["f", "g", "new"] {
+        write(mounted.at(name), "before");
+    }
+    let file = open_to_write(&mounted.at("new"));
+    mounted.gate.hold(What::Disk);
+    let passed = mounted.gate.passed(What::Disk);
+    let (point, g) = (mounted.point.path().to_owned(), open_to_write(&mounted.at("g")));
+    let (file, g) = returns(&mounted, "fatomic, fdataatomic and an atomic commit", move || {
+        file.write_all_at(b"AND", 0).unwrap();
+        wholly::fatomic(&file).unwrap();
+        file.write_all_at(b"after", 3).unwrap();
+        wholly::fdataatomic(&file).unwrap();
+        let group = begin(&point);
+        g.write_all_at(b"of the group", 0).unwrap();
+        std::fs::create_dir(point.join("made")).unwrap();
+        group.commit_atomic().unwrap();
+        (file, g)
+    });
+    assert_eq!(mounted.gate.passed(What::Disk), passed, "nobody has waited for the disk");
+    let [from, to] = ["new", "f"].map(|name| mounted.at(name));
+    let renaming = std::thread::spawn(move || std::fs::rename(from, to).unwrap());
+    mounted.gate.reached(What::Disk, 1);
+    assert!(!renaming.is_finished(), "it is durable when it returns");
+    mounted.gate.release(What::Disk);
+    renaming.join().unwrap();
+    [&file, &g].into_iter().for_each(|file| file.sync_all().unwrap());
+    let [f, g_text] = ["f", "g"].map(|name| read(mounted.at(name)));
+    assert_eq!((&f[..], &g_text[..], mounted.at("made").is_dir()), ("ANDafter", "of the group", true));
+    let dir = File::open(mounted.point.path()).unwrap();
+    assert!(matches!(wholly::fatomic(&dir), Err(Error::Refused(_, Errno::BADF))));
+    assert!(matches!(wholly::fatomic(File::open("/").unwrap()), Err(Error::Unsupported(_))));
+    drop((file, g, dir));
+    mounted.unmount();
+    volume.close().unwrap();
+}
+
+/// The order of a group is that of the file system below: only who has asked for that waits for the medium.
+#[test]
+fn an_atomic_commit_asks_for_no_wait() {
+    let Some(mounted) = or_skip(Mounted::new(&forgetful())) else { return };
+    mounted.gate.hold(What::Wait);
+    let group = mounted.begin();
+    write(mounted.at("d/f"), "and after");
+    returns(&mounted, "an atomic commit", move || group.commit_atomic().unwrap());
+    assert_eq!((mounted.gate.passed(What::Commit), mounted.gate.passed(What::Wait)), (1, 0));
+    mounted.gate.release(What::Wait);
+    assert_eq!(read(mounted.at("d/f")), "and after");
+    // It has ended.
+    mounted.begin().commit().expect("commit");
+    // One that fails is undone, as the other kind is.
+    let group = mounted.begin();
+    write(mounted.at("d/f"), "undone");
+    mounted.gate.fail();
+    assert!(matches!(group.commit_atomic(), Err(Error::Media(_))), "there is no space");
+    assert_eq!(read(mounted.at("d/f")), "and after");
+    mounted.end();
 }

@@ -39,6 +39,13 @@ pub const HOLDER: Opcode = ioctl::opcode::read::<[u8; Holder::LENGTH]>(OURS, 0x7
 /// committed early: 8 bytes each, in the order of the machine.
 pub const PENDING: Opcode = ioctl::opcode::read::<[u64; 2]>(OURS, 0x76);
 
+/// Makes the calls on the open file, a regular one, atomic and ordered: `fatomic`.
+pub const FATOMIC: Opcode = ioctl::opcode::none(OURS, 0x77);
+/// The same without times: `fdataatomic`.
+pub const FDATAATOMIC: Opcode = ioctl::opcode::none(OURS, 0x78);
+/// Commits the group of the open file, and returns when it is ordered.
+pub const COMMIT_ATOMIC: Opcode = ioctl::opcode::none(OURS, 0x79);
+
 /// What serves a directory that is one of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
@@ -107,6 +114,19 @@ pub fn pending(file: std::os::fd::BorrowedFd<'_>) -> Result<[u64; 2], Errno> {
     unsafe { ioctl::ioctl(of_std(&file), ioctl::Getter::<PENDING, [u64; 2]>::new()) }
 }
 
+/// `fatomic` of a file of a mount; with `data_only`, `fdataatomic`. In a view of `wholly run` that is an overlay there
+/// is nothing to do: all calls of the command are one group.
+///
+/// # Errors
+/// `ENOTTY` where it is no mount of ours, or one of an earlier version; what the server says.
+pub fn fatomic(file: std::os::fd::BorrowedFd<'_>, data_only: bool) -> Result<(), Errno> {
+    let file = of_std(&file);
+    match if data_only { ask::<FDATAATOMIC>(file) } else { ask::<FATOMIC>(file) } {
+        Err(Errno::NOTTY) if overlay::is_view(file) => Ok(()),
+        asked => asked.map(drop),
+    }
+}
+
 /// An open file of a mount, which stays open whatever becomes of the descriptor that it was made of. Programs that the
 /// process executes do not get it.
 #[derive(Debug)]
@@ -166,6 +186,18 @@ impl Open {
     /// `EINVAL` where it has ended; what the server says.
     pub fn commit(&self) -> Result<(), Errno> {
         self.ask::<COMMIT>(self.file.as_fd())
+    }
+
+    /// Commits the group, and returns when it is ordered. In a view of `wholly run` it joins that one group in any
+    /// case.
+    ///
+    /// # Errors
+    /// Those of [`commit`](Self::commit); `ENOTTY` of a mount of an earlier version.
+    pub fn commit_atomic(&self) -> Result<(), Errno> {
+        match self.connection.get() {
+            Some(_) => self.commit(),
+            None => self.ask::<COMMIT_ATOMIC>(self.file.as_fd()),
+        }
     }
 
     /// Undoes the group.
@@ -231,6 +263,7 @@ mod tests {
     fn the_numbers_stay() {
         assert_eq!([WHAT, BEGIN, ADD, COMMIT, ABORT], [0xE770, 0xE771, 0xE772, 0xE773, 0xE774]);
         assert_eq!(HOLDER & 0xFFFF, 0xE775);
+        assert_eq!([FATOMIC, FDATAATOMIC, COMMIT_ATOMIC], [0xE777, 0xE778, 0xE779]);
     }
 
     #[test]
@@ -250,5 +283,6 @@ mod tests {
         assert_eq!([open.begin(), open.commit(), open.abort(), open.add(dir)], [Err(Errno::NOTTY); 4]);
         assert_eq!(open.add(other), Err(Errno::XDEV));
         assert_eq!(holder(dir), Err(Errno::NOTTY));
+        assert_eq!([fatomic(dir, false), fatomic(other, true), open.commit_atomic()], [Err(Errno::NOTTY); 3]);
     }
 }

@@ -14,6 +14,8 @@ fn of_any_handle(t: &Tree<'_>) -> Outcome {
         let file = t.open("f", flags)?;
         file.fsync()?;
         file.fdatasync()?;
+        file.fatomic(false)?;
+        file.fatomic(true)?;
     }
     same(t.content("f")?, b"abc".to_vec())
 }
@@ -41,5 +43,6 @@ fn of_bad_handles(t: &Tree<'_>) -> Outcome {
     let handle = t.create("f", 0o644)?.handle.clone();
     fails(t.vfs.fsync(&t.ctx, &handle), Errno::BADF)?;
     fails(t.vfs.fdatasync(&t.ctx, &handle), Errno::BADF)?;
+    fails(t.vfs.fatomic(&t.ctx, &handle, false), Errno::BADF)?;
     fails(t.vfs.fsyncdir(&t.ctx, &handle), Errno::BADF)
 }

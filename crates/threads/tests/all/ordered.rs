@@ -5,6 +5,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use scheduled::vfs::Timestamp;
 use scheduled_volume::{Volume, VolumeOptions};
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Config, Runner};
 use sync::thread;
 use wholly_media::Site;
 use wholly_sim::{Mutation, MutationKind, SimConfig, World};
@@ -45,6 +47,8 @@ fn run() {
 #[test]
 fn an_error_is_told_to_all_who_wait() {
     let count = if std::env::var_os("WHOLLY_LONG").is_some() { 5_000 } else { 200 };
-    shuttle::check_random(run, count);
-    shuttle::check_pct(run, count, 3);
+    let mut config = Config::new();
+    config.stack_size = 1 << 20;
+    Runner::new(RandomScheduler::new(count), config.clone()).run(run);
+    Runner::new(PctScheduler::new(3, count), config).run(run);
 }

@@ -6,8 +6,8 @@
 //! # Invariants
 //!
 //! 1. A call that has ordered something returns when that is durable: it *owes* a wait, which it makes once it has let
-//!    go of all locks ([`Core::settle`]), or hands out as a ticket ([`Core::take_owed`]). Nobody waits for a time of
-//!    access, nor for a free at the last reference ([`Core::unawaited`]).
+//!    go of all locks ([`Core::settle`]), or tells of: as a ticket, or by `fatomic` ([`Core::take_told`]). Nobody waits
+//!    for a time of access, nor for a free at the last reference ([`Core::unawaited`]).
 //! 2. Others get blocks and inode numbers that a group has freed when it is durable. Before that a crash would bring
 //!    back who had them. Whoever finds no space waits for these first.
 //! 3. A group is ordered after those that have changed the same inodes, the shape of the tree if it moves a directory to
@@ -157,13 +157,19 @@ impl Core {
         self.take_owed().inspect(|upto| _ = self.ordered.kept_back.told.fetch_max(upto.0, Ordering::AcqRel))
     }
 
+    /// The same, of what has changed an inode, too.
+    pub fn tells_of(&self, ino: u64) {
+        self.relies_on(ino);
+        self.take_told();
+    }
+
     /// What callers were told of.
     pub fn kept_back(&self) -> Arc<KeptBack> {
         self.ordered.kept_back.clone()
     }
 
     /// The calling thread's call relies on what has changed an inode.
-    pub(super) fn relies_on(&self, ino: u64) {
+    pub fn relies_on(&self, ino: u64) {
         if let Some(last) = self.last_change(ino) {
             self.owe(last);
         }

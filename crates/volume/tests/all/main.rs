@@ -3,5 +3,6 @@
 
 mod any_bytes;
 mod crash;
+mod documented;
 mod full_volumes;
 mod volume;

@@ -25,6 +25,12 @@ fn act() {
             group.add(File::create("added").unwrap()).unwrap();
             group.commit().unwrap();
         }
+        // What is atomic is so with the command.
+        "order" => {
+            let file = File::create("ordered").unwrap();
+            wholly::fatomic(&file).and_then(|()| wholly::fdataatomic(&file)).unwrap();
+            group.commit_atomic().unwrap();
+        }
         "abort" => group.abort().unwrap(),
         "close" => drop(group),
         "die" => rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap(),
@@ -44,10 +50,10 @@ fn script(text: &str) -> String {
 fn in_a_command_a_group_commits_with_it() {
     let Some(rig) = Rig::new("join") else { return };
     let dir = rig.dir("dir", "echo old > file");
-    let output = run(&dir, &[], &script("act commit && act commit && echo more > other"));
+    let output = run(&dir, &[], &script("act commit && act order && echo more > other"));
     assert!(output.status.success(), "{output:?}");
     assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"new");
-    assert!(dir.join("added").exists() && dir.join("other").exists() && !has_store(&dir));
+    assert!(["added", "ordered", "other"].iter().all(|name| dir.join(name).exists()) && !has_store(&dir));
     // What it has committed goes with the command.
     std::fs::write(dir.join("file"), "old").unwrap();
     let output = run(&dir, &[], &script("act commit && exit 3"));

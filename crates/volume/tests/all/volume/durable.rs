@@ -1,8 +1,9 @@
 //! What a commit promises, what a medium that fails makes of it, and what a running group leaves to others, with each
 //! engine that has groups. Simulated, but for the death of a process with thousands of files in a group.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 use wholly_media::Site;
@@ -79,13 +80,19 @@ fn power_fails(world: &Arc<World>, config: &SimConfig, look: impl Fn(&Arc<World>
     assert!(states > 0);
 }
 
-/// On each medium of today a group that is atomic and in order is durable, too. A later commit does not lose it.
+/// A group that is atomic and in order is durable, too, but with the engine that orders in memory: there it is whole or
+/// not there. A later commit, or a sync, makes it durable.
 #[test]
-fn commit_atomic_is_a_commit() {
+fn commit_atomic_is_atomic_and_a_commit_makes_it_durable() {
     for (engine, config, _) in engines() {
         let world = world(engine, &config);
         let volume = open(&world, engine);
         write(&volume, 1).and_then(VolumeGroup::commit_atomic).expect("commit");
+        let orders = engine == EngineKind::PageCacheWal;
+        let found = Mutex::new(BTreeSet::new());
+        power_fails(&world, &config, |world| _ = found.lock().unwrap().insert(byte(&open(world, engine))));
+        assert_eq!(found.into_inner().unwrap(), [u8::from(!orders)].into(), "{}", engine.name());
+        volume.sync().expect("sync");
         power_fails(&world, &config, |world| assert_eq!(byte(&open(world, engine)), 1, "{}", engine.name()));
         write(&volume, 2).and_then(VolumeGroup::commit_atomic).expect("commit");
         write(&volume, 3).and_then(VolumeGroup::commit).expect("commit");

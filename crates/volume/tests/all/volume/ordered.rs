@@ -1,6 +1,8 @@
 //! A lock ends at the order, not at the device: while a commit is on the medium, others order theirs, and share the
 //! next one. The medium is held by the test, so nothing here is a matter of time.
 
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -8,7 +10,7 @@ use rustix::io::Errno as HostErrno;
 use wholly_blocks::Order;
 use wholly_media::{Guarantees, Region, Site};
 use wholly_posix::Tree;
-use wholly_sim::{BlockRules, SimConfig, World};
+use wholly_sim::{BlockRules, ExploreLimits, Explorer, SimConfig, World};
 use wholly_vfs::{
     Committed, Context, Errno, Fallocate, FileType, Groups, Ino, Mode, OFlags, Policy, Result, Ticket, Vfs,
 };
@@ -17,13 +19,18 @@ use wholly_volume::{EngineKind, Mistake, PolicyVfs, Trial, Volume, VolumeOptions
 use super::place::Place;
 
 const COMMIT: Site = Site("pages.commit");
+/// Of what a thread has stored past the log. Only persistent memory needs it; a disk is not flushed there.
+const OWN_FENCE: Site = Site("pages.steal.fence");
 const CALLS: u8 = 16;
+/// Bytes that do not fit into the page cache.
+const LARGE: usize = 400 << 10;
 
 #[derive(Default)]
 struct State {
     is_held: bool,
     waits: u64,
     commits: u64,
+    fences: u64,
     /// Commits that come after these fail.
     fail_after: Option<u64>,
 }
@@ -43,6 +50,12 @@ impl Held {
 
     fn commits(&self) -> u64 {
         self.state.lock().expect("nobody panics with it").commits
+    }
+
+    /// How often the medium was waited for.
+    fn steps(&self) -> (u64, u64) {
+        let state = self.state.lock().expect("nobody panics with it");
+        (state.commits, state.fences)
     }
 
     /// Waits until a commit waits.
@@ -70,6 +83,9 @@ impl Region for Held {
     }
 
     fn fence(&self, site: Site) -> wholly_media::Result<()> {
+        if site != OWN_FENCE {
+            self.state.lock().expect("nobody panics with it").fences += 1;
+        }
         self.inner.fence(site)
     }
 
@@ -287,8 +303,8 @@ fn syncs_of_files_share_a_commit() {
     let files: Vec<_> = (0..CALLS)
         .map(|number| {
             // Its close is a sync.
-            drop(tree.file(&format!("file {number}"), 0o644, &[1; 5000]).expect("make a file"));
-            let open = tree.open(&format!("file {number}"), OFlags::RDWR | OFlags::NOATIME).expect("open");
+            drop(tree.file(format!("file {number}"), 0o644, &[1; 5000]).expect("make a file"));
+            let open = tree.open(format!("file {number}"), OFlags::RDWR | OFlags::NOATIME).expect("open");
             open.write_all(0, &[2; 5000]).expect("write");
             open
         })
@@ -470,6 +486,217 @@ fn a_ticket_of_another_volume_is_refused() {
     // That was no failure of the volume.
     Tree::new(&second, Ino::ROOT).mkdir("dir", 0o700).expect("make a directory");
     vfs.wait(ticket).expect("it is durable");
+}
+
+/// Makes calls that return while no commit does.
+fn returns_while_held<T: Send>(bed: &Bed, what: &str, calls: impl FnOnce() -> T + Send) -> T {
+    let before = bed.region.steps();
+    let given = std::thread::scope(|scope| {
+        let _hold = Hold::new(&bed.region);
+        let calling = scope.spawn(calls);
+        until(what, || calling.is_finished());
+        calling.join().expect("it does not panic")
+    });
+    assert_eq!(bed.region.steps(), before, "{what}");
+    given
+}
+
+/// Makes a call that returns once a commit does, and not before.
+fn waits_for_a_commit(bed: &Bed, call: impl FnOnce() -> Result<()> + Send) {
+    let before = bed.region.commits();
+    std::thread::scope(|scope| {
+        let hold = Hold::new(&bed.region);
+        let calling = scope.spawn(call);
+        bed.region.is_reached();
+        assert!(!calling.is_finished());
+        drop(hold);
+        calling.join().expect("it does not panic").expect("it is durable");
+    });
+    assert_eq!(bed.region.commits(), before + 1);
+}
+
+/// The timer never commits anything.
+const SHARED: Policy = Policy::Shared { interval: Duration::MAX };
+
+/// What was written before is ordered, and no longer pending. The next sync waits for it, though nothing is pending.
+#[test]
+fn fatomic_waits_for_no_medium() {
+    for (policy, data_only) in [(Policy::PerSync, false), (Policy::PerSync, true), (SHARED, false), (SHARED, true)] {
+        let bed = bed();
+        let vfs = PolicyVfs::new(&bed.volume, policy).expect("it has groups");
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        let [file, large] = ["file", "large"].map(|name| tree.file(name, 0o644, &[1; 5000]).expect("make a file"));
+        vfs.sync(&tree.ctx).expect("sync");
+        returns_while_held(&bed, "fatomic", || {
+            for byte in [2, 3] {
+                file.write_all(0, &[byte; 2000])?;
+                file.write_all(2000, &[byte; 3000])?;
+                file.fatomic(data_only)?;
+            }
+            // So much that it is stored past the log.
+            large.write_all(0, &[4; LARGE])?;
+            large.fatomic(data_only)
+        })
+        .expect("it is ordered");
+        assert_eq!(vfs.pending().expect("look").files, 0);
+        assert!(bed.volume.read_file("file").expect("everybody sees it") == [3; 5000]);
+        waits_for_a_commit(&bed, || file.fsync());
+        drop((file, large));
+        drop(tree);
+        drop(vfs);
+        // Power fails.
+        bed.volume.abandon();
+        let volume = bed.place.open();
+        assert!(volume.read_file("file").expect("read") == [3; 5000]);
+        assert!(volume.read_file("large").expect("read") == [4; LARGE]);
+    }
+}
+
+/// Each call is a group of its own: others may wait for theirs.
+#[test]
+fn fatomic_under_per_op_waits_for_nobody() {
+    let bed = bed();
+    let vfs = PolicyVfs::new(&bed.volume, Policy::PerOp).expect("a policy");
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    let file = tree.file("file", 0o644, &[1; 5000]).expect("make a file");
+    std::thread::scope(|scope| {
+        let hold = Hold::new(&bed.region);
+        let writing = scope.spawn(|| file.write_all(0, &[2; 5000]));
+        bed.region.is_reached();
+        let calling = scope.spawn(|| file.fatomic(false));
+        until("fatomic returns", || calling.is_finished());
+        calling.join().expect("it does not panic").expect("all is ordered");
+        assert!(!writing.is_finished());
+        drop(hold);
+        writing.join().expect("it does not panic").expect("it is durable");
+    });
+}
+
+/// `Volume::sync` makes durable what was ordered, and so does the unmount; before that, a crash takes it away.
+#[test]
+fn an_atomic_commit_waits_for_no_medium() {
+    for (is_synced, is_closed) in [(false, false), (true, false), (false, true)] {
+        let bed = bed();
+        bed.volume.create_file("file", 0o644).and_then(|file| file.write_at(0, &[1; 5000])).expect("make a file");
+        let volume = &bed.volume;
+        returns_while_held(&bed, "an atomic commit", || {
+            let mut group = volume.begin();
+            let file = volume.open_file("file")?;
+            group.write_at(&file, 0, &[2; 5000])?;
+            group.create("made", 0o600)?;
+            group.commit_atomic()?;
+            file.fatomic()?;
+            file.fdataatomic()
+        })
+        .expect("it is ordered");
+        assert!(bed.volume.read_file("file").expect("everybody sees it") == [2; 5000]);
+        if is_synced {
+            waits_for_a_commit(&bed, || Ok(volume.sync()?));
+        }
+        match is_closed {
+            true => bed.volume.close().expect("close it"),
+            false => bed.volume.abandon(),
+        }
+        let volume = bed.place.open();
+        let found = (volume.read_file("file").expect("read")[0], volume.metadata("made").is_ok());
+        assert_eq!(found, if is_synced || is_closed { (2, true) } else { (1, false) });
+    }
+}
+
+/// The medium fails after `fatomic` has returned: who waits next is told, and all who come later.
+#[test]
+fn an_error_after_fatomic_is_told_by_the_next_sync() {
+    let bed = bed();
+    let vfs = PolicyVfs::new(&bed.volume, Policy::PerSync).expect("it has groups");
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    let file = tree.file("file", 0o644, &[1; 5000]).expect("make a file");
+    file.fsync().expect("sync");
+    bed.region.state.lock().expect("nobody panics with it").fail_after = Some(bed.region.commits());
+    file.write_all(0, &[2; 5000]).expect("write");
+    file.fatomic(false).expect("nothing has failed yet");
+    assert_eq!(file.fsync(), Err(Errno::IO));
+    assert_eq!([file.fatomic(false), file.fatomic(true), file.fsync()], [Err(Errno::IO); 3]);
+}
+
+/// Nobody waits for it, and nothing is pending.
+#[test]
+fn the_timer_makes_durable_what_is_ordered() {
+    let bed = bed();
+    let vfs = PolicyVfs::new(&bed.volume, Policy::Shared { interval: Duration::from_millis(20) }).expect("a policy");
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    let file = tree.create("file", 0o644).expect("make a file");
+    let before = bed.region.commits();
+    file.write_all(0, &[2; 5000]).expect("write");
+    file.fatomic(false).expect("it is ordered");
+    until("it is durable", || bed.region.commits() > before);
+}
+
+/// Content that is replaced by a rename, and content that another file tells of: a crash at any moment leaves no new
+/// name with old content, and no file that tells of what is not there.
+#[test]
+fn a_crash_after_fatomic_leaves_no_new_name_with_old_content() {
+    // The large one is stored past the log.
+    for bytes in [5000, 100 << 10] {
+        let config = SimConfig { log_len: 4 << 20, ..SimConfig::disk() };
+        let (world, options) = (World::new(config.clone()), VolumeOptions::default());
+        Volume::format_region(&*world.log(), &options).expect("make a volume");
+        let volume = Volume::open_region(world.log(), &options).expect("open it");
+        assert_eq!(volume.stat().engine, EngineKind::PageCacheWal.name());
+        let vfs = PolicyVfs::new(&volume, Policy::PerSync).expect("it has groups");
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        let [file, new, other] = ["file", "new", "other"].map(|name| {
+            let file = tree.file(name, 0o644, &vec![1; bytes]).expect("make a file");
+            file.fsync().expect("sync");
+            file
+        });
+        let begun = world.trace().events.len() as u64;
+        let write = |file: &wholly_posix::File<'_>| {
+            file.write_all(0, &vec![2; bytes / 2])?;
+            file.write_all(bytes as u64 / 2, &vec![2; bytes / 2])
+        };
+        write(&new).and_then(|()| new.fatomic(false)).expect("it is ordered");
+        tree.rename("new", "file").expect("rename");
+        write(&file).and_then(|()| file.fatomic(true)).expect("it is ordered");
+        write(&other).and_then(|()| other.fsync()).expect("sync");
+        let replaced = tree.open("file", OFlags::RDWR).expect("open");
+        replaced.write_all(0, &vec![3; bytes]).and_then(|()| replaced.fatomic(false)).expect("it is ordered");
+        other.write_all(0, &vec![3; bytes]).and_then(|()| other.fsync()).expect("sync");
+        let (trace, mut found) = (world.trace(), BTreeSet::new());
+        let mut explorer = Explorer::new(&trace);
+        for at in begun..=trace.events.len() as u64 {
+            explorer.seek(at);
+            let limits = ExploreLimits {
+                exhaustive_bits: 3,
+                single_units: 40,
+                pair_units: 0,
+                samples: 4,
+                ..ExploreLimits::default()
+            };
+            explorer.for_each_image(&limits, |_, image| {
+                let world = World::from_image(image, config.clone());
+                let volume = Volume::open_region(world.log(), &options).expect("open it");
+                let content = |name: &str| {
+                    let content = volume.read_file(name).ok()?;
+                    assert!(content.len() == bytes && content.iter().all(|byte| *byte == content[0]), "{name} is torn");
+                    Some(content[0])
+                };
+                found.insert((content("file"), content("new"), content("other")));
+                volume.abandon();
+                ControlFlow::Continue(())
+            });
+        }
+        let wanted = [
+            (Some(1), Some(1), Some(1)),
+            (Some(1), Some(2), Some(1)),
+            (Some(2), None, Some(1)),
+            (Some(2), None, Some(2)),
+            (Some(3), None, Some(2)),
+            (Some(3), None, Some(3)),
+        ];
+        assert!(found.iter().all(|state| wanted.contains(state)), "{found:?}");
+        assert!([0, 2, 3, 5].iter().all(|i| found.contains(&wanted[*i])), "{found:?}");
+        drop((file, new, other, replaced));
+    }
 }
 
 /// A sync waits for all that is ordered, also where its medium would let the last ones survive alone.
