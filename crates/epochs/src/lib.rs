@@ -88,9 +88,9 @@ pub trait Below {
     /// Whether an epoch has changed a file, or claimed it.
     fn has(&self, epoch: &Self::Epoch, file: &Arc<Self::File>) -> bool;
 
-    /// Commits an epoch. When this returns, everybody sees what is durable, or has its place in the order and is durable
-    /// when the call returns that asked for it. The epoch has ended if it is taken out; else it goes on after the error,
-    /// and the next sync tries again.
+    /// Commits an epoch. When this returns, everybody sees what is durable, or has its place in the order and is
+    /// durable when the call returns that asked for it. The epoch has ended if it is taken out; else it goes on after
+    /// the error, and the next sync tries again.
     ///
     /// # Errors
     /// If the epoch is not durable.

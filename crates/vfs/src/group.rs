@@ -126,9 +126,9 @@ impl<V: AcrossForks> Group<V> {
         self.calls.vfs().commit(group)
     }
 
-    /// Commits the group. When this returns, everybody sees it, a crash leaves it wholly or not at all, and it is ordered
-    /// before later groups that change the same. Where the medium is not waited for, it is durable later: by a sync, a
-    /// later commit, or an unmount.
+    /// Commits the group. When this returns, everybody sees it, a crash leaves it wholly or not at all, and it is
+    /// ordered before later groups that change the same. Where the medium is not waited for, it is durable later: by a
+    /// sync, a later commit, or an unmount.
     ///
     /// # Errors
     /// Those of [`commit`](Self::commit).

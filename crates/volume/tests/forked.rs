@@ -807,7 +807,7 @@ fn what_is_ordered_stays_with_the_parent_until_it_is_durable() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let place = Place::new(&std::env::temp_dir(), "ordered", EngineKind::PageCacheWal, Medium::Disk);
     let volume = place.open();
-    let mut group = volume.begin();
+    let group = volume.begin();
     group.mkdir("ordered", 0o700).unwrap();
     group.commit_atomic().unwrap();
     Child::fork(|| {

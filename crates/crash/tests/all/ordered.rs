@@ -1,5 +1,5 @@
-//! Groups that return at the order: a crash may lose any of the last ones, nothing that a later call has waited for, and
-//! never one that another one builds on. On a disk, and on all that transactions of blocks promise.
+//! Groups that return at the order: a crash may lose any of the last ones, nothing that a later call has waited for,
+//! and never one that another one builds on. On a disk, and on all that transactions of blocks promise.
 
 use wholly_crash::volume::{BLOCKS, BY_HAND, Calls, OnVolume, setting};
 use wholly_crash::{Job, Limits, Outcome, Seen, explore, explore_into};

@@ -17,8 +17,8 @@
 //! 1. Operations are logical, never bytes at a place. Places in them are hints, which a mutator checks.
 //! 2. A mutator takes blocks from the group's reservation only, so that it never meets `ENOSPC`.
 //! 3. What a group released is given back only when no crash takes the group back: when [`Engine::commit`] has
-//!    returned, by [`Allocate::release`]; with an engine that orders, when [`Engine::durable`] has come to it; or later,
-//!    by [`Reclaim`] (rule 10).
+//!    returned, by [`Allocate::release`]; with an engine that orders, when [`Engine::durable`] has come to it; or
+//!    later, by [`Reclaim`] (rule 10).
 //! 4. `commit` takes several groups; `wait` is apart from it, so that a group can be atomic now and durable later.
 //! 5. Each store to the medium names its [`Site`]; an engine lists its own in `SITES`.
 //! 6. Data of a block goes to its home, or elsewhere if the engine says so: then the core records the new pointer. The
@@ -303,7 +303,8 @@ pub enum Mistake {
     HomeBeforeLog,
     /// `page_cache_wal`: a record does not say which blocks are void.
     NoVoid,
-    /// `page_cache_wal`: all that is ordered counts as durable, so that what a group has freed is given out at the order.
+    /// `page_cache_wal`: all that is ordered counts as durable, so that what a group has freed is given out at the
+    /// order.
     FreeAtOrder,
     /// `page_cache_wal`: no group names those that it comes after.
     AfterNothing,

@@ -10,8 +10,8 @@
 //!    for a time of access, nor for a free at the last reference ([`Core::unawaited`]).
 //! 2. Others get blocks and inode numbers that a group has freed when it is durable. Before that a crash would bring
 //!    back who had them. Whoever finds no space waits for these first.
-//! 3. A group is ordered after those that have changed the same inodes, the shape of the tree if it moves a directory to
-//!    another parent, or that of the inode file: also on a medium whose order is not total, and where they share no
+//! 3. A group is ordered after those that have changed the same inodes, the shape of the tree if it moves a directory
+//!    to another parent, or that of the inode file: also on a medium whose order is not total, and where they share no
 //!    block. A sync of a file waits for the last that has changed it.
 //! 4. After an error of a wait the volume has failed: what others have read may be gone after the next open.
 
