@@ -123,9 +123,9 @@ pub const MOUNT: [Case; 7] = [
 /// - `tar_10k`, `git_clone`: as in the suite `run`, on a mount; `rm_rf`: the tree of `tar_10k` is removed.
 /// - `read_4k_uncached`, `write_4k`: as in the suite `mount`.
 /// - `group_8k`, `fsync_4k`: durable writes of `page_cache_wal` on a disk, in process and on a mount; `block_4k`: of
-///   the log below it.
+///   the log below it; `writers_4k`: by one thread and by eight.
 /// - `open_1m`: 10^6 files of 8 KiB on average.
-pub const VOLUME: [Case; 13] = [
+pub const VOLUME: [Case; 14] = [
     in_process("read", 1, 1 << 30),
     in_process("overwrite", 1, 1 << 30),
     in_process("create", 100_000, 0),
@@ -138,6 +138,7 @@ pub const VOLUME: [Case; 13] = [
     on_volume("group_8k", 1, 16 << 20),
     on_volume("block_4k", 1, 64 << 20),
     on_volume("fsync_4k", 1, 64 << 20),
+    on_volume("writers_4k", 8, 8 << 20),
     in_process("open_1m", 1_000_000, 8 << 10),
 ];
 

@@ -325,7 +325,7 @@ impl Volume {
         let region = blocks.plain();
         let superblock = mount::read_superblock(&*region)?;
         let pages = options.trial.pages.unwrap_or(options.cache_bytes / BLOCK);
-        let of = (Seed::of(&superblock.volume_id), pages, options.trial.mistake);
+        let of = (Seed::of(&superblock.volume_id), pages, options.trial);
         let engine = PageCacheWal::new(region.clone(), blocks, None, of);
         Self::open_changed(region, None, options.clone(), |_| Box::new(engine))
     }

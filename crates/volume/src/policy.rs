@@ -14,6 +14,7 @@
 //!    file under `per-sync` takes what an explicit group takes: it is not divided for its size.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use epochs::{Below, MOST_DIRTY, Policies};
 use sync::{Condvar, Mutex, Spawned, spawn};
@@ -122,8 +123,12 @@ struct Policed {
 /// Tells the timer to end.
 type Stop = Arc<(Mutex<bool>, Condvar)>;
 
-/// Starts the timer of a policy.
-fn start_timer(vfs: Arc<UnguardedVfs>, epochs: Arc<Policies<UnguardedVfs>>) -> Result<(Stop, Spawned)> {
+/// Starts the timer of a policy that has one.
+fn start_timer(
+    vfs: Arc<UnguardedVfs>,
+    epochs: Arc<Policies<UnguardedVfs>>,
+    interval: Duration,
+) -> Result<(Stop, Spawned)> {
     // In the background, where nobody keeps the volume from being closed.
     let commit_old = move || {
         let volume = vfs.mounted();
@@ -139,9 +144,10 @@ fn start_timer(vfs: Arc<UnguardedVfs>, epochs: Arc<Policies<UnguardedVfs>>) -> R
     let stop = Stop::default();
     let waits = stop.clone();
     let timer = move || {
-        let mut is_told = waits.0.lock().unwrap();
-        while let (false, Some(left)) = (*is_told, commit_old()) {
-            is_told = waits.1.wait_timeout(is_told, left).unwrap().0;
+        let (mut is_told, mut left) = (waits.0.lock().unwrap(), Some(interval));
+        while let (false, Some(wait)) = (*is_told, left) {
+            is_told = waits.1.wait_timeout(is_told, wait).unwrap().0;
+            left = if *is_told { None } else { commit_old() };
         }
     };
     Ok((stop, spawn(timer)?))
@@ -177,7 +183,10 @@ impl Policed {
             Groups::abort(&*vfs, number)?;
         }
         let epochs = Arc::new(Policies::new(policy, number.0, most_dirty));
-        let timer = if epochs.is_shared() { Some(start_timer(vfs.clone(), epochs.clone())?) } else { None };
+        let timer = match policy {
+            Policy::Shared { interval } => Some(start_timer(vfs.clone(), epochs.clone(), interval)?),
+            _ => None,
+        };
         Ok(Policed { vfs, epochs, timer: Mutex::new(timer) })
     }
 

@@ -9,6 +9,7 @@
 //! | `group_8k`: 4 KiB at random in each of two files, one group | `raw`: one synchronous direct write of 4 KiB to a file of the same file system; `raw_16k`: of 16 KiB | `volume`, by `page_cache_wal`, in process |
 //! | `block_4k`: one block at random | `raw`: one synchronous direct write of 8 KiB, as many bytes as the record has | `log`: a transaction of the log of blocks, in process, of which nothing is written back; `log_home`: with a ring of 4 MiB, of which all is |
 //! | `fsync_4k`: 4 KiB at random and an `fsync` | `ext4_journal`: ext4 with `data=journal` on a loop device over a file of the same file system | `volume`: a mount of a volume, by `page_cache_wal` |
+//! | `writers_4k`: 4 KiB at random, each durable, by eight threads with a file each | `ext4_1`: one thread and `fsync` on ext4, `data=ordered`, on a loop device over a file of the same file system; `ext4_8`: eight | `volume_1`, `volume_8`: calls of `page_cache_wal` in process; `locked_8`: where commits wait for the medium with their locks held; `mount_1`, `mount_8`: `fsync` on a mount |
 //! | `open_1m` | `clean`: `wholly mount` of a volume with 10^6 files and 8 GiB in use, that was unmounted | `crashed`: the same after the death of its server |
 //!
 //! # What is inside the clock
@@ -23,14 +24,15 @@
 //! - `cpu_ns_per_group` is the processor time of this process, of the commands and of the server; that of others than
 //!   this process in the kernel's ticks of ten milliseconds.
 //!
-//! The other cases in process and `open_1m` run on persistent memory only, `group_8k`, `block_4k` and `fsync_4k` on
-//! disks only.
+//! The other cases in process and `open_1m` run on persistent memory only, `group_8k`, `block_4k`, `fsync_4k`
+//! and `writers_4k` on disks only.
 
 mod calls;
 mod mounted;
 mod opening;
 mod passthrough;
 mod synced;
+mod writers;
 
 use crate::harness::Plan;
 use crate::place::{Medium, Place};
@@ -80,6 +82,7 @@ pub fn run(
             "group_8k" => (synced::RAW, VOLUME, false, synced::groups),
             "block_4k" => (synced::RAW, synced::LOG, false, synced::block),
             "fsync_4k" => (synced::EXT4, VOLUME, true, synced::mounted),
+            "writers_4k" => (writers::BASE, VOLUME, true, writers::run),
             "open_1m" => (opening::CLEAN, opening::CRASHED, true, opening::run),
             _ => (PASSTHROUGH, VOLUME, true, mounted::run),
         };
@@ -88,10 +91,11 @@ pub fn run(
         let missing = if mounts { mounted::missing(case.name, program) } else { None };
         let is_wanted = chosen.is_empty() || chosen.iter().any(|name| name == other);
         let mut systems: Vec<&'static str> = [base].into_iter().chain(is_wanted.then_some(other)).collect();
-        let is_synced = matches!(case.name, "group_8k" | "block_4k" | "fsync_4k");
+        let is_synced = matches!(case.name, "group_8k" | "block_4k" | "fsync_4k" | "writers_4k");
         match case.name {
             "group_8k" => systems.push(synced::RAW_16K),
             "block_4k" => systems.push(synced::LOG_HOME),
+            "writers_4k" => systems = writers::SYSTEMS.to_vec(),
             _ => {}
         }
         let is_run = |medium: &&Medium| if medium.is_pmem() { !is_synced } else { case.on_disk };

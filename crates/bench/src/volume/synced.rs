@@ -31,34 +31,34 @@ pub(super) const EXT4: &str = "ext4_journal";
 pub(super) const LOG: &str = "log";
 pub(super) const LOG_HOME: &str = "log_home";
 
-const BLOCK: usize = 4096;
-const VOLUME_BYTES: u64 = 256 << 20;
+pub(super) const BLOCK: usize = 4096;
+pub(super) const VOLUME_BYTES: u64 = 256 << 20;
 /// Bytes that are drawn, from which writes take theirs.
 const DRAWN: usize = 1 << 20;
 const TINY_CALLS: u64 = 8;
 
-fn options() -> VolumeOptions {
+pub(super) fn options() -> VolumeOptions {
     VolumeOptions { engine: Some(EngineKind::PageCacheWal), medium: Medium::Disk, ..VolumeOptions::default() }
 }
 
 /// Bytes to write, aligned for direct calls. Each write gets others than the one before.
-struct Bytes(Vec<u8>, usize);
+pub(super) struct Bytes(Vec<u8>, usize);
 
 impl Bytes {
-    fn new(seed: u64) -> Bytes {
+    pub(super) fn new(seed: u64) -> Bytes {
         let mut random = Random(seed);
         let drawn: Vec<u8> = (0..(DRAWN + BLOCK) / 8).flat_map(|_| random.draw().to_le_bytes()).collect();
         let aligned = drawn.as_ptr().align_offset(BLOCK);
         Bytes(drawn, aligned)
     }
 
-    fn of(&self, number: u64, len: usize) -> &[u8] {
+    pub(super) fn of(&self, number: u64, len: usize) -> &[u8] {
         &self.0[self.1 + number as usize * BLOCK % (DRAWN - 4 * BLOCK)..][..len]
     }
 }
 
 /// Writes a file of so many bytes.
-fn fill(path: &Path, bytes: u64, drawn: &Bytes) -> Result<()> {
+pub(super) fn fill(path: &Path, bytes: u64, drawn: &Bytes) -> Result<()> {
     let file = File::create_new(path)?;
     (0..bytes).step_by(BLOCK).try_for_each(|at| file.write_all_at(drawn.of(at / 4096, BLOCK), at))?;
     Ok(file.sync_all()?)

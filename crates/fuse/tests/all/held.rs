@@ -598,8 +598,8 @@ fn a_mount_that_is_detached_ends_after_a_commit() {
     of_volume.release(&ctx, open).unwrap();
 }
 
-/// A volume on a disk that the gate holds, under `per-sync`.
-fn on_a_disk() -> Option<(Mounted, Volume)> {
+/// A volume on a disk that the gate holds.
+fn on_a_disk(policy: Policy) -> Option<(Mounted, Volume)> {
     let (home, point) = (Scratch::new(), Scratch::new());
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(home.path().join("disk")).unwrap();
     file.set_len(32 << 20).unwrap();
@@ -609,8 +609,8 @@ fn on_a_disk() -> Option<(Mounted, Volume)> {
     let of_volume = VolumeOptions { engine: Some(EngineKind::PageCacheWal), ..VolumeOptions::default() };
     Volume::format_region(&*disk, &of_volume).expect("make a volume");
     let volume = Volume::open_region(disk.clone(), &of_volume).expect("open it");
-    let vfs = PolicyVfs::new(&volume, Policy::PerSync).expect("its engine has groups");
-    let options = MountOptions { syncs_on_close: true, ..forgetful() };
+    let vfs = PolicyVfs::new(&volume, policy).expect("its engine has groups");
+    let options = MountOptions { syncs_on_close: policy == Policy::PerSync, threads: 32, ..forgetful() };
     let mounted = Mount::new(Arc::new(vfs), point.path(), &options).map_err(|error| format!("mount: {error}"));
     let mount = or_skip(mounted)?;
     let unmounter = mount.unmounter();
@@ -622,7 +622,7 @@ fn on_a_disk() -> Option<(Mounted, Volume)> {
 /// them. So others only look here, at files that nobody commits.
 #[test]
 fn a_disk_that_does_not_answer_stops_nobody_who_looks_at_other_files() {
-    let Some((mut mounted, volume)) = on_a_disk() else { return };
+    let Some((mut mounted, volume)) = on_a_disk(Policy::PerSync) else { return };
     for dir in ["a", "b", "g", "o"] {
         std::fs::create_dir(mounted.at(dir)).unwrap();
         write(mounted.at(dir).join("f"), "before");
@@ -671,11 +671,70 @@ fn a_disk_that_does_not_answer_stops_nobody_who_looks_at_other_files() {
     volume.close().unwrap();
 }
 
+/// Makes a call in each of 16 threads while the first commit is held; `is_ordered` asks the volume. Returns how many
+/// writes of the disk that took.
+fn writes_of_sixteen(
+    mounted: &Mounted,
+    calls: impl Iterator<Item = Box<dyn FnOnce() + Send>>,
+    is_ordered: impl Fn(usize) -> bool,
+) -> usize {
+    let before = mounted.gate.passed(What::Disk);
+    mounted.gate.hold(What::Disk);
+    let mut threads = Vec::new();
+    for call in calls {
+        threads.push(std::thread::spawn(call));
+        // All others come after the first, which has begun a commit.
+        mounted.gate.reached(What::Disk, 1);
+    }
+    assert_eq!(threads.len(), 16);
+    while !(0..threads.len()).all(&is_ordered) {
+        assert!(!threads.iter().any(|thread| thread.is_finished()), "a call has returned before it was durable");
+        std::thread::yield_now();
+    }
+    mounted.gate.release(What::Disk);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    mounted.gate.passed(What::Disk) - before
+}
+
+#[test]
+fn syncs_of_sixteen_files_share_a_write_of_the_disk() {
+    let Some((mut mounted, volume)) = on_a_disk(Policy::PerSync) else { return };
+    let name = |i: usize| format!("f{i}");
+    let files: Vec<_> = (0..16)
+        .map(|i| {
+            write(mounted.at(&name(i)), "before");
+            let file = open_to_write(&mounted.at(&name(i)));
+            file.write_all_at(b"AND", 0).unwrap();
+            file
+        })
+        .collect();
+    let syncs = files.iter().map(|file| file.try_clone().unwrap());
+    let syncs = syncs.map(|file| Box::new(move || file.sync_all().unwrap()) as Box<dyn FnOnce() + Send>);
+    let is_ordered = |i| volume.read_file(name(i)).expect("read it") == b"ANDore";
+    assert_eq!(writes_of_sixteen(&mounted, syncs, is_ordered), 2);
+    drop(files);
+    mounted.unmount();
+    volume.close().unwrap();
+}
+
+#[test]
+fn creates_in_sixteen_directories_share_a_write_of_the_disk() {
+    let Some((mut mounted, volume)) = on_a_disk(Policy::PerOp) else { return };
+    let name = |i: usize| format!("d{i}");
+    (0..16).for_each(|i| std::fs::create_dir(mounted.at(&name(i))).unwrap());
+    let made = (0..16).map(|i| mounted.at(&name(i)).join("made"));
+    let calls = made.map(|path| Box::new(move || std::fs::create_dir(path).unwrap()) as Box<dyn FnOnce() + Send>);
+    let is_ordered = |i| volume.metadata(name(i) + "/made").is_ok();
+    assert_eq!(writes_of_sixteen(&mounted, calls, is_ordered), 2);
+    mounted.unmount();
+    volume.close().unwrap();
+}
+
 /// The disk does not answer. `fatomic` and an atomic commit return, and everybody sees what they have ordered. What
 /// waits for the disk later is ordered after them.
 #[test]
 fn what_is_atomic_on_a_mount_waits_for_no_medium() {
-    let Some((mut mounted, volume)) = on_a_disk() else { return };
+    let Some((mut mounted, volume)) = on_a_disk(Policy::PerSync) else { return };
     for name in ["f", "g", "new"] {
         write(mounted.at(name), "before");
     }

@@ -287,6 +287,8 @@ pub struct Trial {
     pub ring: Option<u64>,
     /// Whether groups on `hybrid_log` take lanes of the log in turn: those of one thread are then in several lanes.
     pub lanes_in_turn: bool,
+    /// `page_cache_wal`: a commit waits for the medium with its locks held, as Valor's do. For measurement alone.
+    pub is_locked: bool,
     /// A mistake.
     pub mistake: Option<Mistake>,
 }

@@ -249,6 +249,8 @@ pub struct PageCacheWal {
     most_private: usize,
     /// The most fresh pages that are handed over with its other pages.
     small: u64,
+    /// Whether a commit waits for the medium, with the locks of the core held.
+    is_locked: bool,
     mistake: Option<Mistake>,
     /// Lines of groups that run, for one of the mistakes.
     planted: Mutex<Vec<(u64, [u8; LINE])>>,
@@ -280,7 +282,7 @@ impl PageCacheWal {
         let (of, seed) = (region.len() / BLOCK as u64, LogSeed::of(volume, incarnation).ring());
         let log = Arc::new(LogDevice::new(region.clone(), of, area.run(), (seed, incarnation), options));
         let blocks = Arc::new(Batch::new(log.clone(), ROOM));
-        Self::new(region, blocks, Some((log, area)), (volume, pages, trial.mistake))
+        Self::new(region, blocks, Some((log, area)), (volume, pages, trial))
     }
 
     /// Over transactions of blocks, with a cache of so many pages.
@@ -288,7 +290,7 @@ impl PageCacheWal {
         region: Arc<dyn Region>,
         blocks: Arc<dyn TxBlocks>,
         log: Option<(Arc<LogDevice>, LogArea)>,
-        (volume, pages, mistake): (Seed, usize, Option<Mistake>),
+        (volume, pages, trial): (Seed, usize, Trial),
     ) -> Self {
         let most = blocks.guarantees().most_overwrites.unwrap_or(u64::MAX);
         let pages = PageCache::new(blocks.clone(), pages);
@@ -304,7 +306,8 @@ impl PageCacheWal {
             failed: AtomicBool::new(false),
             turn: RwLock::default(),
             newest: Mutex::default(),
-            mistake,
+            is_locked: trial.is_locked,
+            mistake: trial.mistake,
             planted: Mutex::default(),
         }
     }
@@ -592,7 +595,7 @@ impl Engine for PageCacheWal {
     }
 
     fn orders(&self) -> bool {
-        true
+        !self.is_locked
     }
 
     fn durable(&self) -> CommitSequence {
@@ -608,7 +611,11 @@ impl Engine for PageCacheWal {
     }
 
     fn commit(&self, parts: &mut [Part<'_>], _how: Durability, _replay: &dyn Replay) -> Result<CommitSequence> {
-        commit_each(parts, |part| self.commit_one(part))
+        let at = commit_each(parts, |part| self.commit_one(part))?;
+        if self.is_locked {
+            self.wait(at)?;
+        }
+        Ok(at)
     }
 
     fn wait(&self, upto: CommitSequence) -> Result<()> {

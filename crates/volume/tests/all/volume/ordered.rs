@@ -715,7 +715,7 @@ fn a_sync_waits_for_what_the_last_does_not_depend_on() {
         // In blocks of inodes of their own.
         (0..40).for_each(|i| drop(tree.file(format!("{i}"), 0o600, b"").expect("make a file")));
         let _ = order(&vfs, |tree| drop(tree.file("dir/file", 0o600, b"content").expect("make a file")));
-        let _ = order(&vfs, |tree| _ = tree.chmod("2", 0o640).expect("chmod"));
+        let _ = order(&vfs, |tree| _ = tree.chmod("20", 0o640).expect("chmod"));
         volume.sync().expect("sync");
         let last = world.blocks().order(COMMIT, &[], &[]).expect("the last place");
         assert_eq!(world.blocks().durable() == last, is_all, "{mistake:?}");
