@@ -1,6 +1,6 @@
 //! Groups: what one call changes, or an explicit group, with the space that it has reserved (invariants 2 and 3).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
 use sync::{MutexGuard, RwLockReadGuard};
@@ -83,7 +83,7 @@ pub struct Body {
     space: Reserved,
     draft: Draft,
     /// Inodes that it has changed, with an engine that orders.
-    changed: BTreeSet<u64>,
+    changed: Vec<u64>,
     /// Of an explicit group: blocks that earlier calls took.
     own: Runs,
     /// Of an explicit group: what is recorded in its commit.
@@ -158,7 +158,7 @@ impl Body {
             id,
             space: Reserved::default(),
             draft,
-            changed: BTreeSet::new(),
+            changed: Vec::new(),
             own: Runs::default(),
             later: Later::default(),
             is_changed: false,
@@ -401,7 +401,7 @@ impl<'c> Group<'c> {
     pub fn commit_all(mut self) -> Result<()> {
         let core = self.core;
         core.check_usable()?;
-        self.body.draft.after = core.ordered.after(&self.body.changed);
+        self.body.draft.after = core.ordered.after(&mut self.body.changed);
         let how = if matches!(self.body, Whose::Own(_)) { Durability::Atomic } else { Durability::Durable };
         let committed = self.body.part(core, |engine, part| {
             let part = Part { group: part.group, space: &mut *part.space, draft: &mut *part.draft };

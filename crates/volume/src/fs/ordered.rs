@@ -15,7 +15,7 @@
 //!    block. A sync of a file waits for the last that has changed it.
 //! 4. After an error of a wait the volume has failed: what others have read may be gone after the next open.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use sync::{AtomicU64, Mutex, Ordering, thread_token};
@@ -66,6 +66,11 @@ pub struct Ordered {
     owed: Mutex<HashMap<u64, CommitSequence>>,
 }
 
+fn only_once(changed: &mut Vec<u64>) {
+    changed.sort_unstable();
+    changed.dedup();
+}
+
 impl Ordered {
     pub fn new(is_used: bool) -> Ordered {
         Ordered {
@@ -77,19 +82,29 @@ impl Ordered {
         }
     }
 
-    /// Notes what a group changes.
+    /// Notes what a group changes. It takes no more memory than twice that.
     #[inline]
-    pub(super) fn note<const N: usize>(&self, inodes: [Option<u64>; N], changed: &mut BTreeSet<u64>) {
-        if self.is_used {
-            changed.extend(inodes.into_iter().flatten());
+    pub(super) fn note<const N: usize>(&self, inodes: [Option<u64>; N], changed: &mut Vec<u64>) {
+        if !self.is_used {
+            return;
+        }
+        for ino in inodes.into_iter().flatten() {
+            if changed.last() == Some(&ino) {
+                continue;
+            }
+            if changed.len() == changed.capacity() {
+                only_once(changed);
+            }
+            changed.push(ino);
         }
     }
 
     /// The places of the groups that changed the same, as far as they may not be durable. The caller has the locks.
-    pub(super) fn after(&self, changed: &BTreeSet<u64>) -> Vec<CommitSequence> {
+    pub(super) fn after(&self, changed: &mut Vec<u64>) -> Vec<CommitSequence> {
         if !self.is_used {
             return Vec::new();
         }
+        only_once(changed);
         let known = self.changed.lock().unwrap();
         let mut after: Vec<_> =
             changed.iter().chain([&INODE_FILE]).filter_map(|ino| known.last.get(ino)).copied().collect();
@@ -99,7 +114,7 @@ impl Ordered {
     }
 
     /// A group has changed these.
-    fn have_changed(&self, by: CommitSequence, inodes: &BTreeSet<u64>, durable: impl FnOnce() -> CommitSequence) {
+    fn have_changed(&self, by: CommitSequence, inodes: &[u64], durable: impl FnOnce() -> CommitSequence) {
         let mut changed = self.changed.lock().unwrap();
         // Of two threads the later one in commit order may come first.
         let newest = |last: &mut CommitSequence| *last = by.max(*last);
@@ -114,7 +129,7 @@ impl Ordered {
 
 impl Core {
     /// A group has its place in commit order. The caller has the locks of what it has changed.
-    pub(super) fn is_ordered(&self, by: CommitSequence, changed: &BTreeSet<u64>, blocks: Vec<Run>, inodes: Vec<u64>) {
+    pub(super) fn is_ordered(&self, by: CommitSequence, changed: &[u64], blocks: Vec<Run>, inodes: Vec<u64>) {
         if !self.ordered.is_used {
             return self.give(blocks, inodes);
         }
