@@ -13,7 +13,7 @@ fn program(name: &str) -> OnVolume<Calls> {
 #[test]
 fn a_crash_loses_the_last_ones_alone() {
     let (seen, mut all) = (Seen::default(), Outcome::default());
-    let limits = if std::env::var_os("WHOLLY_LONG").is_some() { Limits::hunt() } else { Limits::glance() };
+    let limits = if std::env::var_os("WHOLLY_LONG").is_some() { Limits::hunt() } else { Limits::sweep() };
     for world in ["disk"].iter().chain(&BLOCKS) {
         let setting = setting(world).expect("a world");
         let names = BY_HAND.iter().map(|(name, ..)| *name).filter(|name| name.starts_with("ordered"));
