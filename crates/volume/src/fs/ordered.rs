@@ -234,7 +234,7 @@ impl Core {
     /// # Errors
     /// As [`settle`](Self::settle).
     pub fn wait(&self, upto: CommitSequence) -> Result<()> {
-        if upto > self.engine.durable() {
+        if upto.0 > self.ordered.kept_back.durable.load(Ordering::Acquire) {
             self.check_usable()?;
             self.engine.wait(upto).inspect_err(|error| {
                 // A number that was not given out says nothing of the medium.
