@@ -95,7 +95,7 @@ pub fn ask(config: &mut KernelConfig, threads: usize, content_changes: bool) {
     }
     let _ = config.set_max_write(LARGEST);
     let _ = config.set_max_readahead(LARGEST);
-    // Reads ahead and page writes, which nobody may be waiting for, leave some threads to other calls. At 3/4 of that
+    // Reads ahead and page writes are background requests. Some threads are left for other calls. At 3/4 of this number
     // the kernel reads less ahead.
     let background = threads.saturating_sub(threads.div_ceil(8)).max(1);
     let _ = config.set_max_background(u16::try_from(background).unwrap_or(u16::MAX));

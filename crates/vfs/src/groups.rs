@@ -16,7 +16,7 @@ pub enum Seen {
 /// What holds of groups once their commit returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Committed {
-    /// They are on their way to the medium: [`Groups::wait`] returns once they are durable.
+    /// They are to be durable: [`Groups::wait`] makes them so.
     Durable,
     /// They are atomic, and ordered before later groups that change the same. The medium may be slower.
     Ordered,

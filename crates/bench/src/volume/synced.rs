@@ -64,22 +64,33 @@ pub(super) fn fill(path: &Path, bytes: u64, drawn: &Bytes) -> Result<()> {
     Ok(file.sync_all()?)
 }
 
-/// A system, and what it does with the number of a call.
-type Entrant<'a> = (&'static str, Box<dyn FnMut(u64) -> Result<()> + 'a>);
+/// A system, and what it does in a part of a turn: so many calls by each of its threads, numbered from the first
+/// argument on. Returns how many calls that were.
+pub(super) type Entrant<'a> = (&'static str, Box<dyn FnMut(u64, u64) -> Result<u64> + 'a>);
+
+/// One thread calls.
+fn alone<'a>(mut call: impl FnMut(u64) -> Result<()> + 'a) -> Box<dyn FnMut(u64, u64) -> Result<u64> + 'a> {
+    Box::new(move |from, count| (from..from + count).try_for_each(&mut call).map(|()| count))
+}
 
 /// Lets them take turns of about the same length.
-fn take_turns(plan: &Plan, place: &Place, entrants: &mut [Entrant<'_>], figures: &mut [Figures]) -> Result<()> {
+pub(super) fn take_turns(
+    plan: &Plan,
+    place: &Place,
+    entrants: &mut [Entrant<'_>],
+    figures: &mut [Figures],
+) -> Result<()> {
     let mut number = 0;
-    let mut run = |entrant: &mut Entrant<'_>, calls: u64| -> Result<(Duration, u64)> {
+    let mut run = |entrant: &mut Entrant<'_>, count: u64| -> Result<(Duration, u64)> {
         let start = Instant::now();
-        (number..number + calls).try_for_each(|number| entrant.1(number))?;
-        number += calls;
+        let calls = entrant.1(number, count)?;
+        number += count;
         Ok((start.elapsed(), calls))
     };
     let mut counts = Vec::new();
     for entrant in entrants.iter_mut() {
-        let (elapsed, calls) = run(entrant, TINY_CALLS)?;
-        let wanted = calls as f64 * plan.turn.as_secs_f64() / elapsed.as_secs_f64();
+        let (elapsed, _) = run(entrant, TINY_CALLS)?;
+        let wanted = TINY_CALLS as f64 * plan.turn.as_secs_f64() / elapsed.as_secs_f64();
         counts.push(if plan.tiny { TINY_CALLS } else { wanted as u64 + 1 });
     }
     for turn in 0..plan.turns {
@@ -137,7 +148,7 @@ pub(super) fn groups(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<(
         Ok(vfs.commit(id)?)
     };
     let mut entrants: Vec<Entrant<'_>> =
-        vec![(RAW, Box::new(write(BLOCK))), (RAW_16K, Box::new(write(4 * BLOCK))), (VOLUME, Box::new(group))];
+        vec![(RAW, alone(write(BLOCK))), (RAW_16K, alone(write(4 * BLOCK))), (VOLUME, alone(group))];
     take_turns(plan, place, &mut entrants, figures)?;
     drop(entrants);
     files.into_iter().try_for_each(|file| vfs.release(&ctx, file))?;
@@ -177,9 +188,9 @@ pub(super) fn block(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<()
         Ok(raw.write_all_at(bytes.of(number, 2 * BLOCK), at)?)
     };
     let mut entrants: Vec<Entrant<'_>> = vec![
-        (RAW, Box::new(write)),
-        (LOG, Box::new(|number| commit(&deferred, number))),
-        (LOG_HOME, Box::new(|number| commit(&home, number))),
+        (RAW, alone(write)),
+        (LOG, alone(|number| commit(&deferred, number))),
+        (LOG_HOME, alone(|number| commit(&home, number))),
     ];
     take_turns(plan, place, &mut entrants, figures)
 }
@@ -207,7 +218,7 @@ pub(super) fn mounted(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<
             file.write_all_at(bytes.of(number, BLOCK), at)?;
             Ok(file.sync_all()?)
         };
-        entrants.push((name, Box::new(call)));
+        entrants.push((name, alone(call)));
     }
     take_turns(plan, place, &mut entrants, figures)?;
     drop(entrants);

@@ -1,18 +1,16 @@
 //! `writers_4k`: durable writes by one thread and by eight, each to a file of its own. Threads that wait for the device
 //! at the same time share its commits, if nothing else keeps them apart.
 
-use super::synced::{BLOCK, Bytes, VOLUME_BYTES, fill, options};
+use super::synced::{BLOCK, Bytes, Entrant, VOLUME_BYTES, fill, options, take_turns};
 use super::{IMAGE, Setting, VOLUME, failed};
 use crate::Result;
-use crate::harness::cpu_ns;
 use crate::mounts::Server;
 use crate::place::Place;
-use crate::tasks::{Figures, Sample, add, sync_file_system};
+use crate::tasks::{Figures, sync_file_system};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
 use wholly_sim::Random;
 use wholly_vfs::{Context, Handle, Ino, Vfs};
 use wholly_volume::{Trial, Volume, VolumeOptions, VolumeVfs};
@@ -20,21 +18,29 @@ use wholly_volume::{Trial, Volume, VolumeOptions, VolumeVfs};
 pub(super) const BASE: &str = "ext4_1";
 pub(super) const SYSTEMS: [&str; 7] = [BASE, "ext4_8", "volume_1", "volume_8", "locked_8", "mount_1", "mount_8"];
 
-/// A system, how many threads write, and what one of them does with the number of its write.
-type Entrant<'a> = (&'static str, u64, &'a (dyn Fn(u64, u64) -> Result<()> + Sync));
+/// The most threads, and files.
+const MOST: u64 = 8;
 
-/// Each thread makes so many writes.
-fn write_all(entrant: &Entrant<'_>, from: u64, count: u64) -> Result<Duration> {
-    let (_, threads, write) = *entrant;
-    let start = Instant::now();
-    std::thread::scope(|scope| {
-        let each = |thread| {
-            move || (from..from + count).try_for_each(|number| write(thread, number).map_err(|e| e.to_string()))
-        };
-        let running: Vec<_> = (0..threads).map(|thread| scope.spawn(each(thread))).collect();
-        running.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a writer panicked".to_string())?)
-    })?;
-    Ok(start.elapsed())
+/// How many threads a system has.
+pub(super) fn threads_of(system: &str) -> u32 {
+    if system.ends_with("_8") { MOST as u32 } else { 1 }
+}
+
+/// So many threads write, each to its own file.
+fn together<'a>(
+    threads: u64,
+    write: &'a (dyn Fn(u64, u64) -> Result<()> + Sync),
+) -> Box<dyn FnMut(u64, u64) -> Result<u64> + 'a> {
+    Box::new(move |from, count| {
+        std::thread::scope(|scope| {
+            let each = |thread| {
+                move || (from..from + count).try_for_each(|number| write(thread, number).map_err(|e| e.to_string()))
+            };
+            let running: Vec<_> = (0..threads).map(|thread| scope.spawn(each(thread))).collect();
+            running.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a writer panicked".to_string())?)
+        })?;
+        Ok(threads * count)
+    })
 }
 
 /// A volume in process, with its files.
@@ -66,7 +72,7 @@ fn volume(
 
 pub(super) fn run(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<()> {
     let Setting { plan, case, place, program } = setting;
-    let (bytes, files, blocks) = (Bytes::new(plan.seed), u64::from(case.files), case.file_bytes / BLOCK as u64);
+    let (bytes, files, blocks) = (Bytes::new(plan.seed), MOST, case.file_bytes / BLOCK as u64);
     let (bytes, ctx) = (&bytes, &Context::superuser());
     let (own, locked) = (place.child(VOLUME)?, place.child("locked")?);
     let (served, point) = (place.child("served")?, place.child("point")?.dir);
@@ -104,35 +110,13 @@ pub(super) fn run(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<()> 
         |thread: u64, number: u64| in_process(&own, thread, number),
         |thread: u64, number: u64| in_process(&locked, thread, number),
     );
-    let entrants: [Entrant<'_>; SYSTEMS.len()] = [
-        (SYSTEMS[0], 1, &ext4_write),
-        (SYSTEMS[1], files, &ext4_write),
-        (SYSTEMS[2], 1, &own_write),
-        (SYSTEMS[3], files, &own_write),
-        (SYSTEMS[4], files, &locked_write),
-        (SYSTEMS[5], 1, &mount_write),
-        (SYSTEMS[6], files, &mount_write),
-    ];
-    let few = if plan.tiny { 2 } else { 20 };
-    let (mut number, mut counts) = (0, Vec::new());
-    for entrant in &entrants {
-        let elapsed = write_all(entrant, number, few)?;
-        number += few;
-        let wanted = few as f64 * plan.turn.as_secs_f64() / elapsed.as_secs_f64();
-        counts.push(if plan.tiny { few } else { wanted as u64 + 1 });
-    }
-    for turn in 0..plan.turns {
-        for i in 0..entrants.len() {
-            let which = (turn + i) % entrants.len();
-            let (cpu, device) = (cpu_ns(), place.device_bytes_written());
-            let elapsed = write_all(&entrants[which], number, counts[which])?;
-            number += counts[which];
-            let device_bytes = place.device_bytes_written().zip(device).map(|(now, then)| now - then);
-            let (ns, cpu_ns) = (elapsed.as_nanos() as f64, (cpu_ns() - cpu) as f64);
-            let groups = entrants[which].1 * counts[which];
-            add(figures, entrants[which].0, Sample { ns, cpu_ns, device_bytes, groups, ..Sample::default() });
-        }
-    }
+    type Write<'w> = &'w (dyn Fn(u64, u64) -> Result<()> + Sync);
+    let writes: [Write<'_>; SYSTEMS.len()] =
+        [&ext4_write, &ext4_write, &own_write, &own_write, &locked_write, &mount_write, &mount_write];
+    let with_threads = |(system, write)| (system, together(threads_of(system).into(), write));
+    let mut entrants: Vec<Entrant<'_>> = SYSTEMS.into_iter().zip(writes).map(with_threads).collect();
+    take_turns(plan, place, &mut entrants, figures)?;
+    drop(entrants);
     drop((on_ext4, mounted, server));
     for (volume, vfs, handles) in [own, locked] {
         handles.into_iter().try_for_each(|handle| vfs.release(ctx, handle))?;

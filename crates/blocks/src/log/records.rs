@@ -117,9 +117,9 @@ impl Records {
         (block, encode_header(self.seed(), block, tail))
     }
 
-    /// Fills the head of the next record, which is to stand at a block of the ring and has so many blocks, with entries
-    /// of its images, and with blocks, which ascend, of which earlier images are void. Returns its sequence. The bytes
-    /// are as many as [`head_blocks`](super::head_blocks) of all of these.
+    /// Fills the head of the next record. The record is to stand at a block of the ring, and has so many blocks. The
+    /// head gets an entry for each image, and the blocks whose earlier images are void, in ascending order. It is as
+    /// long as [`head_blocks`](super::head_blocks) says. Returns the record's sequence.
     ///
     /// # Panics
     /// If they are not.

@@ -47,7 +47,7 @@ impl LogDevice {
         Ok(())
     }
 
-    /// Stores pages at home. Nobody needs the committed versions there; the transaction's record makes their images
+    /// Stores pages at home. The committed versions there are not needed: the transaction's record makes their images
     /// void.
     pub(super) fn store(&self, pages: &[(u64, Site, Page)]) -> Result<()> {
         let mut state = self.lock()?;

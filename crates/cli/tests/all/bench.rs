@@ -66,7 +66,12 @@ fn mounts_are_measured() {
 fn volumes_are_measured() {
     if may_mount() {
         let in_process = ["raw", "raw_16k", "tmpfs", "log", "log_home", "volume"];
-        let systems = [&in_process[..], &["passthrough", "ext4_journal", "clean", "crashed"]].concat();
-        tiny("volume", 5 * 2 + 5 * 2 * 2 + 3 + 3 + 2, &systems);
+        let writers = ["ext4_1", "ext4_8", "volume_1", "volume_8", "locked_8", "mount_1", "mount_8"];
+        let systems = [&in_process[..], &["passthrough", "ext4_journal", "clean", "crashed"], &writers].concat();
+        let report = tiny("volume", 5 * 2 + 5 * 2 * 2 + 3 + 3 + 2 + writers.len(), &systems);
+        for row in report["rows"].as_array().unwrap() {
+            let threads = if row["system"].as_str().unwrap().ends_with("_8") { 8 } else { 1 };
+            assert_eq!(row["threads"], threads, "{row}");
+        }
     }
 }

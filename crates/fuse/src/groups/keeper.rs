@@ -197,7 +197,7 @@ impl Inner {
         if self.running(|_| ()).is_some() {
             return Err(Errno::BUSY);
         }
-        // Nobody else begins one.
+        // The keeper alone begins groups.
         loop {
             // Invariant 8: of groups whose commits have failed, and whose commands are still to come.
             let undone = self.state().undone.clone();
@@ -209,7 +209,7 @@ impl Inner {
                 return Ok(());
             }
             drop(state);
-            // A commit has failed meanwhile, so that nobody has doomed the group.
+            // A commit has failed meanwhile. The new group may have seen its changes: it is given up for another one.
             self.vfs.abort(id)?;
         }
     }

@@ -27,7 +27,7 @@ const PAGE: u64 = 4096;
 /// What server threads and the keeper share.
 pub(super) struct Inner {
     pub vfs: Arc<dyn Groups>,
-    /// Nobody holds it while the file system below works.
+    /// Not held during calls of the file system below.
     pub state: RwLock<State>,
     /// Whether a group was undone, so that the kernel may take the end of a file to be elsewhere.
     pub ends_may_be_stale: AtomicBool,

@@ -149,7 +149,7 @@ pub(super) struct State {
     pub running: Option<Arc<Group>>,
     /// In the order in which their ends began.
     pub ending: Vec<Arc<Ending>>,
-    /// Groups that were undone, of which the kernel may keep something.
+    /// Groups that were undone. The kernel may still have something of them in its caches.
     pub undone: Vec<Arc<Ending>>,
 }
 

@@ -501,7 +501,7 @@ fn a_group_ends_once() {
     mounted.end();
 }
 
-/// Who has read what a group wrote, and that is undone, is not to keep what follows from it.
+/// A group that may have read what another one wrote is aborted if that one is undone.
 #[test]
 fn a_group_that_began_during_a_commit_that_fails_fails_too() {
     let Some(mounted) = or_skip(Mounted::new(&options())) else { return };

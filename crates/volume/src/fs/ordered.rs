@@ -133,8 +133,11 @@ impl Core {
         if !self.ordered.is_used {
             return self.give(blocks, inodes);
         }
-        self.ordered.have_changed(by, changed, || self.engine.durable());
-        self.owe(by);
+        // One that has changed nothing, after others that are durable, has no place.
+        if by > CommitSequence(0) {
+            self.ordered.have_changed(by, changed, || self.engine.durable());
+            self.owe(by);
+        }
         if !blocks.is_empty() || !inodes.is_empty() {
             let mut freed = self.ordered.freed.lock().unwrap();
             // Of two threads the later one in commit order may come first.
