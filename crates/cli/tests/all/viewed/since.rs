@@ -6,10 +6,13 @@ use super::common::{Run, wholly};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What the command does, in a git repository with `m1.py`, `m2.py` and `m3.py`. Of files that are as old as the index,
-/// git notes something else at the next look.
+/// What the command does, in a git repository with `m1.py`, `m2.py` and `m3.py`.
 const COMMAND: &str = "mkdir pkg; echo y=1 > pkg/__init__.py; echo z=1 > pkg/mod.py; echo x=9 >> m1.py; rm m3.py; \
-                       sleep 0.05; git add -A; git commit -qm agent";
+                       git add -A; git commit -qm agent";
+
+/// Git writes its index again if it finds other inode numbers than it has noted, as after a FUSE view, or times that
+/// differ in their seconds: that depends on when the command ended.
+const LOOKS_OF_GIT: &str = "git status";
 
 const BEFORE: &str = "git init -q .; for i in 1 2 3; do echo x=$i > m$i.py; done; git add .; git commit -qm 0";
 
@@ -59,27 +62,27 @@ fn assert_same(now: &BTreeMap<PathBuf, Vec<u8>>, then: &BTreeMap<PathBuf, Vec<u8
 fn acts_of_others_as_the_manual_tells_them() {
     let Some(rig) = Rig::new("since") else { return };
     let made = rig.dir("model", BEFORE);
-    let always = ["overlay", "fuse"];
-    for (act, views) in [
-        ("ls -lR; cat pkg/mod.py; grep -r x . || true", &always[..]),
-        ("git log -p; git diff HEAD~1; git show", &always),
-        ("git status", &["overlay"]),
-        ("git --no-optional-locks status", &always),
-        ("cat m1.py > ../copy; cat ../copy > m1.py", &always),
-        ("cp pkg/mod.py n; mv n pkg/mod.py; touch -d @1 m1.py pkg/mod.py", &always),
-        ("tar -cf ../tar .", &always),
-        ("cp -al . ../links", &always),
-        ("git clone -q . ../clone", &always),
-        ("chmod $(stat -c %a m1.py) m1.py; chmod $(stat -c %a pkg) pkg", &always),
-        ("touch t; rm t; touch pkg/t; rm pkg/t", &always),
-        ("chmod 600 m2.py; echo mine > mine; mkdir own", &always),
-        ("touch pkg/mine", &[]),
-        ("echo mine >> pkg/mod.py", &[]),
-        ("chmod 600 pkg/mod.py", &[]),
-        ("setfattr -n user.mine -v 1 pkg/mod.py", &[]),
-        ("rm pkg/mod.py", &[]),
-        ("echo mine > m3.py", &[]),
-        ("git stash -q; echo q >> m2.py; git stash -q; git stash pop -q", &[]),
+    for (act, can_be_undone) in [
+        ("ls -lR; cat pkg/mod.py; grep -r x . || true", true),
+        ("git log -p; git diff HEAD~1; git show", true),
+        (LOOKS_OF_GIT, true),
+        ("touch -d @1 m2.py; git status", false),
+        ("git --no-optional-locks status", true),
+        ("cat m1.py > ../copy; cat ../copy > m1.py", true),
+        ("cp pkg/mod.py n; mv n pkg/mod.py; touch -d @1 m1.py pkg/mod.py", true),
+        ("tar -cf ../tar .", true),
+        ("cp -al . ../links", true),
+        ("git clone -q . ../clone", true),
+        ("chmod $(stat -c %a m1.py) m1.py; chmod $(stat -c %a pkg) pkg", true),
+        ("touch t; rm t; touch pkg/t; rm pkg/t", true),
+        ("chmod 600 m2.py; echo mine > mine; mkdir own", true),
+        ("touch pkg/mine", false),
+        ("echo mine >> pkg/mod.py", false),
+        ("chmod 600 pkg/mod.py", false),
+        ("setfattr -n user.mine -v 1 pkg/mod.py", false),
+        ("rm pkg/mod.py", false),
+        ("echo mine > m3.py", false),
+        ("git stash -q; echo q >> m2.py; git stash -q; git stash pop -q", false),
     ] {
         let dir = rig.copy("dir", &made);
         let before = tree(&dir);
@@ -88,7 +91,8 @@ fn acts_of_others_as_the_manual_tells_them() {
         succeeds(&mut shell(&dir, &format!("({act}) > /dev/null")));
         let now = tree(&dir);
         let undone = undo(&dir, &[]);
-        let is_undone = views.contains(&VIEW);
+        let index = Path::new(".git/index");
+        let is_undone = can_be_undone && (act != LOOKS_OF_GIT || now[index] == after[index]);
         assert_eq!(undone.code, Some(if is_undone { 0 } else { 123 }), "{act}: {}{}", undone.out, undone.err);
         // What others have made besides, or have changed of what the command has not changed, stays.
         let is_others = |path: &&PathBuf| before.get(*path) == after.get(*path);
