@@ -289,6 +289,18 @@ pub fn beside<T>(help: impl FnOnce() + Send, work: impl FnOnce() -> T) -> T {
     })
 }
 
+/// A wait whose time is over when the scheduler says so: it does not need to be notified.
+pub fn wait_until<'a, T>(
+    lock: &'a Mutex<T>,
+    _condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    _until: std::time::Instant,
+) -> MutexGuard<'a, T> {
+    drop(guard);
+    thread::yield_now();
+    lock.lock().unwrap()
+}
+
 /// Waiting for a condition that another thread is about to make true: the others go on.
 #[derive(Debug, Default)]
 pub struct Backoff;

@@ -18,6 +18,7 @@ pub use spawn::{Spawned, beside, spawn};
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64 as StdAtomicU64;
+use std::time::{Duration, Instant};
 
 /// Blocks that a thread of a checkpoint takes, and visits, at a time. Here because a scheduler tries lots of a few
 /// blocks only.
@@ -46,6 +47,19 @@ fn new_token() -> u64 {
     token
 }
 
+/// Waits to be notified, until some time.
+pub fn wait_until<'a, T>(
+    _lock: &'a Mutex<T>,
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    until: Instant,
+) -> MutexGuard<'a, T> {
+    match until.saturating_duration_since(Instant::now()) {
+        Duration::ZERO => guard,
+        left => condvar.wait_timeout(guard, left).unwrap().0,
+    }
+}
+
 /// Waiting for a condition that another thread is about to make true: spins, then yields, then sleeps briefly.
 pub struct Backoff {
     round: u32,
@@ -63,7 +77,7 @@ impl Backoff {
         match self.round {
             0..=6 => (0..1 << self.round).for_each(|_| std::hint::spin_loop()),
             7..=200 => thread::yield_now(),
-            _ => thread::sleep(std::time::Duration::from_micros(50)),
+            _ => thread::sleep(Duration::from_micros(50)),
         }
     }
 }

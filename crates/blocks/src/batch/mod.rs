@@ -9,6 +9,9 @@
 //! - *room*: pages that are held, or admitted. *Charge*: of a transaction, the versions written over that its lent
 //!   blocks do not carry.
 //! - *live*: of a block, the version of the last ordered transaction, until it is durable.
+//! - *company*: threads that waited for the last batch when it ended, or for the open one: they are likely to come again.
+//! - *bell*: where who waits for a sequence sleeps. The batch that is being committed has one, and the open batch the
+//!   other. Who waits for anything else sleeps apart.
 //!
 //! # The way of a transaction
 //!
@@ -18,7 +21,8 @@
 //! | write, admitted | held | |
 //! | order | its held pages become images of the open batch; images of the same blocks by earlier ones are dropped | |
 //! | send | images of the open batch are sent | write |
-//! | wait | one thread leads: takes the open batch, sends its images, commits its transactions in their order | write, commit |
+//! | wait | if others are likely to come, the first one waits for them, as long as the last commit took | |
+//! | | one thread leads: takes the open batch, sends its images, commits its transactions in their order | write, commit |
 //! | | live versions that are the batch's end; followers go on | |
 //!
 //! # Invariants
@@ -35,7 +39,9 @@
 //!    [`sure_overwrites`](crate::DeviceGuarantees::sure_overwrites), admitted pages counted before they are written:
 //!    the device has space for all that is held (T7). Lent blocks are trimmed, so that their pages are free.
 //! 6. A transaction that wrote nothing is aborted on the device, not committed.
-//! 7. After an error of a commit, or of a write of what was accepted before, everything fails (T8).
+//! 7. A commit that ends wakes the followers of its batch, and one of those who wait for the open batch, which leads. A
+//!    thread that is woken and finds another one leading sleeps again: that one's end wakes it, whichever batch it took.
+//! 8. After an error of a commit, or of a write of what was accepted before, everything fails (T8).
 //!
 //! | file | idea |
 //! |---|---|
@@ -48,6 +54,7 @@ mod state;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use sync::{Condvar, Mutex, MutexGuard};
 use wholly_error::{Error, Result};
@@ -63,6 +70,9 @@ use state::{At, Group, Image, Running, State};
 const LEND: Site = Site("batch.lend");
 /// A commit that makes room for others.
 const ROOM: Site = Site("batch.room");
+
+/// The longest that a thread waits for others to come, whatever the device takes.
+const PATIENCE: Duration = Duration::from_millis(5);
 
 /// The persistence sites of this layer. All others are its callers'.
 pub const SITES: &[Site] = &[LEND, ROOM];
@@ -80,6 +90,8 @@ struct Shared {
     state: Mutex<State>,
     /// Something has ended: a commit, a transaction, a plain write.
     changed: Condvar,
+    /// A batch has ended, by its bell.
+    ends: [Condvar; 2],
 }
 
 impl Batch {
@@ -103,7 +115,8 @@ impl Batch {
         };
         let most_pages = of.most_pages.unwrap_or(u64::MAX);
         let (state, changed) = (Mutex::new(State::default()), Condvar::new());
-        Batch(Arc::new(Shared { device, guarantees, most_pages, sure, state, changed }))
+        let ends = [Condvar::new(), Condvar::new()];
+        Batch(Arc::new(Shared { device, guarantees, most_pages, sure, state, changed, ends }))
     }
 }
 
@@ -135,6 +148,54 @@ impl Shared {
         }
     }
 
+    /// Sleeps until a batch has ended. The first one who comes sleeps until the time for the others is over, if that is
+    /// before.
+    fn gather<'a>(&'a self, upto: Sequence, mut state: Locked<'a>) -> Result<Locked<'a>> {
+        let until = match state.gather_until {
+            Some(until) if !state.is_gathering => until,
+            _ => return self.follow(upto, state),
+        };
+        let (batches, (_, open)) = (state.batches, state.bells());
+        state.is_gathering = true;
+        state.followers[open] += 1;
+        state = sync::wait_until(&self.state, &self.ends[open], state, until);
+        state.followers[open] -= 1;
+        if state.batches == batches {
+            // It leads.
+            (state.is_gathering, state.company) = (false, 0);
+        }
+        state.check()?;
+        Ok(state)
+    }
+
+    /// Sleeps until the work that is under way has ended, or the one after it, whichever makes a sequence durable.
+    fn follow<'a>(&'a self, upto: Sequence, mut state: Locked<'a>) -> Result<Locked<'a>> {
+        let is_of = |group: &Arc<Group>| upto <= group.last();
+        let (last, open) = state.bells();
+        let bell = if state.committing.as_ref().is_some_and(is_of) { last } else { open };
+        state.followers[bell] += 1;
+        state = self.ends[bell].wait(state).unwrap();
+        state.followers[bell] -= 1;
+        state.check()?;
+        Ok(state)
+    }
+
+    /// The device works no longer (invariant 7).
+    fn end_work(&self, state: &mut State) {
+        state.works = false;
+        state.committing = None;
+        let (last, open) = state.bells();
+        if state.followers[last] > 0 {
+            self.ends[last].notify_all();
+        }
+        match state.check() {
+            Ok(()) if state.followers[open] > 0 => self.ends[open].notify_one(),
+            Ok(()) => {}
+            Err(_) => self.ends[open].notify_all(),
+        }
+        self.tell(state);
+    }
+
     /// That the blocks exist.
     fn check_run(&self, run: Run) -> Result<()> {
         match run.start.0.checked_add(run.count) {
@@ -151,6 +212,7 @@ impl Shared {
         result.inspect_err(|error| {
             let mut state = self.state.lock().unwrap();
             state.poison(error);
+            self.ends.iter().for_each(Condvar::notify_all);
             self.tell(&state);
         })
     }
@@ -168,15 +230,20 @@ impl Shared {
         assert!(!state.open.txs.is_empty(), "there is something to commit");
         let group = Arc::new(std::mem::take(&mut state.open));
         (state.works, state.committing) = (true, Some(group.clone()));
+        state.batches += 1;
+        state.is_gathering = false;
         drop(state);
+        let begun = Instant::now();
         let done = self.commit(site, &group);
+        let ended = Instant::now();
         let mut state = self.state.lock().unwrap();
-        (state.works, state.committing) = (false, None);
+        state.company = 1 + state.followers.iter().sum::<u64>();
+        state.gather_until = Some(ended + (ended - begun).min(PATIENCE));
         match done {
             Ok(commits) => state.retire(&group, commits),
             Err(ref error) => state.poison(error),
         }
-        self.tell(&state);
+        self.end_work(&mut state);
         done?;
         state.check()?;
         Ok(state)
@@ -500,12 +567,11 @@ impl TxBlocks for Batch {
         drop(state);
         let sent = images.iter().try_for_each(|(block, tx, image)| shared.send_one(*tx, *block, image));
         let mut state = shared.state.lock().unwrap();
-        state.works = false;
         match &sent {
             Ok(()) => images.iter().for_each(|(block, tx, _)| state.sent(*block, *tx)),
             Err(error) => state.poison(error),
         }
-        shared.tell(&state);
+        shared.end_work(&mut state);
         sent
     }
 
@@ -513,7 +579,11 @@ impl TxBlocks for Batch {
         let mut state = self.0.lock()?;
         state.check_given(upto)?;
         while state.durable < upto {
-            state = self.0.commit_or_wait(site, state)?;
+            state = match () {
+                () if state.works => self.0.follow(upto, state)?,
+                () if state.is_complete() => self.0.lead(site, state)?,
+                () => self.0.gather(upto, state)?,
+            };
         }
         Ok(())
     }

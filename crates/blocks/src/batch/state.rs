@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use wholly_error::{Error, Result};
 use wholly_media::Site;
@@ -64,6 +65,13 @@ pub struct Group {
     last: Sequence,
 }
 
+impl Group {
+    /// The last sequence in it.
+    pub fn last(&self) -> Sequence {
+        self.last
+    }
+}
+
 /// The writer of blocks that are written plainly.
 pub const PLAIN: u64 = 0;
 
@@ -89,8 +97,18 @@ pub struct State {
     /// Blocks that they were lent.
     pub lent: u64,
     pub counters: Counters,
-    /// Threads that wait until something has ended.
+    /// Threads that wait until something has ended, but for followers.
     pub waiting: u64,
+    /// Batches that were taken to be committed.
+    pub batches: u64,
+    /// Threads that sleep at each bell.
+    pub followers: [u64; 2],
+    /// See the head of the module.
+    pub company: u64,
+    /// How long the open batch waits for them.
+    pub gather_until: Option<Instant>,
+    /// Whether a thread does.
+    pub is_gathering: bool,
     poisoned: Option<String>,
 }
 
@@ -150,6 +168,17 @@ impl State {
             return Err(Error::NoSpace(format!("more than {most} blocks in one transaction")));
         }
         Ok(())
+    }
+
+    /// The bells of the batch that is being committed, or was last, and of the open one.
+    pub fn bells(&self) -> (usize, usize) {
+        let last = (self.batches % 2) as usize;
+        (last, 1 - last)
+    }
+
+    /// Whether all who are likely to come wait for the open batch, when the caller does.
+    pub fn is_complete(&self) -> bool {
+        self.followers[self.bells().1] + 1 >= self.company
     }
 
     /// Takes a transaction out of the running ones.
