@@ -9,7 +9,8 @@
 //! - *room*: pages that are held, or admitted. *Charge*: of a transaction, the versions written over that its lent
 //!   blocks do not carry.
 //! - *live*: of a block, the version of the last ordered transaction, until it is durable.
-//! - *company*: threads that waited for the last batch when it ended, or for the open one: they are likely to come again.
+//! - *company*: threads that waited for the last batch when it ended, or for the open one. They are likely to come
+//!   again.
 //! - *bell*: where who waits for a sequence sleeps. The batch that is being committed has one, and the open batch the
 //!   other. Who waits for anything else sleeps apart.
 //!
@@ -40,7 +41,8 @@
 //!    the device has space for all that is held (T7). Lent blocks are trimmed, so that their pages are free.
 //! 6. A transaction that wrote nothing is aborted on the device, not committed.
 //! 7. A commit that ends wakes the followers of its batch, and one of those who wait for the open batch, which leads. A
-//!    thread that is woken and finds another one leading sleeps again: that one's end wakes it, whichever batch it took.
+//!    thread that is woken and finds another one leading sleeps again: that one's end wakes it, whichever batch it
+//!    took.
 //! 8. After an error of a commit, or of a write of what was accepted before, everything fails (T8).
 //!
 //! | file | idea |

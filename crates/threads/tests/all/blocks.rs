@@ -1,6 +1,6 @@
 //! The layer that makes ordered transactions of a device, over a scheduler: threads that write one block, with too
-//! little room for all, and with enough. Nothing hangs; what a thread has ordered is read by it or overwritten by a later one; and the
-//! device has what was ordered last.
+//! little room for all, and with enough. Nothing hangs; what a thread has ordered is read by it or overwritten by a
+//! later one; and the device has what was ordered last.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
