@@ -208,11 +208,9 @@ impl Core {
     }
 
     /// What the calling thread has ordered last, and not waited for.
+    #[inline]
     fn take_owed(&self) -> Option<CommitSequence> {
-        match self.ordered.is_used {
-            true => self.ordered.owed.lock().unwrap().remove(&thread_token()),
-            false => None,
-        }
+        if self.ordered.is_used { self.ordered.owed.lock().unwrap().remove(&thread_token()) } else { None }
     }
 
     /// Nobody waits for what is ordered by this.
@@ -228,6 +226,7 @@ impl Core {
     ///
     /// # Errors
     /// The medium's: the volume has failed then.
+    #[inline]
     pub fn settle(&self) -> Result<()> {
         self.take_owed().map_or(Ok(()), |upto| self.wait(upto))
     }
