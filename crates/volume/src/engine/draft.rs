@@ -208,6 +208,11 @@ impl Draft {
         Ok(self.lines.len() > before)
     }
 
+    /// Whether it has one of some lines.
+    pub(super) fn has_lines(&self, lines: std::ops::Range<u64>) -> bool {
+        self.lines.range(lines).next().is_some()
+    }
+
     /// How many lines it has.
     pub(super) fn len(&self) -> usize {
         self.lines.len()

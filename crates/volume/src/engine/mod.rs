@@ -487,6 +487,9 @@ pub trait Maps {
         places: (Lba, Lba),
         store: &mut dyn FnMut(u64, u64) -> Result<()>,
     ) -> Result<bool>;
+
+    /// The files of the blocks so far can be let go: the engine has claimed nothing any more.
+    fn lot_ended(&self);
 }
 
 /// The space that a checkpoint makes. Implemented by the core.

@@ -24,7 +24,7 @@ pub type Swapping = [Mutex<()>; 16];
 struct Checkpoint<'c> {
     core: &'c Core,
     wanted: &'c dyn Fn() -> u64,
-    /// Files whose blocks it has moved, by inode number. At most those that are in memory already.
+    /// Files whose blocks it has moved, by inode number: those of a lot, and those that nobody but it refers to.
     held: RefCell<ByNumber<Held<'c>>>,
 }
 
@@ -39,8 +39,7 @@ impl Maps for Checkpoint<'_> {
         let mut held = self.held.borrow_mut();
         let inode = match held.entry(file.ino) {
             Entry::Occupied(entry) => entry.into_mut(),
-            // One that is not in memory must not be read from the medium: it may be about to be freed.
-            Entry::Vacant(entry) => match core.in_memory(file.ino) {
+            Entry::Vacant(entry) => match core.noted(file.ino) {
                 Some(found) => entry.insert(found),
                 None => return Ok(false),
             },
@@ -63,6 +62,13 @@ impl Maps for Checkpoint<'_> {
         state.pieces.clear();
         store(at, word)?;
         Ok(true)
+    }
+
+    fn lot_ended(&self) {
+        let held = self.held.take();
+        let left = held.into_iter().filter_map(|(ino, held)| self.core.let_go(held).map(|held| (ino, held)));
+        let left = left.collect();
+        *self.held.borrow_mut() = left;
     }
 }
 

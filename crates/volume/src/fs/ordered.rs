@@ -149,7 +149,10 @@ impl Core {
 
     fn give(&self, blocks: Vec<Run>, inodes: Vec<u64>) {
         blocks.iter().for_each(|run| self.blocks.give(run.start.0, run.count));
-        inodes.iter().for_each(|ino| self.inodes.give(*ino, 1));
+        inodes.iter().for_each(|ino| {
+            self.has_left(*ino);
+            self.inodes.give(*ino, 1);
+        });
     }
 
     /// Everything up to this place is durable.

@@ -77,6 +77,14 @@ pub struct Inode {
 }
 
 impl Inode {
+    /// Takes references off. Returns whether these were the last ones. The shard is locked.
+    fn lose(&self, references: u64) -> bool {
+        let before = self.refs.load(Ordering::Relaxed);
+        let left = before.saturating_sub(references);
+        self.refs.store(left, Ordering::Relaxed);
+        left == 0 && before > 0
+    }
+
     /// What a policy keeps here.
     pub fn mark(&self) -> &Arc<Mark<GroupId>> {
         self.mark.get_or_init(|| Arc::new(Mark::new(self.id.ino)))
@@ -88,6 +96,8 @@ struct Shard {
     inodes: ByNumber<Arc<Inode>>,
     /// Those that had no references at some time, oldest first, and which time of theirs that was.
     idle: VecDeque<(u64, u32)>,
+    /// Those that are being freed: the storage version may have them still.
+    leaving: ByNumber<()>,
 }
 
 /// See the module.
@@ -183,12 +193,19 @@ impl Core {
         self.named(ino)?.seen_by(ctx, false)
     }
 
-    /// One more reference to an inode that is in memory: one that is being freed is not any more.
-    pub fn in_memory(&self, ino: u64) -> Option<Held<'_>> {
-        let shard = self.table.shard(ino).lock().unwrap();
-        let inode = shard.inodes.get(&ino)?.clone();
-        inode.refs.fetch_add(1, Ordering::Relaxed);
-        Some(Held::new(self, inode))
+    /// One more reference to an inode whose number the engine has noted. `None` if there is none, or it is being freed.
+    pub fn noted(&self, ino: u64) -> Option<Held<'_>> {
+        let mut shard = self.table.shard(ino).lock().unwrap();
+        if let Some(inode) = shard.inodes.get(&ino) {
+            inode.refs.fetch_add(1, Ordering::Relaxed);
+            return Some(Held::new(self, inode.clone()));
+        }
+        if shard.leaving.contains_key(&ino) {
+            return None;
+        }
+        // Damage is told to those who name it.
+        let record = self.storage.read(&*self.engine, ino).ok().filter(|record| record.owned.links > 0)?;
+        Some(self.add(&mut shard, ino, record, (true, false)))
     }
 
     /// One more reference to an inode that an entry names. The directory is locked meanwhile.
@@ -230,10 +247,7 @@ impl Core {
     pub fn forget(&self, inode: &Arc<Inode>, references: u64) {
         let ino = inode.id.ino;
         let mut shard = self.table.shard(ino).lock().unwrap();
-        let before = inode.refs.load(Ordering::Relaxed);
-        let left = before.saturating_sub(references);
-        inode.refs.store(left, Ordering::Relaxed);
-        if left > 0 || before == 0 {
+        if !inode.lose(references) {
             return;
         }
         // Nobody has a lock of it: each who had held a reference.
@@ -241,15 +255,37 @@ impl Core {
             // An unmount frees what is in the table, and has perhaps.
             let Ok(_admitted) = self.admit() else { return };
             shard.inodes.remove(&ino);
-            drop(shard);
             if inode.unborn.load(Ordering::Acquire) {
+                drop(shard);
                 self.inodes.give(ino, 1);
                 return;
             }
+            shard.leaving.insert(ino, ());
+            drop(shard);
             // An error poisons the volume; the next mount frees the inode.
             let _ = self.free_inode(inode);
             return;
         }
+        self.is_idle(&mut shard, inode);
+    }
+
+    /// Gives a reference back. One that would free the inode is returned, for a time when that is possible.
+    pub fn let_go<'c>(&self, mut held: Held<'c>) -> Option<Held<'c>> {
+        let mut shard = self.table.shard(held.inode.id.ino).lock().unwrap();
+        let is_last = held.inode.refs.load(Ordering::Relaxed) == 1;
+        if is_last && held.inode.state.read().unwrap().record.owned.links == 0 {
+            return Some(held);
+        }
+        held.is_kept = true;
+        if held.inode.lose(1) {
+            self.is_idle(&mut shard, &held.inode);
+        }
+        None
+    }
+
+    /// Nobody refers to an inode.
+    fn is_idle(&self, shard: &mut Shard, inode: &Inode) {
+        let ino = inode.id.ino;
         let time = inode.idled.fetch_add(1, Ordering::Relaxed) + 1;
         shard.idle.push_back((ino, time));
         while shard.idle.len() > self.table.most_idle {
@@ -270,9 +306,15 @@ impl Core {
         let is_last = held.refs.load(Ordering::Relaxed) == 1;
         if is_last {
             shard.inodes.remove(&held.id.ino);
+            shard.leaving.insert(held.id.ino, ());
             held.refs.store(0, Ordering::Relaxed);
         }
         is_last
+    }
+
+    /// An inode is freed, and its number about to be given out.
+    pub(super) fn has_left(&self, ino: u64) {
+        self.table.shard(ino).lock().unwrap().leaving.remove(&ino);
     }
 
     /// An inode that somebody refers to, without one more reference.
@@ -289,5 +331,50 @@ impl Core {
             all.extend(inodes.into_iter().filter(|i| i.state.read().unwrap().record.owned.links == 0));
         }
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wholly_sim::{SimConfig, World};
+    use wholly_vfs::{Ino, Mode, OFlags, Vfs};
+
+    use super::*;
+    use crate::{Volume, VolumeOptions, VolumeVfs};
+
+    /// An inode that is being freed is on the medium until the group is committed: who has its number from the engine
+    /// does not get it.
+    #[test]
+    fn an_inode_that_is_being_freed_is_not_read_again() {
+        let world = World::new(Arc::new(SimConfig { log_len: 128 * 4096, ..SimConfig::pmem() }));
+        let options = VolumeOptions::default();
+        Volume::format_region(&*world.log(), &options).expect("make a volume");
+        let volume = Volume::open_region(world.log(), &options).expect("open it");
+        let (vfs, ctx) = (VolumeVfs::new(&volume), Context::superuser());
+        let make = || {
+            let (made, file) = vfs.create(&ctx, Ino::ROOT, b"a", OFlags::RDWR, Mode::RUSR).expect("create");
+            vfs.release(&ctx, file).expect("release");
+            vfs.forget(made.ino, 1);
+            made.ino.0
+        };
+        let ino = make();
+        let core = &volume.inner().core;
+        core.table.shard(ino).lock().unwrap().inodes.clear();
+        assert!(core.noted(ino).is_some(), "it is read from the medium");
+        let held = core.named(ino).expect("it has a name");
+        assert!(core.take_last(&held), "nobody else has it");
+        assert!(core.noted(ino).is_none() && core.storage.read(&*core.engine, ino).is_ok(), "the medium has it still");
+        // As if it had not been taken.
+        let mut shard = core.table.shard(ino).lock().unwrap();
+        held.refs.store(1, Ordering::Relaxed);
+        shard.leaving.clear();
+        shard.inodes.insert(ino, held.shared().clone());
+        drop(shard);
+        drop(held);
+        vfs.unlink(&ctx, Ino::ROOT, b"a").expect("unlink");
+        assert!(core.noted(ino).is_none(), "it is free");
+        assert_eq!(make(), ino);
+        assert!(core.noted(ino).is_some_and(|held| held.id.ino == ino), "its number has another file");
+        assert!(core.table.shard(ino).lock().unwrap().leaving.is_empty());
     }
 }

@@ -131,6 +131,7 @@ impl HybridLog {
                 break;
             }
             self.write_back_lot(lot, InUse::Copied, space, maps)?;
+            maps.lot_ended();
         }
         if space.wanted() == 0 {
             return Ok(());
@@ -142,6 +143,7 @@ impl HybridLog {
                 return Ok(());
             }
             let refused = self.write_back_lot(lot, in_use, space, maps)?;
+            maps.lot_ended();
             self.round.lock().unwrap().refused.extend(refused);
         }
     }

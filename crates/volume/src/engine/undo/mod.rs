@@ -136,7 +136,7 @@ use super::logging::{Logging, MOVE_FROM, ZEROS, commit_each, most_moved};
 use super::patch;
 use super::{
     CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Operation, Part, Placed, Replay, View,
-    Waiting, check_within,
+    Waiting, check_within, read_within,
 };
 use crate::format::log::{self, LINE, LogArea};
 use crate::format::{BLOCK, Lba, Seed};
@@ -216,6 +216,25 @@ fn changed(draft: &Draft, home: Lba) -> Result<usize> {
     Ok(changed)
 }
 
+/// What is logged of old bytes, and how many lines change, when `new` is put over them: as [`changed`] counts. Both are
+/// the same whole lines.
+fn would_change(old: &[u8], new: &[u8]) -> (usize, usize) {
+    let (mut logged, mut lines) = (0, 0);
+    let (mut end, mut run, mut is_zero) = (0, 0, true);
+    for (at, (old, new)) in (0..).step_by(LINE).zip(old.chunks(LINE).zip(new.chunks(LINE))) {
+        let differs = |word: &usize| old[*word..word + 8] != new[*word..word + 8];
+        let Some(first) = (0..LINE).step_by(8).find(differs) else { continue };
+        let last = (first..LINE).step_by(8).rev().find(differs).expect("the first one does") + 8;
+        if end != at + first {
+            logged += if is_zero { 0 } else { run };
+            (run, is_zero) = (0, true);
+        }
+        (end, run, lines) = (at + last, run + last - first, lines + 1);
+        is_zero &= is_zeros(&old[first..last]);
+    }
+    (logged + if is_zero { 0 } else { run }, lines)
+}
+
 /// See the module.
 pub struct UndoLog {
     base: Logging,
@@ -235,13 +254,30 @@ impl UndoLog {
         UndoLog { base, move_from: move_from.unwrap_or(MOVE_FROM) }
     }
 
-    /// Puts bytes over those of a home. Whether they are to be stored there: else the home is moved.
+    /// Puts bytes over those of a home if they are to be stored there: else the home is moved.
     fn stays(&self, part: &mut Part<'_>, home: Lba, offset: usize, bytes: &[u8]) -> Result<bool> {
         if bytes.len() == BLOCK {
             return Ok(false);
         }
-        part.draft.put(&*self.base.region, DATA, home.byte() + offset as u64, bytes)?;
-        Ok(part.draft.len() <= MOST_LINES && changed(part.draft, home)? < self.move_from)
+        let (region, draft) = (&*self.base.region, &mut *part.draft);
+        let at = home.byte() + offset as u64;
+        if draft.has_lines(lines_of(home)) {
+            draft.put(region, DATA, at, bytes)?;
+            return Ok(draft.len() <= MOST_LINES && changed(draft, home)? < self.move_from);
+        }
+        // Nothing is put where it does not stay.
+        let lines = offset / LINE * LINE..(offset + bytes.len()).next_multiple_of(LINE);
+        let (mut old, mut new) = ([0; BLOCK], [0; BLOCK]);
+        let (old, new) = (&mut old[lines.clone()], &mut new[lines.clone()]);
+        read_within(region, home.byte() + lines.start as u64, old)?;
+        new.copy_from_slice(old);
+        new[offset - lines.start..][..bytes.len()].copy_from_slice(bytes);
+        let (logged, changed) = would_change(old, new);
+        if logged >= self.move_from || draft.len() + changed > MOST_LINES {
+            return Ok(false);
+        }
+        draft.put(region, DATA, at, bytes)?;
+        Ok(true)
     }
 }
 
@@ -337,5 +373,33 @@ impl Engine for UndoLog {
     fn sync(&self) -> Result<()> {
         // Each commit is durable.
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wholly_sim::{Random, SimConfig, World};
+
+    use super::*;
+
+    /// What is counted before lines are put is what is logged when they are.
+    #[test]
+    fn what_would_change_is_what_changes() {
+        let mut random = Random(7);
+        for round in 0..500 {
+            let region = World::new(Arc::new(SimConfig { log_len: BLOCK as u64, ..SimConfig::pmem() })).log();
+            // Few bytes, so that many words stay, and many are zeros.
+            let mut content = || -> Vec<u8> { (0..BLOCK).map(|_| u8::from(random.below(40) == 0)).collect() };
+            let (old, mut new) = (content(), content());
+            region.write(FRESH, 0, &old).expect("write");
+            let from = random.below(BLOCK as u64) as usize;
+            let to = from + random.below((BLOCK - from) as u64 + 1) as usize;
+            new[..from].copy_from_slice(&old[..from]);
+            new[to..].copy_from_slice(&old[to..]);
+            let mut draft = Draft::default();
+            draft.put(&*region, DATA, from as u64, &new[from..to]).expect("put");
+            let counted = (changed(&draft, Lba(0)).expect("count"), draft.len());
+            assert_eq!(would_change(&old, &new), counted, "round {round}");
+        }
     }
 }

@@ -384,3 +384,42 @@ fn writing_back_whole_blocks_of_many_files_copies_nothing() -> Result<()> {
     place.expect_sound();
     Ok(())
 }
+
+/// After a death, nobody has the files open whose content waits: their pointers are swapped all the same. Of one file
+/// the name is removed, of another one the content: neither comes back.
+#[test]
+fn writing_back_files_that_nobody_has_open_copies_nothing() -> Result<()> {
+    const FILES: u64 = 200;
+    let place = Place::pending(8 << 20);
+    let counting = CountingRegion::new(place.region);
+    let place = Place { region: counting.clone() };
+    let volume = place.open();
+    {
+        let vfs = VolumeVfs::new(&volume);
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        for i in 0..FILES {
+            tree.file(format!("{i}"), 0o644, &[1; 2 * 4096])?.write_all(0, &[2; 2 * 4096])?;
+        }
+    }
+    volume.abandon();
+    let volume = place.open();
+    {
+        let vfs = VolumeVfs::new(&volume);
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        tree.unlink("0")?;
+        tree.truncate("1", 0)?;
+    }
+    counting.take();
+    volume.close().expect("close it");
+    let counts = counting.take();
+    let lines = |site| counts.get(&Site(site)).map_or(0, |count| count.lines);
+    assert_eq!((lines("hybrid.home"), lines("hybrid.swap")), (0, 2 * (FILES - 2)));
+    assert!(place.expect_sound().is_clean);
+    let volume = place.open();
+    let vfs = VolumeVfs::new(&volume);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    (2..FILES).try_for_each(|i| {
+        assert!(tree.content(format!("{i}"))? == [2; 2 * 4096], "{i}");
+        Ok(())
+    })
+}
