@@ -83,6 +83,48 @@ impl Channel {
 pub(crate) struct ChannelSender(Arc<DevFuse>);
 
 impl ChannelSender {
+    /// A clone of the device in a descriptor table of the calling thread's own, without all that is in the shared one.
+    /// The thread has nothing else to do with descriptors from then on, and ends after its use.
+    ///
+    /// # Errors
+    /// The kernel knows no such clones, or no table for one thread. All descriptors are as before, then.
+    pub(crate) fn apart(&self) -> io::Result<ChannelSender> {
+        use std::os::fd::AsRawFd;
+
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_FILES)?;
+        let clone = Channel(self.0.clone()).clone_fd()?;
+        let own = clone.as_fd().as_raw_fd() as libc::c_uint;
+        for (first, last) in [(0, own.saturating_sub(1)), (own + 1, libc::c_uint::MAX)] {
+            if first <= last && first != own {
+                // SAFETY: the table is this thread's, and what its owners close they close in another one.
+                unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+            }
+        }
+        Ok(clone.sender())
+    }
+
+    /// Sends from a thread with a descriptor table of its own, which has a clone of the device and nothing else.
+    ///
+    /// The kernel may wait for a page that is locked until a request is answered, and no signal ends that wait. If the
+    /// process is killed then, all other threads end, and with them the device from which they have read that request:
+    /// the kernel ends it, and so the wait. With a shared table the waiting thread would keep the device, and both would
+    /// wait for ever.
+    pub(crate) fn send_apart(&self, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
+        std::thread::scope(|scope| {
+            let apart = || match self.apart() {
+                Ok(apart) => apart.send(bufs),
+                Err(_) => self.send(bufs),
+            };
+            let thread = std::thread::Builder::new().name("fuse-notify".into());
+            match thread.spawn_scoped(scope, apart) {
+                Ok(thread) => thread
+                    .join()
+                    .unwrap_or_else(|_| Err(io::Error::other("a notification panicked"))),
+                Err(_) => self.send(bufs),
+            }
+        })
+    }
+
     pub(crate) fn send(&self, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
         let rc = nix::sys::uio::writev(&self.0, bufs)?;
         // writev is atomic, so do not need to check how many bytes are written.

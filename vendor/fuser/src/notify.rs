@@ -106,7 +106,10 @@ impl Notifier {
 
     #[allow(unused)]
     fn send_inval(&self, code: notify_code, notification: &Notification<'_>) -> io::Result<()> {
-        match self.send(code, notification) {
+        let sent = notification
+            .with_iovec(code, |iov| self.0.send_apart(iov))
+            .map_err(Self::too_big_err)?;
+        match sent {
             // ENOENT is harmless for an invalidation (the
             // kernel may have already dropped the cached
             // entry on its own anyway), so ignore it.
