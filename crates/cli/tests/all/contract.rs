@@ -14,7 +14,7 @@ const PLACES: [&str; 4] = ["- store: ", "- volume: ", "- mount of a store: ", "-
 /// How a cell begins that names no test.
 const REASONS: [&str; 3] = ["n/a: ", "same: ", "not tested: "];
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
@@ -147,18 +147,18 @@ impl Module {
         }
         None
     }
+}
 
-    /// Whether it has a function of this name that is a test. `None` if it has none of this name.
-    fn has_test(&self, name: &str) -> Option<bool> {
-        let lines: Vec<&str> = self.text.lines().map(str::trim_start).collect();
-        let is_it = |line: &&str| {
-            let rest = line.strip_prefix("pub ").unwrap_or(line).strip_prefix("fn ");
-            rest.and_then(|rest| rest.strip_prefix(name)).is_some_and(|rest| rest.starts_with('('))
-        };
-        let at = lines.iter().position(is_it)?;
-        let mut above = lines[..at].iter().rev().take_while(|line| line.starts_with("#[") || line.starts_with("//"));
-        Some(above.any(|line| *line == "#[test]"))
-    }
+/// Whether a text has a function of this name that is a test. `None` if it has none of this name.
+pub fn has_test(text: &str, name: &str) -> Option<bool> {
+    let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+    let is_it = |line: &&str| {
+        let rest = line.strip_prefix("pub ").unwrap_or(line).strip_prefix("fn ");
+        rest.and_then(|rest| rest.strip_prefix(name)).is_some_and(|rest| rest.starts_with('('))
+    };
+    let at = lines.iter().position(is_it)?;
+    let mut above = lines[..at].iter().rev().take_while(|line| line.starts_with("#[") || line.starts_with("//"));
+    Some(above.any(|line| *line == "#[test]"))
 }
 
 /// Finds a test by its name: the folder of the crate, then the modules of its program `all`; or its other program and
@@ -180,7 +180,7 @@ fn find(name: &str) -> Result<(), String> {
     for (file, modules) in roots {
         let root = Module::of(dir.join(file), true);
         let found = modules.iter().try_fold(root, |module, name| module.map(|module| module.module(name)));
-        match found.flatten().map(|module| module.has_test(function)) {
+        match found.flatten().map(|module| has_test(&module.text, function)) {
             Some(Some(true)) => return Ok(()),
             Some(Some(false)) => why = format!("{name} is no test"),
             Some(None) => why = format!("{name}: there is no such function"),

@@ -25,6 +25,7 @@ mod one_door;
 mod origins;
 mod parked;
 mod registry;
+mod reproduction;
 mod salvage;
 mod server_killed;
 mod sources;

@@ -17,8 +17,8 @@
 //!
 //! # Which way a write goes
 //!
-//! A write over a whole block moves it. Any other write goes to the draft; if the changed bytes of the home are then
-//! half of a block or more (the paper's threshold, 4.2), the block is moved. So small writes of one group add up, and a
+//! A write over a whole block moves it. So does any other one after which half of the home's bytes or more would have
+//! changed (the paper's threshold, 4.2); else it goes to the draft. So small writes of one group add up, and a
 //! block is moved once: then it is fresh. A group with more than 1 MiB of lines in its draft moves whatever it writes
 //! to. A write to what had only zeros, as behind the end of a file, takes one line of log, and counts as nothing.
 //!
