@@ -184,8 +184,8 @@ pub fn all() -> Vec<VolumeProgram> {
                 vec![call(append(B, 30)), Act::Sync(B), call(write(A, 4090, 12))],
             ],
         ),
-        // Their commits return at the order. Nobody looks: what is seen may be gone after a crash. Nothing of the group
-        // is below the directory that moves: it goes with it, which no order of whole paths explains.
+        // Their commits return at the order. No thread reads, since a crash may undo what it has read. The group
+        // changes nothing in the directory that another thread moves: the model knows files by whole paths.
         ordered(
             "ordered-names",
             Policy::PerOp,

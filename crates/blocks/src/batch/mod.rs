@@ -150,8 +150,7 @@ impl Shared {
         }
     }
 
-    /// Sleeps until a batch has ended. The first one who comes sleeps until the time for the others is over, if that is
-    /// before.
+    /// Sleeps until a batch has ended. The thread that comes first wakes earlier, when the time for the others is over.
     fn gather<'a>(&'a self, upto: Sequence, mut state: Locked<'a>) -> Result<Locked<'a>> {
         let until = match state.gather_until {
             Some(until) if !state.is_gathering => until,
@@ -172,7 +171,7 @@ impl Shared {
 
     /// Sleeps until the work that is under way has ended, or the one after it, whichever makes a sequence durable.
     fn follow<'a>(&'a self, upto: Sequence, mut state: Locked<'a>) -> Result<Locked<'a>> {
-        let is_of = |group: &Arc<Group>| upto <= group.last();
+        let is_of = |group: &Arc<Group>| upto <= group.last;
         let (last, open) = state.bells();
         let bell = if state.committing.as_ref().is_some_and(is_of) { last } else { open };
         state.followers[bell] += 1;

@@ -62,14 +62,8 @@ pub struct Group {
     pub images: BTreeMap<u64, (Txid, Image)>,
     charges: u64,
     lent: u64,
-    last: Sequence,
-}
-
-impl Group {
     /// The last sequence in it.
-    pub fn last(&self) -> Sequence {
-        self.last
-    }
+    pub last: Sequence,
 }
 
 /// The writer of blocks that are written plainly.

@@ -189,7 +189,8 @@ fn run(room: u64) {
     assert!(state.commits <= u64::from(THREADS * TURNS));
 }
 
-/// With room for one at a time, those who wait for room commit for others. With room for all, nobody does.
+/// With room for one at a time, threads commit because they wait for room. With room for all, they wait for commits
+/// only.
 #[test]
 fn committers_in_many_schedules() {
     let count = if std::env::var_os("WHOLLY_LONG").is_some() { 50_000 } else { 1_500 };

@@ -24,7 +24,8 @@ pub type Swapping = [Mutex<()>; 16];
 struct Checkpoint<'c> {
     core: &'c Core,
     wanted: &'c dyn Fn() -> u64,
-    /// Files whose blocks it has moved, by inode number: those of a lot, and those that nobody but it refers to.
+    /// Files whose blocks it has moved, by inode number: those of the lot, and files without a name to which nothing
+    /// else refers.
     held: RefCell<ByNumber<Held<'c>>>,
 }
 
@@ -66,9 +67,8 @@ impl Maps for Checkpoint<'_> {
 
     fn lot_ended(&self) {
         let held = self.held.take();
-        let left = held.into_iter().filter_map(|(ino, held)| self.core.let_go(held).map(|held| (ino, held)));
-        let left = left.collect();
-        *self.held.borrow_mut() = left;
+        let stays = |(ino, held)| self.core.let_go(held).map(|held| (ino, held));
+        self.held.replace(held.into_iter().filter_map(stays).collect());
     }
 }
 

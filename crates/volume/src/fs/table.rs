@@ -266,7 +266,7 @@ impl Core {
             let _ = self.free_inode(inode);
             return;
         }
-        self.is_idle(&mut shard, inode);
+        self.note_idle(&mut shard, inode);
     }
 
     /// Gives a reference back. One that would free the inode is returned, for a time when that is possible.
@@ -278,13 +278,13 @@ impl Core {
         }
         held.is_kept = true;
         if held.inode.lose(1) {
-            self.is_idle(&mut shard, &held.inode);
+            self.note_idle(&mut shard, &held.inode);
         }
         None
     }
 
-    /// Nobody refers to an inode.
-    fn is_idle(&self, shard: &mut Shard, inode: &Inode) {
+    /// Notes that an inode has no references. Of such inodes the oldest leave memory when there are too many.
+    fn note_idle(&self, shard: &mut Shard, inode: &Inode) {
         let ino = inode.id.ino;
         let time = inode.idled.fetch_add(1, Ordering::Relaxed) + 1;
         shard.idle.push_back((ino, time));

@@ -130,7 +130,7 @@ use wholly_error::Result;
 use wholly_media::{Region, Site};
 use wholly_vfs::GroupId;
 
-use super::draft::{Draft, Drafting, lines_of};
+use super::draft::{Changed, Draft, Drafting, lines_of};
 use super::lanes::{Sites, is_zeros};
 use super::logging::{Logging, MOVE_FROM, ZEROS, commit_each, most_moved};
 use super::patch;
@@ -221,16 +221,16 @@ fn changed(draft: &Draft, home: Lba) -> Result<usize> {
 fn would_change(old: &[u8], new: &[u8]) -> (usize, usize) {
     let (mut logged, mut lines) = (0, 0);
     let (mut end, mut run, mut is_zero) = (0, 0, true);
-    for (at, (old, new)) in (0..).step_by(LINE).zip(old.chunks(LINE).zip(new.chunks(LINE))) {
-        let differs = |word: &usize| old[*word..word + 8] != new[*word..word + 8];
-        let Some(first) = (0..LINE).step_by(8).find(differs) else { continue };
-        let last = (first..LINE).step_by(8).rev().find(differs).expect("the first one does") + 8;
-        if end != at + first {
+    let (old, new) = (old.as_chunks().0.iter(), new.as_chunks().0.iter());
+    for (at, (old, new)) in (0..).step_by(LINE).zip(old.zip(new)) {
+        let line = Changed { old: *old, new: *new, site: DATA };
+        let Some(changed) = line.runs(LINE).next() else { continue };
+        if end != at + changed.start {
             logged += if is_zero { 0 } else { run };
             (run, is_zero) = (0, true);
         }
-        (end, run, lines) = (at + last, run + last - first, lines + 1);
-        is_zero &= is_zeros(&old[first..last]);
+        (end, run, lines) = (at + changed.end, run + changed.len(), lines + 1);
+        is_zero &= is_zeros(&old[changed]);
     }
     (logged + if is_zero { 0 } else { run }, lines)
 }

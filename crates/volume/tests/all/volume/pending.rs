@@ -357,6 +357,15 @@ fn rot_before_the_commit_is_found_after_it() -> Result<()> {
     Ok(())
 }
 
+/// How many lines an unmount copies home, and how many pointers it swaps.
+fn copies_and_swaps(volume: Volume, counting: &CountingRegion) -> (u64, u64) {
+    counting.take();
+    volume.close().expect("close it");
+    let counts = counting.take();
+    let lines = |site| counts.get(&Site(site)).map_or(0, |count| count.lines);
+    (lines("hybrid.home"), lines("hybrid.swap"))
+}
+
 /// Blocks of two files alternate on the volume, and each is written over wholly: writing them back copies nothing, it
 /// only swaps their pointers, however often it goes from the one file to the other.
 #[test]
@@ -374,19 +383,15 @@ fn writing_back_whole_blocks_of_many_files_copies_nothing() -> Result<()> {
             file.write_all(block * 4096, &[byte; 4096])?;
         }
     }
-    counting.take();
     drop((files, tree));
     drop(vfs);
-    volume.close().expect("close it");
-    let counts = counting.take();
-    let lines = |site| counts.get(&Site(site)).map_or(0, |count| count.lines);
-    assert_eq!((lines("hybrid.home"), lines("hybrid.swap")), (0, 2 * BLOCKS));
+    assert_eq!(copies_and_swaps(volume, &counting), (0, 2 * BLOCKS));
     place.expect_sound();
     Ok(())
 }
 
-/// After a death, nobody has the files open whose content waits: their pointers are swapped all the same. Of one file
-/// the name is removed, of another one the content: neither comes back.
+/// The process has died, so no file is open whose content waits. Writing back swaps their pointers, and copies nothing.
+/// One file is removed before that, and one is cut: their content does not come back.
 #[test]
 fn writing_back_files_that_nobody_has_open_copies_nothing() -> Result<()> {
     const FILES: u64 = 200;
@@ -409,11 +414,7 @@ fn writing_back_files_that_nobody_has_open_copies_nothing() -> Result<()> {
         tree.unlink("0")?;
         tree.truncate("1", 0)?;
     }
-    counting.take();
-    volume.close().expect("close it");
-    let counts = counting.take();
-    let lines = |site| counts.get(&Site(site)).map_or(0, |count| count.lines);
-    assert_eq!((lines("hybrid.home"), lines("hybrid.swap")), (0, 2 * (FILES - 2)));
+    assert_eq!(copies_and_swaps(volume, &counting), (0, 2 * (FILES - 2)));
     assert!(place.expect_sound().is_clean);
     let volume = place.open();
     let vfs = VolumeVfs::new(&volume);
