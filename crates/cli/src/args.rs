@@ -859,6 +859,8 @@ Options:
   valid=SECONDS             how long the kernel caches names and attributes (1)
   group_timeout=SECONDS     a group of a program that makes no calls for so long is aborted (300)
   threads=N                 most threads that serve the kernel, started as they are needed (32)
+  checkpointers=N           threads that write back in the background, of a volume with the engine hybrid_log (half of
+                            the processors)
 
 Examples:
   wholly mount /srv/data                         over itself

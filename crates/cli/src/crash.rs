@@ -177,8 +177,8 @@ fn list(subject: SubjectArg, ui: &Ui) -> Result<Exit, Failure> {
             ),
         };
         format!(
-            "{of_stores}workloads on volumes (also ones, pairs and some-pairs of all calls; and scripts):\n{}\nworlds \
-             (for volumes, those of media that the engine takes):\n{}",
+            "{of_stores}workloads on volumes (also ones, pairs and some-pairs of all calls; random-SEED, random-0..SEED; \
+             and scripts):\n{}\nworlds (for volumes, those of media that the engine takes):\n{}",
             lines(&listed.workloads_on_volumes),
             lines(&listed.worlds)
         )
@@ -250,7 +250,11 @@ fn tasks_on_volume(args: &CrashArgs, engine: EngineKind) -> Result<Vec<Task>, Fa
         Effort::Thorough => (Limits::thorough(), Limits { nested_samples: 12, go_on_one_in: 8, ..Limits::hunt() }),
     };
     let asked = args.workloads.iter().map(|name| &**name);
-    let names: Vec<&str> = if args.workloads.is_empty() { ON_VOLUME.to_vec() } else { asked.collect() };
+    let mut names: Vec<&str> = if args.workloads.is_empty() { ON_VOLUME.to_vec() } else { asked.collect() };
+    // A million states, of what two threads write and two others write back.
+    if args.workloads.is_empty() && args.effort == Effort::Thorough && engine == EngineKind::HybridLog {
+        names.push("random-0..4000");
+    }
     let task = |name: &str| {
         let programs = volume::several(engine, name).ok_or_else(|| unknown("workload", name))?;
         let limits = if programs.len() > MANY { &of_many } else { &limits };

@@ -20,7 +20,7 @@ use std::time::Duration;
 use wholly::{Options, StoreVfs};
 use wholly_fuse::{Mount, MountOptions, Unmounter};
 use wholly_vfs::{Errno, Groups, Policy};
-use wholly_volume::{EngineKind, PolicyVfs, Volume, VolumeVfs};
+use wholly_volume::{EngineKind, PolicyVfs, Volume, VolumeOptions, VolumeVfs};
 
 /// What the process in the background says once programs can use the mount.
 const READY: &str = "ready";
@@ -40,6 +40,8 @@ struct Plan {
     policy: Policy,
     /// The policy is not that of every mount.
     has_policy: bool,
+    /// Threads of a volume that write back in the background, if it was said.
+    checkpointers: Option<usize>,
     /// Change the flags of a mount that is there.
     remount: bool,
 }
@@ -109,6 +111,7 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
         mount: MountOptions::default(),
         policy: Policy::PerSync,
         has_policy: false,
+        checkpointers: None,
         remount: false,
     };
     let is_volume = volume::is_one(&plan.dir);
@@ -125,6 +128,9 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
                 plan.remount = true;
                 Ok(())
             }
+            None if is_volume && let Some(number) = option.strip_prefix("checkpointers=") => {
+                parse_checkpointers(number).map(|number| plan.checkpointers = Some(number))
+            }
             None => plan.mount.set(option).map_err(|error| error.to_string()),
         };
         set.map_err(|why| Failure::new(what(), why).advice("`wholly mount --help` lists them").exit(Exit::USAGE))?;
@@ -136,6 +142,12 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
     plan.mount.syncs_on_close = plan.policy == Policy::PerSync;
     plan.mount.whole_writes = plan.policy == Policy::PerOp && plan.has_policy;
     Ok(plan)
+}
+
+/// Threads that write back in the background, as a mount option gives them.
+fn parse_checkpointers(number: &str) -> Result<usize, String> {
+    let number = number.parse().ok().filter(|number| *number <= 64);
+    number.ok_or_else(|| "checkpointers: a number from 0 to 64".into())
 }
 
 /// A policy as a mount option gives it.
@@ -194,7 +206,8 @@ fn serve(plan: &Plan, ui: &Ui, ready: impl FnOnce() -> Result<(), Failure>) -> R
     let find = |name| Named::find(name).map_err(|error| failed(plan, error));
     let point = find(&plan.point)?;
     if volume::is_one(&plan.dir) {
-        let volume = volume::open("mount", &plan.dir)?;
+        let options = VolumeOptions { checkpointers: plan.checkpointers, ..VolumeOptions::default() };
+        let volume = volume::open_as("mount", &plan.dir, &options)?;
         let mount = Mount::new(by_policy(plan, &volume)?, &point.itself(), &plan.mount);
         let mount = mount.map_err(|error| failed(plan, error))?;
         drop(point);

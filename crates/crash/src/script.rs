@@ -22,6 +22,7 @@
 //! | `keep` | a guest becomes a store for good |
 //! | `full.F` | a file gets space until there is none |
 //! | `home` | a checkpoint |
+//! | `lot`, `pass` | what is committed is a lot for the background; the oldest lot goes home, or a block of a volume |
 //! | `kill`, `close` | the process ends, without a checkpoint or with one, and the next one opens the store |
 //!
 //! | op | what it is |

@@ -13,7 +13,8 @@
 
 use crate::claim::{Claim, Refused, Use};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use wholly_error::{Error, Result};
 
 /// What keeps other processes out of a store or a volume until it is dropped.
@@ -42,6 +43,8 @@ pub struct Forked<O: Inherit + ?Sized> {
     /// The process in which a thread works on [`Kept`], 0 if none.
     at_work: AtomicU32,
     kept: Mutex<Kept<O>>,
+    /// The threads that work in the background now, and the use that they are.
+    background: Mutex<(usize, Option<Use>)>,
 }
 
 struct Kept<O: Inherit + ?Sized> {
@@ -64,6 +67,7 @@ impl<O: Inherit + ?Sized> Forked<O> {
             what: ownership.as_ref().map_or("", |ownership| ownership.what()),
             at_work: AtomicU32::new(0),
             kept: Mutex::new(Kept { ownership, heir: None, refused: None }),
+            background: Mutex::default(),
         }
     }
 
@@ -97,12 +101,38 @@ impl<O: Inherit + ?Sized> Forked<O> {
         }
     }
 
-    /// Work in the background begins, of one thread at a time.
+    /// Runs what a thread does in the background. All that such threads do at the same time is one use; while an heir
+    /// waits for its end, no other thread joins.
     ///
     /// # Errors
     /// See [`Refused`].
-    pub fn enter_background(&self) -> Result<Used, Refused> {
-        self.claim.as_ref().map_or(Ok(Use::NONE), |claim| claim.enter_background()).map(Used)
+    pub fn in_background<T>(&self, work: impl FnOnce() -> T) -> Result<T, Refused> {
+        let Some(claim) = &self.claim else { return Ok(work()) };
+        if claim.is_inherited() {
+            return Err(Refused::Inherited);
+        }
+        let lock = || self.background.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = lock();
+        while now.0 > 0 && !claim.is_mine() {
+            drop(now);
+            std::thread::sleep(Duration::from_millis(1));
+            now = lock();
+        }
+        if now.0 == 0 {
+            now.1 = Some(claim.enter_background()?);
+        }
+        now.0 += 1;
+        drop(now);
+        let _left = Left(|| {
+            let mut now = lock();
+            now.0 -= 1;
+            if now.0 == 0
+                && let Some(used) = now.1.take()
+            {
+                claim.leave(used);
+            }
+        });
+        Ok(work())
     }
 
     /// The use ends.
@@ -196,6 +226,15 @@ impl<O: Inherit + ?Sized> Forked<O> {
         let result = work(&mut self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         self.at_work.store(0, Ordering::Release);
         Some(result)
+    }
+}
+
+/// Does something when it is dropped, after a panic, too.
+struct Left<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for Left<F> {
+    fn drop(&mut self) {
+        (self.0)();
     }
 }
 

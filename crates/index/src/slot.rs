@@ -161,20 +161,27 @@ impl Slot {
         None
     }
 
+    /// Claims the list, if nobody else has the claim.
+    #[inline]
+    pub fn try_claim(&self) -> Option<Claim<'_>> {
+        let mut state = self.state.load(Ordering::Relaxed);
+        while state & CLAIM == 0 {
+            match self.state.compare_exchange_weak(state, state | CLAIM, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Some(Claim { slot: self }),
+                Err(now) => state = now,
+            }
+        }
+        None
+    }
+
     /// Claims the list. Waits while another has the claim.
     #[inline]
     pub fn claim(&self) -> Claim<'_> {
         let mut backoff = Backoff::new();
-        let mut state = self.state.load(Ordering::Relaxed);
         loop {
-            if state & CLAIM == 0 {
-                match self.state.compare_exchange_weak(state, state | CLAIM, Ordering::Acquire, Ordering::Relaxed) {
-                    Ok(_) => return Claim { slot: self },
-                    Err(now) => state = now,
-                }
-            } else {
-                backoff.wait();
-                state = self.state.load(Ordering::Relaxed);
+            match self.try_claim() {
+                Some(claim) => return claim,
+                None => backoff.wait(),
             }
         }
     }

@@ -47,14 +47,20 @@ fn new_token() -> u64 {
     token
 }
 
-/// Waits to be notified, until some time.
+/// The time since some moment: it never goes back.
+pub fn now() -> Duration {
+    static BEGINNING: OnceLock<Instant> = OnceLock::new();
+    BEGINNING.get_or_init(Instant::now).elapsed()
+}
+
+/// Waits to be notified, until it is so late ([`now`]).
 pub fn wait_until<'a, T>(
     _lock: &'a Mutex<T>,
     condvar: &Condvar,
     guard: MutexGuard<'a, T>,
-    until: Instant,
+    until: Duration,
 ) -> MutexGuard<'a, T> {
-    match until.saturating_duration_since(Instant::now()) {
+    match until.saturating_sub(now()) {
         Duration::ZERO => guard,
         left => condvar.wait_timeout(guard, left).unwrap().0,
     }

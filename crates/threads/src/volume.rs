@@ -33,6 +33,8 @@ pub struct VolumeProgram {
     pub engine: EngineKind,
     /// Which calls outside of groups are one group.
     pub policy: Policy,
+    /// How many threads write back in the background.
+    pub checkpointers: usize,
     /// What is there before.
     pub start: Start,
     /// What each thread does: groups, calls and looks.
@@ -42,7 +44,7 @@ pub struct VolumeProgram {
 /// All programs.
 pub fn all() -> Vec<VolumeProgram> {
     let (engine, policy) = (EngineKind::FineGrainedWal, Policy::PerOp);
-    let program = |name, start, threads| VolumeProgram { name, engine, policy, start, threads };
+    let program = |name, start, threads| VolumeProgram { name, engine, policy, checkpointers: 0, start, threads };
     let pending =
         |name, threads| VolumeProgram { engine: EngineKind::HybridLog, ..program(name, Start::Files, threads) };
     let undoing = |name, threads| VolumeProgram { engine: EngineKind::Undo, ..program(name, Start::Files, threads) };
@@ -126,6 +128,17 @@ pub fn all() -> Vec<VolumeProgram> {
                 vec![Act::Checkpoint, Act::Checkpoint],
             ],
         ),
+        // The same in the background: whenever no call has ended for a while, or space is short.
+        VolumeProgram {
+            checkpointers: 2,
+            ..pending(
+                "pending-checkpointers",
+                vec![
+                    vec![call(write(A, 0, 4096)), call(write(A, 100, 40)), look(90, 80), call(write(A, 4096, 200))],
+                    vec![call(append(B, 9000)), call(write(B, 0, 4096)), call(write(B, 4096, 4000)), call(cut(B, 50))],
+                ],
+            )
+        },
         // Homes become free, and others', while they are written back.
         pending(
             "pending-dropped",
@@ -297,7 +310,8 @@ served!(VolumeCalls);
 
 fn on_stage(program: &VolumeProgram, stage: &Arc<Stage>) -> Result<(u64, State), String> {
     let failed = |what: &'static str| move |error: Error| format!("{what}: {error}");
-    let options = VolumeOptions { cache_bytes: 1 << 20, clock, ..VolumeOptions::default() };
+    let checkpointers = Some(program.checkpointers);
+    let options = VolumeOptions { cache_bytes: 1 << 20, clock, checkpointers, ..VolumeOptions::default() };
     let volume = Volume::open_region(stage.world.log(), &options).map_err(failed("open"))?;
     let made = match program.policy {
         Policy::PerOp => play(program, stage, &volume, Calls::clone(&volume))?,

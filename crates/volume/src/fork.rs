@@ -138,7 +138,8 @@ impl Drop for Opened {
                 keep_for_ever(&self.mounted);
                 forked.let_go();
             }
-            Err(Refused::Seized(_)) => {}
+            // They see it by themselves, unless they are asleep.
+            Err(Refused::Seized(_)) => self.mounted.core.checkpointers.stop(),
         }
     }
 }

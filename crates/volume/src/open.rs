@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
-use sync::{AtomicBool, Mutex, Ordering};
+use sync::{AtomicBool, Ordering, thread};
 use wholly_blocks::TxBlocks;
 use wholly_error::{Error, Result};
 use wholly_host::Forked;
@@ -29,6 +29,8 @@ use crate::format::inode::{PER_BLOCK, Time};
 use crate::format::superblock::{Superblock, copies};
 use crate::format::{BLOCK, Lba, Seed};
 use crate::fs::check::{self, Checked, Finding, Progress};
+use crate::fs::checkpoint::A_LITTLE;
+use crate::fs::checkpointers::{Checkpointers, Why};
 use crate::fs::dump::{self, DumpedInode, SuperblockCopy};
 use crate::fs::overlay::{self, Overlay};
 use crate::fs::remedy::Remedy;
@@ -57,11 +59,18 @@ pub struct VolumeOptions {
     pub clock: fn() -> Timestamp,
     /// Whether a mount after a crash writes back at once what waits for that. For comparison (FCFS-IR in the paper).
     pub instant_recovery: bool,
+    /// How many threads write content back in the background, with the engine `hybrid_log`: while the volume is idle,
+    /// and when less than a tenth of it is free. `None`: half as many as there are processors, but at least one; on a
+    /// region ([`Volume::open_region`]) none. Without any, calls do it, a little at a time.
+    pub checkpointers: Option<usize>,
     /// How the engine `hybrid_log` writes content back. For measurement: no other value serves a user.
     pub write_back: WriteBack,
     /// Of how many bytes on a change moves a block, with the engines `undo` and `shortcut_jfs`: half of a block if it
     /// is not said. For measurement: half is best.
     pub move_from: Option<usize>,
+    /// The clock by which threads in the background see that the volume is idle: for tests.
+    #[doc(hidden)]
+    pub idle_clock: fn() -> Duration,
     /// For tests.
     #[doc(hidden)]
     pub trial: Trial,
@@ -77,8 +86,10 @@ impl Default for VolumeOptions {
             force: false,
             clock: crate::fs::clock,
             instant_recovery: false,
+            checkpointers: None,
             write_back: WriteBack::default(),
             move_from: None,
+            idle_clock: sync::now,
             trial: Trial::default(),
         }
     }
@@ -206,8 +217,6 @@ pub(crate) struct Mounted {
     pub core: Core,
     region: Arc<dyn Region>,
     closed: AtomicBool,
-    /// Held by a thread that works in the background.
-    pub background: Mutex<()>,
     /// What keeps other processes out, given back last.
     pub forked: Forked<Owned>,
 }
@@ -348,16 +357,25 @@ impl Volume {
         repair::finish(&*region)?;
         let cache = options.cache_bytes.max(1 << 20);
         let engine = change(engine(&region, cache, &options)?);
-        let core = mount::mount(&region, engine, cache / 4, options.clock)?;
+        let mut core = mount::mount(&region, engine, cache / 4, options.clock)?;
+        core.checkpointers = Checkpointers::new(options.idle_clock);
         if options.instant_recovery {
-            core.checkpoint(&|| u64::MAX)?;
+            core.checkpoint(&|| u64::MAX, u64::MAX)?;
         }
         let (always, kept_back) = (core.engine.durable_at() != DurableAt::Return, core.kept_back());
         let keeps_back = move || always || kept_back.any();
+        let threads = match options.checkpointers {
+            _ if !core.engine.writes_back() => 0,
+            None if owned.is_none() => 0,
+            None => thread::available_parallelism().map_or(1, |processors| processors.get().div_ceil(2)),
+            Some(threads) => threads,
+        };
         let owned = owned
             .map(|(lock, file, path)| Box::new(Owned { lock, file, path, options, keeps_back: Box::new(keeps_back) }));
-        let (closed, background, forked) = (AtomicBool::new(false), Mutex::default(), Forked::new(owned));
-        let opened = Arc::new(Opened { mounted: Arc::new(Mounted { core, region, closed, background, forked }) });
+        let (closed, forked) = (AtomicBool::new(false), Forked::new(owned));
+        let mounted = Arc::new(Mounted { core, region, closed, forked });
+        mounted.start_checkpointers(threads);
+        let opened = Arc::new(Opened { mounted });
         let calls = VolumeCalls::new(Arc::new(VolumeVfs::over(opened.clone())));
         Ok(Volume { calls, opened })
     }
@@ -517,6 +535,7 @@ impl Volume {
     #[doc(hidden)]
     pub fn abandon(self) {
         self.inner().closed.store(true, Ordering::Release);
+        self.inner().core.checkpointers.stop();
         self.inner().core.end();
     }
 
@@ -556,8 +575,19 @@ impl Volume {
         self.opened.used(|mounted| {
             let _admitted = mounted.core.admit()?;
             mounted.core.sync()?;
-            mounted.core.checkpoint(&|| u64::MAX)
+            mounted.core.checkpoint(&|| u64::MAX, u64::MAX)?;
+            mounted.core.await_checkpoints();
+            Ok(())
         })
+    }
+
+    /// Writes one block of content back, as a thread in the background does: for the explorer.
+    ///
+    /// # Errors
+    /// Those of [`checkpoint`](Self::checkpoint).
+    #[doc(hidden)]
+    pub fn checkpoint_one(&self) -> Result<bool> {
+        self.opened.used(|mounted| mounted.core.checkpoint_a_little(Why::IsIdle, 1))
     }
 
     /// Begins an explicit group. It never fails: if the volume cannot be used, or its engine has no groups, the calls
@@ -900,11 +930,24 @@ fn repair_structure(
 }
 
 impl Mounted {
+    /// Threads that write back in the background. They end when it is closed.
+    fn start_checkpointers(self: &Arc<Self>, threads: usize) {
+        let mounted = self.clone();
+        self.core.checkpointers.start(threads, move || {
+            mounted.core.checkpoint_in_background(&|why| {
+                let worked = mounted.forked.in_background(|| mounted.core.checkpoint_a_little(why, A_LITTLE));
+                // If not, another process has it now.
+                worked.map_err(|why| mounted.forked.refused(why))?
+            });
+        });
+    }
+
     /// Unmounts it, if it is not yet.
     pub fn close(&self) -> Result<()> {
         match self.closed.swap(true, Ordering::AcqRel) {
             true => Ok(()),
             false => {
+                self.core.checkpointers.stop();
                 let _shut = self.core.shut();
                 let unmounted = mount::let_go(&self.core).and_then(|()| mount::unmount(&self.core, &*self.region));
                 self.core.end();

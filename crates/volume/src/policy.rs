@@ -132,14 +132,14 @@ fn start_timer(
     // In the background, where nobody keeps the volume from being closed.
     let commit_old = move || {
         let volume = vfs.mounted();
-        let _alone = volume.background.lock().unwrap();
-        // A child has the volume now.
-        let used = volume.forked.enter_background().ok()?;
-        let left = epochs.commit_old(&vfs);
-        // With what was ordered before it, and nobody waits for. If that fails, so does what comes after it.
-        let _ = if volume.core.engine.orders() { volume.core.sync() } else { vfs.settle() };
-        volume.forked.leave(used);
-        Some(left)
+        let committed = volume.forked.in_background(|| {
+            let left = epochs.commit_old(&vfs);
+            // With what was ordered before it, and nobody waits for. If that fails, so does what comes after it.
+            let _ = if volume.core.engine.orders() { volume.core.sync() } else { vfs.settle() };
+            left
+        });
+        // If not, a child has the volume now.
+        committed.ok()
     };
     let stop = Stop::default();
     let waits = stop.clone();

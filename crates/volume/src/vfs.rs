@@ -89,7 +89,9 @@ pub(crate) struct UnguardedVfs {
 
 impl OverVolume for UnguardedVfs {
     fn settle(&self) -> wholly_error::Result<()> {
-        self.core().settle()
+        let core = self.core();
+        core.checkpointers.tell(core);
+        core.settle()
     }
 
     fn again(&self, volume: &Arc<Mounted>) -> Result<Self> {

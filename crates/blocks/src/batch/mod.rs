@@ -56,7 +56,7 @@ mod state;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sync::{Condvar, Mutex, MutexGuard};
 use wholly_error::{Error, Result};
@@ -234,9 +234,9 @@ impl Shared {
         state.batches += 1;
         state.is_gathering = false;
         drop(state);
-        let begun = Instant::now();
+        let begun = sync::now();
         let done = self.commit(site, &group);
-        let ended = Instant::now();
+        let ended = sync::now();
         let mut state = self.state.lock().unwrap();
         state.company = 1 + state.followers.iter().sum::<u64>();
         state.gather_until = Some(ended + (ended - begun).min(PATIENCE));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use wholly_error::{Error, Result};
 use wholly_media::Site;
@@ -100,7 +100,7 @@ pub struct State {
     /// See the head of the module.
     pub company: u64,
     /// How long the open batch waits for them.
-    pub gather_until: Option<Instant>,
+    pub gather_until: Option<Duration>,
     /// Whether a thread does.
     pub is_gathering: bool,
     poisoned: Option<String>,

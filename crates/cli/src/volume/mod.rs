@@ -44,7 +44,12 @@ pub fn renamed(path: &Path, find: impl FnOnce(&Path) -> std::io::Result<PathBuf>
 
 /// Opens a volume for a verb.
 pub fn open(verb: &str, path: &Path) -> Result<Volume, Failure> {
-    patiently(|| Volume::open(path, &VolumeOptions::default())).map_err(|error| failure(verb, path, error))
+    open_as(verb, path, &VolumeOptions::default())
+}
+
+/// The same with options.
+pub fn open_as(verb: &str, path: &Path, options: &VolumeOptions) -> Result<Volume, Failure> {
+    patiently(|| Volume::open(path, options)).map_err(|error| failure(verb, path, error))
 }
 
 /// Waits for a volume whose server is ending: `umount` returns before that has closed it.

@@ -14,7 +14,7 @@ use super::{Making, OnVolume, Program, Running};
 use crate::apart::go_together;
 use crate::look::{FIFO, Names};
 use crate::tree::{DIR_MODE, FIFO_MODE, FILE_MODE, Kind, OWNER, Object, State, times};
-use crate::workload::{CROWD, Op, Start, Step, Workload, of_crowd};
+use crate::workload::{CROWD, Op, Start, Step, Workload, mix, of_crowd};
 use crate::{script, sequences, store};
 
 /// A workload whose steps are calls, groups, kills, closes and syncs.
@@ -226,9 +226,45 @@ pub const BY_HAND: &[(&str, &str, &str)] = &[
 /// One in so many of the pairs is `some-pairs`.
 const ONE_IN: usize = 20;
 
-/// The programs that a name stands for: `by-hand`, `ones`, `pairs`, `some-pairs`, that of one, or a script.
+/// The script of a seed: two threads write to two files, in calls and groups, and two others write back, a block at a
+/// time. Now and then a file is cut or removed, or the process dies.
+fn drawn(seed: u64) -> String {
+    const FILES: [&str; 2] = ["A/foo", "foo"];
+    let mut number = mix(seed ^ 0x0f1e << 32);
+    let mut below = |limit: u64| {
+        number = mix(number);
+        ((u128::from(number) * u128::from(limit)) >> 64) as u64
+    };
+    let mut script = String::from("bare,create-foo+fill-A/foo+more-A/foo");
+    for _ in 0..10 {
+        let (file, other) = if below(2) == 0 { (FILES[0], FILES[1]) } else { (FILES[1], FILES[0]) };
+        let content = ["write", "fill", "more", "append", "blank", "nick"];
+        let (one, two) = (content[below(4) as usize], content[below(6) as usize]);
+        let step = match below(32) {
+            0..12 => format!("call.{one}-{file}"),
+            12..23 => "pass".into(),
+            23 | 24 => format!("{one}-{file}+{two}-{other}"),
+            25 => format!("{one}-{file}+{two}-{file}%chmod-A+{one}-{other}"),
+            26 => format!("abort.{one}-{file}+{two}-{other}"),
+            27 => format!("call.cut-{file}"),
+            28 => format!("call.punch-{file}"),
+            29 => format!("unlink-{file}+create-{file}+fill-{file}"),
+            30 => format!("rename-{file}-bar+rename-{other}-{file}+rename-bar-{other}"),
+            _ => "kill".into(),
+        };
+        script = script + "," + &step;
+    }
+    script
+}
+
+/// The programs that a name stands for: `by-hand`, `ones`, `pairs`, `some-pairs`, `random-3..9` for those that are
+/// drawn from these seeds, that of one, or a script.
 pub fn several(engine: EngineKind, name: &str) -> Option<Vec<OnVolume<Calls>>> {
     let on_volume = |program| OnVolume { engine, program };
+    if let Some((from, to)) = name.strip_prefix("random-").and_then(|seeds| seeds.split_once("..")) {
+        let seeds = from.parse::<u64>().ok()?..to.parse().ok()?;
+        return (seeds).map(|seed| Calls::named(&format!("random-{seed}")).map(on_volume)).collect();
+    }
     let workloads = match name {
         "by-hand" => {
             let is_of = |name: &str| engine == EngineKind::PageCacheWal || !name.starts_with("ordered");
@@ -251,11 +287,14 @@ pub fn several(engine: EngineKind, name: &str) -> Option<Vec<OnVolume<Calls>>> {
 impl Calls {
     /// The program with this name, or of this script.
     pub fn named(name: &str) -> Option<Calls> {
-        let script = BY_HAND.iter().find(|(known, ..)| *known == name).map_or(name, |(.., script)| script);
-        let workload = Workload { name: name.into(), ..script::workload(script)? };
-        use Step::{Across, Call, Checkpoint, Full, Group, Order, Reopen};
+        let drawn = name.strip_prefix("random-").and_then(|seed| seed.parse().ok()).map(drawn);
+        let by_hand = BY_HAND.iter().find(|(known, ..)| *known == name).map(|(.., script)| (*script).to_owned());
+        let script = drawn.or(by_hand).unwrap_or_else(|| name.into());
+        let workload = Workload { name: name.into(), ..script::workload(&script)? };
+        use Step::{Across, Call, Checkpoint, Full, Group, Order, Pass, Reopen};
         let is_known = |step: &Step| {
-            matches!(step, Call(_) | Group { .. } | Order(_) | Across { .. } | Reopen { .. } | Checkpoint | Full(_))
+            matches!(step, Call(_) | Group { .. } | Order(_) | Across { .. } | Reopen { .. } | Full(_))
+                || matches!(step, Checkpoint | Pass)
         };
         let making = match name {
             "made" => Making::New,
@@ -408,6 +447,11 @@ impl Caller<'_, '_> {
                 .running
                 .sync_step(&format!("sync {i}"), |volume| volume.sync())?
                 .map_err(|error| format!("sync: {error}")),
+            Step::Pass => self
+                .running
+                .background_step(&format!("pass {i}"), Volume::checkpoint_one)?
+                .map(drop)
+                .map_err(|error| format!("in the background: {error}")),
             Step::Reopen { close } => {
                 if *close {
                     self.files.clear();

@@ -17,8 +17,8 @@
 //! and in an operation, what it may leave before and after it, and what calls saw when it began.
 //!
 //! Nothing in a run comes from the machine: the volume's id and its clock are given, and operations are made by two
-//! threads in turn, so that no fence covers what the operation before it has stored. Opens are made by the thread that
-//! does not make the first operation.
+//! threads in turn, so that no fence covers what the operation before it has stored; what threads in the background do,
+//! by two others. Opens are made by the thread that does not make the first operation.
 //!
 //! The engine `none` promises nothing after a crash, and is no subject.
 
@@ -641,6 +641,16 @@ impl Running<'_> {
     /// As `step`.
     pub fn group_step<T>(&mut self, label: &str, body: impl FnOnce(&Volume) -> T) -> Result<T, String> {
         self.turn();
+        self.operation(label, Lasts::Nothing, |running| Ok(body(running.volume())))
+    }
+
+    /// What a thread in the background does, of two in turn. It changes nothing that anybody sees.
+    ///
+    /// # Errors
+    /// As `step`.
+    pub fn background_step<T>(&mut self, label: &str, body: impl FnOnce(&Volume) -> T) -> Result<T, String> {
+        self.turn();
+        THREAD.set(2 + THREAD.get());
         self.operation(label, Lasts::Nothing, |running| Ok(body(running.volume())))
     }
 

@@ -69,6 +69,11 @@ impl Logging {
         self.commits.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// How many places in commit order were given out.
+    pub fn committed(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
+    }
+
     /// Places in commit order come after this one.
     pub fn go_on_after(&self, order: u64) {
         self.commits.fetch_max(order.saturating_add(1), Ordering::Relaxed);

@@ -498,6 +498,9 @@ pub trait Reclaim {
     /// make blocks free.
     fn wanted(&self) -> u64;
 
+    /// Whether so many more lines of content may be stored for that. Once it is asked and says yes, they are.
+    fn allows(&self, lines: u64) -> bool;
+
     /// Takes blocks that are free: no crash brings them back.
     fn reclaim(&self, freed: Run);
 }
@@ -774,6 +777,16 @@ pub trait Engine: Load + Send + Sync {
         0
     }
 
+    /// Whether it has content to write back while there is no other work.
+    fn writes_back(&self) -> bool {
+        false
+    }
+
+    /// What grows with each commit, of an engine that [writes back](Self::writes_back).
+    fn committed(&self) -> u64 {
+        0
+    }
+
     /// Bytes of memory that the index over these blocks takes.
     fn index_bytes(&self) -> u64 {
         0
@@ -784,10 +797,11 @@ pub trait Engine: Load + Send + Sync {
         false
     }
 
-    /// Writes content back: what is due, and then what is cheapest, until no more space is wanted or there is nothing
-    /// left but what other threads are writing back. Any thread may call it, in a running group, too; threads that call
-    /// it at the same time share the work. After [`u64::MAX`] blocks were wanted, the volume may be changed past the
-    /// engine, if no group is running.
+    /// Writes content back: what is due, and then what is cheapest, until no more space is wanted, no more lines are
+    /// allowed, or nothing is left but what other threads are writing back. Any thread may call it, in a running group,
+    /// too; threads that call it at the same time share the work. If [`u64::MAX`] blocks are wanted, all that is
+    /// committed by now is written back, but what other threads are writing back: once they have ended, the volume may
+    /// be changed past the engine, if no group is running.
     ///
     /// # Errors
     /// As `record`.

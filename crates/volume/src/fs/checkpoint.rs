@@ -1,21 +1,25 @@
 //! Space that the engine holds for committed content which is not at home: it counts as free, and becomes free when a
 //! group needs it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::hash_map::Entry;
 
 use sync::{Mutex, thread};
 use wholly_error::Result;
 
+use super::checkpointers::Why;
 use super::table::{ByNumber, Held};
 use super::{Core, map};
 use crate::engine::{InoGen, Maps, Reclaim};
-use crate::format::{Lba, Run};
+use crate::format::log::LINE;
+use crate::format::{BLOCK, Lba, Run};
 
 /// Content is written back when less than so many percent of the blocks are free.
 const LOW: u64 = 10;
 /// And then until so many percent are, cheapest lists of versions first.
 const ENOUGH: u64 = 15;
+/// Lines that a thread in the background stores before it looks up.
+pub const A_LITTLE: u64 = 256;
 
 /// Locks for swaps: one for each file, or for a few.
 pub type Swapping = [Mutex<()>; 16];
@@ -24,6 +28,9 @@ pub type Swapping = [Mutex<()>; 16];
 struct Checkpoint<'c> {
     core: &'c Core,
     wanted: &'c dyn Fn() -> u64,
+    /// Lines that it may store yet, and whether it was not asked yet.
+    left: Cell<(u64, bool)>,
+    freed: Cell<u64>,
     /// Files whose blocks it has moved, by inode number: those of the lot, and files without a name to which nothing
     /// else refers.
     held: RefCell<ByNumber<Held<'c>>>,
@@ -77,7 +84,18 @@ impl Reclaim for Checkpoint<'_> {
         (self.wanted)()
     }
 
+    fn allows(&self, lines: u64) -> bool {
+        let (left, is_first) = self.left.get();
+        // One block at least, whatever it costs: else one could wait for ever.
+        let allows = lines <= left || is_first;
+        if allows {
+            self.left.set((left.saturating_sub(lines), false));
+        }
+        allows
+    }
+
     fn reclaim(&self, freed: Run) {
+        self.freed.set(self.freed.get() + freed.count);
         self.core.blocks.give(freed.start.0, freed.count);
     }
 }
@@ -89,17 +107,25 @@ impl Core {
         self.blocks_freed() + self.engine.pending_blocks() + self.blocks.free()
     }
 
-    /// Lets the engine write back until no more blocks are `wanted`, or it has no more but what other threads are
-    /// writing back. It may be called with any locks of the core held.
+    /// Lets the engine write back until no more blocks are `wanted`, it has stored `most` lines, or it has no more but
+    /// what other threads are writing back. It may be called with any locks of the core held. Returns how many blocks
+    /// have become free.
     ///
     /// # Errors
     /// The medium's: the volume has failed then.
-    pub fn checkpoint(&self, wanted: &dyn Fn() -> u64) -> Result<()> {
+    pub fn checkpoint(&self, wanted: &dyn Fn() -> u64, most: u64) -> Result<u64> {
         // Files are let go when the engine has finished: that may free one, in a group of its own.
         self.check_usable()?;
-        let checkpoint = Checkpoint { core: self, wanted, held: RefCell::default() };
+        let (left, freed) = (Cell::new((most, true)), Cell::new(0));
+        let checkpoint = Checkpoint { core: self, wanted, left, freed, held: RefCell::default() };
         let _counted = self.accounts.read().unwrap();
-        self.engine.checkpoint(&checkpoint, &checkpoint).inspect_err(|error| self.fail(error))
+        self.engine.checkpoint(&checkpoint, &checkpoint).inspect_err(|error| self.fail(error))?;
+        Ok(checkpoint.freed.get())
+    }
+
+    /// Waits for what other threads are writing back now.
+    pub fn await_checkpoints(&self) {
+        drop(self.accounts.write().unwrap());
     }
 
     /// Sets blocks aside, if `keep` others stay free. What the engine holds becomes free for that, and what the inode
@@ -121,7 +147,7 @@ impl Core {
             if self.back(missing()) || self.wait_for_freed() {
                 continue;
             }
-            if self.checkpoint(&missing).is_err() {
+            if self.checkpoint(&missing, u64::MAX).is_err() {
                 return false;
             }
             if missing() > 0 {
@@ -136,20 +162,52 @@ impl Core {
         true
     }
 
-    /// Before a call that writes: writes back what is due. Threads that come while space is short do it together.
-    pub fn make_space(&self) -> Result<()> {
+    /// How many blocks are to become free, if less than so many percent are.
+    fn missing_below(&self, percents: u64) -> u64 {
+        let percent = |percents: u64| self.blocks.units() * percents / 100;
+        let free = self.blocks.free() + self.backing.missing();
+        if free < percent(percents) { percent(ENOUGH) - free } else { 0 }
+    }
+
+    /// Before a call that writes so many bytes: writes back what is due, and where space is short and no other thread
+    /// makes some, a share: as many lines as are twice the call's own, and a block more.
+    pub fn make_space(&self, bytes: usize) -> Result<()> {
         if self.engine.pending_blocks() == 0 && !self.engine.is_due() {
             return Ok(());
         }
         let _admitted = self.admit()?;
-        if self.engine.is_due() {
-            self.checkpoint(&|| 0)?;
+        let mut low = LOW;
+        if self.checkpointers.are_there() {
+            if self.missing_below(LOW) > 0 {
+                self.checkpointers.hurry();
+            }
+            low = LOW / 2;
         }
-        let percent = |percents: u64| self.blocks.units() * percents / 100;
-        let free = || self.blocks.free() + self.backing.missing();
-        if free() < percent(LOW) {
-            self.checkpoint(&|| percent(ENOUGH).saturating_sub(free()))?;
+        if self.missing_below(low) > 0 || self.engine.is_due() {
+            // Its content, a head for each block, and what commits it.
+            let own = (bytes / LINE + bytes / BLOCK) as u64 + 3;
+            let is_low = self.missing_below(low) > 0;
+            let wanted = || if is_low { self.missing_below(ENOUGH) } else { 0 };
+            self.checkpoint(&wanted, 2 * own + (BLOCK / LINE) as u64)?;
         }
         Ok(())
+    }
+
+    /// What a thread does at a time in the background: it stores `most` lines, or writes one block of content back if
+    /// that takes more. Returns whether there may be more to do.
+    ///
+    /// # Errors
+    /// The medium's: the volume has failed then. If it is being closed.
+    pub fn checkpoint_a_little(&self, why: Why, most: u64) -> Result<bool> {
+        let _admitted = self.admit()?;
+        let wanted = || match why {
+            Why::IsIdle => self.engine.pending_blocks(),
+            Why::IsLow => self.missing_below(ENOUGH),
+        };
+        Ok(wanted() > 0 && self.checkpoint(&wanted, most)? > 0)
+    }
+
+    pub(super) fn is_low(&self) -> bool {
+        self.engine.pending_blocks() > 0 && self.missing_below(LOW) > 0
     }
 }

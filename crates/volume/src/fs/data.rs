@@ -97,7 +97,7 @@ impl Core {
 
     /// Writes at `offset`, or at the end. Returns where, and how much.
     pub fn write(&self, ctx: &Context, inode: &Inode, offset: Option<u64>, data: &[u8]) -> Result<(u64, usize)> {
-        self.make_space()?;
+        self.make_space(data.len())?;
         let mut state = inode.state.write().unwrap();
         let offset = offset.unwrap_or(state.record.owned.size);
         if data.is_empty() {

@@ -18,6 +18,7 @@
 //! | `attributes.rs` | attributes, and who may change them |
 //! | `xattrs.rs` | extended attributes and access control lists |
 //! | `checkpoint.rs` | space that the engine can make free |
+//! | `checkpointers.rs` | threads that make some in the background |
 //! | `mount.rs` | rebuilding and saving the allocators |
 //! | `resize.rs` | growing and shrinking |
 //! | `check.rs` | whether everything agrees |
@@ -30,6 +31,7 @@ pub mod attributes;
 mod backing;
 pub mod check;
 pub mod checkpoint;
+pub mod checkpointers;
 pub mod data;
 pub mod dir;
 pub mod dump;
@@ -64,6 +66,7 @@ use crate::format::Fault;
 use crate::format::inode::{PER_BLOCK, Time, Times};
 use backing::Backing;
 use checkpoint::Swapping;
+use checkpointers::Checkpointers;
 use explicit::Running;
 use group::{Group, Need};
 use known::Budget;
@@ -110,6 +113,7 @@ pub struct Core {
     /// Held for reading while blocks that the engine makes free are in no account.
     accounts: RwLock<()>,
     swapping: Swapping,
+    pub checkpointers: Checkpointers,
     ordered: Ordered,
     /// The running explicit groups.
     groups: Running,
@@ -149,6 +153,7 @@ impl Core {
             growth: Mutex::default(),
             accounts: RwLock::default(),
             swapping: Swapping::default(),
+            checkpointers: Checkpointers::new(sync::now),
             groups: Running::default(),
             first_number,
             next_group: AtomicU64::new(first_number),

@@ -384,7 +384,7 @@ pub fn let_go(core: &Core) -> Result<()> {
 /// the gate, and ends the core before it is opened.
 pub fn unmount(core: &Core, region: &dyn Region) -> Result<()> {
     core.sync()?;
-    core.checkpoint(&|| u64::MAX)?;
+    core.checkpoint(&|| u64::MAX, u64::MAX)?;
     let saved = save(core, region)?;
     region.fence(FENCE)?;
     let mut superblock = core.storage.superblock.lock().unwrap();

@@ -96,17 +96,20 @@ fn work(worker: &Worker, store: &Weak<StoreInner>) {
         };
         let Some(store) = store.upgrade() else { return };
         // Where a child has the store, nothing of it is ours to change.
-        let Ok(used) = store.forked.enter_background() else { return };
-        store.epochs.commit_old(&store);
-        // An error shows again in the call that looks at what is parked.
-        let _ = store.discard_expired();
-        if checkpoint {
-            // An error shows again in the call that needs the room.
-            let _ = store.keep_room();
-            worker.orders.lock().unwrap().rounds += 1;
-            worker.freed.notify_all();
+        let worked = store.forked.in_background(|| {
+            store.epochs.commit_old(&store);
+            // An error shows again in the call that looks at what is parked.
+            let _ = store.discard_expired();
+            if checkpoint {
+                // An error shows again in the call that needs the room.
+                let _ = store.keep_room();
+                worker.orders.lock().unwrap().rounds += 1;
+                worker.freed.notify_all();
+            }
+        });
+        if worked.is_err() {
+            return;
         }
-        store.leave(used);
     }
 }
 

@@ -2,7 +2,7 @@
 //! uses any more.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use index::{Claim, LinesVersion, NO_VERSION, latest_lines};
 use sync::{AtomicU64, Mutex, MutexGuard, Ordering};
@@ -14,18 +14,57 @@ use crate::format::head::{self, PendingHead, runs};
 use crate::format::log::{LINE, SETTLED};
 use crate::format::{Fault, Lba, Run};
 
-/// Lists that a thread writes back at a time: so many claims it holds.
+/// Lists that a thread writes back at a time, at most: so many claims it holds.
 const AT_ONCE: usize = 64;
+/// Lines that it stores for them, at most, but for the last list: as long a commit of the same blocks waits.
+const LINES_AT_ONCE: u64 = 256;
+/// Lists that recovery has found, and that a thread ranks at a time.
+const RANKED_AT_ONCE: usize = 64;
 
-/// What threads share that write back at the same time.
+/// The rank of a list that is long.
+pub(super) const DUE: u64 = 0;
+/// The rank of the others begins here: the lines that are copied for each block that becomes free are added.
+const CHEAPEST: u64 = 1;
+/// The rank of a list whose pointer could not be swapped, because its file was in use.
+const REFUSED: u64 = CHEAPEST + 65;
+const RANK_SHIFT: u32 = 48;
+
+/// The lists that nobody is writing back. Its lock is taken under the claim of a list, never waiting for one.
 #[derive(Default)]
-pub(super) struct Round {
-    /// How many they are.
-    workers: usize,
-    /// Homes that nobody has taken yet, the cheapest last. `None`: nobody has looked since the round began.
-    homes: Option<Vec<u64>>,
-    /// Homes whose pointers could not be swapped, because their files were in use: to be taken when no others are left.
-    refused: Vec<u64>,
+pub(super) struct Queue {
+    /// Of each list its rank, and its home below that: the cheapest first.
+    lists: BTreeSet<u64>,
+    /// Homes with lists that recovery has found, and that have no rank yet.
+    pub found: Vec<u64>,
+    /// Covered versions, by home: their places in commit order, and their blocks.
+    pub covered: BTreeMap<u64, Vec<(u64, Lba)>>,
+    /// The variant [`WriteBack::CommitOrder`]: all versions, by place in commit order, and their homes.
+    pub in_order: BTreeSet<(u64, u64)>,
+}
+
+impl Queue {
+    pub fn enter(&mut self, rank: u64, home: u64) {
+        self.lists.insert(rank << RANK_SHIFT | home);
+    }
+
+    fn leave(&mut self, rank: u64, home: u64) {
+        self.lists.remove(&(rank << RANK_SHIFT | home));
+        self.lists.remove(&(REFUSED << RANK_SHIFT | home));
+    }
+
+    pub fn is_due(&self) -> bool {
+        self.lists.first().is_some_and(|first| first >> RANK_SHIFT == DUE)
+    }
+
+    /// How many versions of a home are covered.
+    fn covered(&self, home: u64) -> usize {
+        self.covered.get(&home).map_or(0, Vec::len)
+    }
+
+    /// Bytes of memory, about: a set is three quarters full.
+    pub fn memory_bytes(&self) -> u64 {
+        (self.lists.len() as u64 * 4 / 3 + self.found.capacity() as u64) * size_of::<u64>() as u64
+    }
 }
 
 /// What happens to a list whose pointer cannot be swapped, because its file is in use.
@@ -37,23 +76,25 @@ enum InUse {
     Copied,
 }
 
-/// A thread that takes part in a round.
-struct Worker<'e>(&'e Mutex<Round>);
-
-impl<'e> Worker<'e> {
-    fn join(round: &'e Mutex<Round>) -> Worker<'e> {
-        round.lock().unwrap().workers += 1;
-        Worker(round)
+impl InUse {
+    fn of(rank: u64) -> InUse {
+        if rank == DUE || rank == REFUSED { InUse::Copied } else { InUse::Left }
     }
 }
 
-impl Drop for Worker<'_> {
-    fn drop(&mut self) {
-        let mut round = self.0.lock().unwrap();
-        round.workers -= 1;
-        if round.workers == 0 {
-            *round = Round::default();
-        }
+/// What a list costs.
+#[derive(Clone, Copy)]
+pub(super) struct Cost {
+    /// Heads that are wiped, those of covered versions too: as many blocks become free.
+    heads: usize,
+    /// Lines that are copied.
+    copied: u64,
+}
+
+impl Cost {
+    /// All lines that are stored: a pointer, too.
+    fn lines(self) -> u64 {
+        self.copied + self.heads as u64 + 1
     }
 }
 
@@ -65,6 +106,7 @@ struct Taken<'e> {
     upto: u64,
     /// Their blocks, and those that are covered, in commit order.
     heads: Vec<(u64, Lba)>,
+    cost: Cost,
     /// Where the latest lines are brought together: at home, or in a version that becomes the home.
     into: Lba,
 }
@@ -114,74 +156,158 @@ fn select(versions: impl IntoIterator<Item = LinesVersion>) -> (Option<LinesVers
 }
 
 impl HybridLog {
+    /// What it costs to write back a list that the caller has claimed.
+    pub(super) fn cost(&self, newest: u32, covered: usize) -> Cost {
+        let (_, copied) = select(self.arena.list(newest));
+        Cost { heads: self.arena.list(newest).count() + covered, copied: u64::from(copied) }
+    }
+
+    pub(super) fn rank(&self, cost: Cost) -> u64 {
+        match cost.heads > self.how.most_versions() {
+            true => DUE,
+            false => CHEAPEST + cost.copied / cost.heads.max(1) as u64,
+        }
+    }
+
+    /// A list has got a version, its newest, and others are covered now. `before`: what it cost, if it was there,
+    /// without its covered versions. The caller has its claim.
+    pub(super) fn grown(
+        &self,
+        home: u64,
+        before: Option<Cost>,
+        (newest, order): (u32, u64),
+        now_covered: impl ExactSizeIterator<Item = LinesVersion>,
+    ) {
+        let mut queue = self.queue.lock().unwrap();
+        let rank = |cost: Cost, covered| self.rank(Cost { heads: cost.heads + covered, ..cost });
+        let covered = queue.covered(home);
+        if now_covered.len() > 0 {
+            let old = now_covered.map(|old| (old.stamp, Lba(old.position)));
+            queue.covered.entry(home).or_default().extend(old);
+        }
+        if self.how == WriteBack::CommitOrder {
+            queue.in_order.insert((order, home));
+            return;
+        }
+        let before = before.map(|cost| rank(cost, covered));
+        let now = rank(self.cost(newest, 0), queue.covered(home));
+        if before != Some(now) {
+            before.into_iter().for_each(|before| queue.leave(before, home));
+            queue.enter(now, home);
+        }
+    }
+
     /// Writes back long lists, and then the cheapest until no more blocks are wanted.
     pub(super) fn write_back(&self, space: &dyn Reclaim, maps: &dyn Maps) -> Result<()> {
         self.base.lanes.check()?;
         if self.how == WriteBack::CommitOrder {
             return self.write_back_in_order(space);
         }
-        loop {
-            let lot = {
-                let mut long = self.long.lock().unwrap();
-                let from = long.len().saturating_sub(AT_ONCE);
-                // One may have been dropped, and have got long again.
-                BTreeSet::from_iter(long.drain(from..))
-            };
-            if lot.is_empty() {
-                break;
-            }
-            self.write_back_lot(lot, InUse::Copied, space, maps)?;
-            maps.lot_ended();
+        if space.wanted() == u64::MAX {
+            return self.write_all_back(space, maps);
         }
-        if space.wanted() == 0 {
-            return Ok(());
-        }
-        let worker = Worker::join(&self.round);
         loop {
-            let (lot, in_use) = self.next_lot(&worker, space.wanted());
+            let (lot, in_use) = self.next_lot(space);
             if lot.is_empty() {
                 return Ok(());
             }
-            let refused = self.write_back_lot(lot, in_use, space, maps)?;
+            self.write_back_lot(lot, in_use, space, maps)?;
             maps.lot_ended();
-            self.round.lock().unwrap().refused.extend(refused);
         }
     }
 
-    /// The cheapest homes of a round: at most so many as blocks are wanted, since each list makes one free at least.
-    /// Half of them at most are for one thread.
-    fn next_lot(&self, worker: &Worker<'_>, wanted: u64) -> (BTreeSet<u64>, InUse) {
-        let mut round = worker.0.lock().unwrap();
-        let Round { homes, refused, .. } = &mut *round;
-        let homes = homes.get_or_insert_with(|| self.by_cost());
-        let (homes, in_use) = if homes.is_empty() { (refused, InUse::Copied) } else { (homes, InUse::Left) };
-        let most = AT_ONCE.min(homes.len().div_ceil(2));
-        let most = usize::try_from(wanted).map_or(most, |wanted| most.min(wanted));
-        let from = homes.len() - most;
-        (homes.drain(from..).collect(), in_use)
-    }
-
-    /// Calls `each` with all homes that have lists, the newest version of each, and what it covers.
-    fn for_each_list(&self, mut each: impl FnMut(u64, u32, &[(u64, Lba)])) {
-        let covered = self.covered.lock().unwrap();
-        self.index.for_each_from(0, &mut |home, slot| {
-            let guard = slot.read();
-            if guard.newest() != NO_VERSION {
-                each(home, guard.newest(), covered.get(&home).map_or(&[], |covered| covered));
+    /// Writes back all lists that there are now.
+    fn write_all_back(&self, space: &dyn Reclaim, maps: &dyn Maps) -> Result<()> {
+        let mut homes: VecDeque<u64> = {
+            let mut queue = self.queue.lock().unwrap();
+            let homes = queue.lists.iter().map(|list| list & ((1 << RANK_SHIFT) - 1)).collect::<Vec<_>>();
+            homes.into_iter().chain(queue.found.drain(..)).collect()
+        };
+        // First those that nobody has; then, one at a time, those that somebody had.
+        let mut later = Vec::new();
+        while !homes.is_empty() {
+            let (mut lot, mut lines) = (Vec::new(), 0);
+            while lot.len() < AT_ONCE
+                && lines < LINES_AT_ONCE
+                && let Some(home) = homes.pop_front()
+            {
+                match self.index.get(home).map(|slot| slot.try_claim()) {
+                    Some(Some(claim)) => {
+                        lot.extend(self.take(home, claim, u64::MAX).inspect(|list| lines += list.cost.lines()))
+                    }
+                    Some(None) => later.push(home),
+                    None => {}
+                }
             }
-        });
+            later.extend(self.write_back_lot(lot, InUse::Left, space, maps)?);
+            maps.lot_ended();
+        }
+        for home in later {
+            let lot = self.take_lists(&BTreeSet::from([home]), u64::MAX);
+            self.write_back_lot(lot, InUse::Copied, space, maps)?;
+            maps.lot_ended();
+        }
+        Ok(())
     }
 
-    /// All homes with lists, those last of which the fewest lines are copied for each block that becomes free.
-    fn by_cost(&self) -> Vec<u64> {
-        let mut all = Vec::new();
-        self.for_each_list(|home, newest, covered| {
-            let blocks = (self.arena.list(newest).count() + covered.len()) as u64;
-            let (_, copied) = select(self.arena.list(newest));
-            all.push((u64::from(copied) * 64 / blocks, home));
-        });
-        all.sort_unstable_by(|one, other| other.cmp(one));
-        all.into_iter().map(|(_, home)| home).collect()
+    /// The long lists, or else the cheapest: as many as blocks are wanted, since each makes one free at least. Half of
+    /// them at most are for one thread.
+    fn next_lot(&self, space: &dyn Reclaim) -> (Vec<Taken<'_>>, InUse) {
+        let wanted = space.wanted();
+        let (mut lot, mut in_use, mut lines) = (Vec::new(), InUse::Left, 0);
+        let mut queue = self.queue.lock().unwrap();
+        self.rank_found(&mut queue);
+        let most = AT_ONCE.min(queue.lists.len().div_ceil(2));
+        let (mut keys, mut skipped) = (Vec::new(), 0);
+        for key in &queue.lists {
+            let (rank, home) = (key >> RANK_SHIFT, key & ((1 << RANK_SHIFT) - 1));
+            let is_one_more = rank == DUE || wanted > lot.len() as u64;
+            let is_full = lot.len() == most || lines >= LINES_AT_ONCE || skipped == AT_ONCE;
+            if is_full || !is_one_more || (!lot.is_empty() && InUse::of(rank) != in_use) {
+                break;
+            }
+            // Who commits to it now, or writes it back.
+            let Some(claim) = self.index.get(home).and_then(|slot| slot.try_claim()) else {
+                skipped += 1;
+                continue;
+            };
+            let Some(list) = self.taken(&queue, home, claim, u64::MAX) else {
+                keys.push(*key);
+                continue;
+            };
+            let more = list.cost.lines();
+            if self.how != WriteBack::AtOnce && !space.allows(more) {
+                break;
+            }
+            (in_use, lines) = (InUse::of(rank), lines + more);
+            keys.push(*key);
+            lot.push(list);
+        }
+        for key in &keys {
+            queue.lists.remove(key);
+        }
+        (lot, in_use)
+    }
+
+    /// Ranks some of the lists that recovery has found.
+    fn rank_found(&self, queue: &mut Queue) {
+        let enough = queue.found.len().saturating_sub(RANKED_AT_ONCE);
+        while queue.found.len() > enough || queue.lists.is_empty() {
+            let Some(home) = queue.found.pop() else { return };
+            let Some(slot) = self.index.get(home) else { continue };
+            match slot.try_claim() {
+                Some(claim) if claim.newest() != NO_VERSION => {
+                    let rank = self.rank(self.cost(claim.newest(), queue.covered(home)));
+                    queue.enter(rank, home);
+                }
+                Some(_) => {}
+                // Looked at later.
+                None => {
+                    queue.found.push(home);
+                    return;
+                }
+            }
+        }
     }
 
     /// That all lines of a list are what was written, as far as they are of an earlier incarnation.
@@ -190,14 +316,12 @@ impl HybridLog {
     }
 
     /// The same; a list that is damaged stays, and none of its blocks becomes free.
-    fn is_sound(&self, home: u64, newest: u32) -> bool {
-        if self.verify_list(newest).is_ok() {
-            return true;
+    fn is_sound(&self, list: &Taken<'_>) -> bool {
+        let is_sound = self.verify_list(list.claim.newest()).is_ok();
+        if !is_sound {
+            self.stuck.set(list.home.0, list.heads.len() as u64);
         }
-        let covered = self.covered.lock().unwrap().get(&home).map_or(0, Vec::len);
-        let blocks = (self.arena.list(newest).count() + covered) as u64;
-        self.stuck.set(home, blocks);
-        false
+        is_sound
     }
 
     /// That nothing is left because it is damaged.
@@ -214,21 +338,11 @@ impl HybridLog {
     /// The variant [`WriteBack::CommitOrder`]: all lines of each pending block go home, covered or not.
     fn write_back_in_order(&self, space: &dyn Reclaim) -> Result<()> {
         let region = &*self.base.region;
-        let _alone = self.round.lock().unwrap();
-        let mut blocks = Vec::new();
-        if space.wanted() > 0 {
-            self.for_each_list(|home, newest, covered| {
-                blocks.extend(covered.iter().map(|(order, _)| (*order, home)));
-                blocks.extend(self.arena.list(newest).map(|version| (version.stamp, home)));
-            });
-        }
-        blocks.sort_unstable();
-        for lot in blocks.chunks(AT_ONCE) {
-            if space.wanted() == 0 {
-                break;
-            }
-            let (upto, homes) = (lot[lot.len() - 1].0, lot.iter().map(|(_, home)| *home));
-            let taken = self.take_lists(homes.collect(), upto, |_, _| true);
+        let _alone = self.one_by_one.lock().unwrap();
+        while space.wanted() > 0 && space.allows((AT_ONCE * 64) as u64) {
+            let lot: Vec<(u64, u64)> = self.queue.lock().unwrap().in_order.iter().take(AT_ONCE).copied().collect();
+            let Some((upto, _)) = lot.last() else { break };
+            let taken = self.take_lists(&lot.iter().map(|(_, home)| *home).collect(), *upto);
             for list in &taken {
                 list.claim.drain_readers();
                 for (_, at) in &list.heads {
@@ -245,38 +359,49 @@ impl HybridLog {
         Ok(())
     }
 
-    /// Claims the lists of some homes that have any, and one that is `wanted`, to take what was committed up to a place
-    /// in commit order off them.
-    /// In ascending order of the homes: so threads that claim many wait for each other in one direction.
-    fn take_lists(&self, homes: BTreeSet<u64>, upto: u64, wanted: impl Fn(u64, u32) -> bool) -> Vec<Taken<'_>> {
-        let mut taken = Vec::new();
-        for home in homes {
-            let Some(slot) = self.index.get(home) else { continue };
-            let claim = slot.claim();
-            // Before readers are drained: who comes later finds that it was verified, and needs no head.
-            if claim.newest() == NO_VERSION || !wanted(home, claim.newest()) {
-                continue;
-            }
-            let covered = self.covered.lock().unwrap().get(&home).cloned().unwrap_or_default();
-            let mut heads: Vec<_> = covered.into_iter().filter(|(order, _)| *order <= upto).collect();
-            let listed = self.arena.list(claim.newest()).filter(|version| version.stamp <= upto);
-            heads.extend(listed.map(|version| (version.stamp, Lba(version.position))));
-            heads.sort_unstable();
-            taken.push(Taken { home: Lba(home), claim, upto, heads, into: Lba(home) });
+    /// A list whose claim the caller has, to take what was committed up to a place in commit order off it.
+    fn taken<'e>(&self, queue: &Queue, home: u64, claim: Claim<'e>, upto: u64) -> Option<Taken<'e>> {
+        if claim.newest() == NO_VERSION {
+            return None;
         }
-        taken
+        let covered = queue.covered.get(&home).into_iter().flatten().copied();
+        let mut heads: Vec<_> = covered.filter(|(order, _)| *order <= upto).collect();
+        let listed = self.arena.list(claim.newest()).filter(|version| version.stamp <= upto);
+        heads.extend(listed.map(|version| (version.stamp, Lba(version.position))));
+        heads.sort_unstable();
+        let cost = self.cost(claim.newest(), queue.covered(home));
+        Some(Taken { home: Lba(home), claim, upto, heads, cost, into: Lba(home) })
     }
 
-    /// Writes some lists back. Returns the homes of those that stay.
+    /// The same, and it leaves the queue. (With the variant in commit order it is in no queue of lists.)
+    fn take<'e>(&self, home: u64, claim: Claim<'e>, upto: u64) -> Option<Taken<'e>> {
+        let mut queue = self.queue.lock().unwrap();
+        let taken = self.taken(&queue, home, claim, upto)?;
+        queue.leave(self.rank(taken.cost), home);
+        Some(taken)
+    }
+
+    /// Claims the lists of some homes that have any.
+    /// In ascending order of the homes: so threads that claim many wait for each other in one direction.
+    fn take_lists(&self, homes: &BTreeSet<u64>, upto: u64) -> Vec<Taken<'_>> {
+        let slots = homes.iter().filter_map(|home| Some((*home, self.index.get(*home)?)));
+        slots.filter_map(|(home, slot)| self.take(home, slot.claim(), upto)).collect()
+    }
+
+    /// Writes some lists back. Returns the homes of those that stay, because their files are in use.
     fn write_back_lot(
         &self,
-        homes: BTreeSet<u64>,
+        mut taken: Vec<Taken<'_>>,
         in_use: InUse,
         space: &dyn Reclaim,
         maps: &dyn Maps,
     ) -> Result<Vec<u64>> {
         let region = &*self.base.region;
-        let mut taken = self.take_lists(homes, u64::MAX, |home, newest| self.is_sound(home, newest));
+        // Before readers are drained: who comes later finds that it was verified, and needs no head.
+        taken.retain(|list| self.is_sound(list));
+        if taken.is_empty() {
+            return Ok(Vec::new());
+        }
         for list in &mut taken {
             // Who comes now sees the list, and reads none of the lines that change.
             list.claim.drain_readers();
@@ -292,6 +417,8 @@ impl HybridLog {
         for mut list in taken {
             if list.into != list.home && !self.swap(&list, maps)? {
                 if in_use == InUse::Left {
+                    // Under its claim.
+                    self.queue.lock().unwrap().enter(REFUSED, list.home.0);
                     refused.push(list.home.0);
                     continue;
                 }
@@ -377,7 +504,7 @@ impl HybridLog {
     /// blocks that are free then.
     pub(super) fn drop_lists(&self, homes: &BTreeSet<u64>) -> Result<Vec<Lba>> {
         let region = &*self.base.region;
-        let taken = self.take_lists(homes.clone(), u64::MAX, |_, _| true);
+        let taken = self.take_lists(homes, u64::MAX);
         if taken.is_empty() {
             return Ok(Vec::new());
         }
@@ -397,12 +524,20 @@ impl HybridLog {
             self.stuck.set(list.home.0, 0);
             let blocks = list.heads.iter().map(|(_, at)| *at);
             free.extend(blocks.map(|at| if at == list.into { list.home } else { at }));
-            if let Entry::Occupied(mut covered) = self.covered.lock().unwrap().entry(list.home.0) {
+            let home = list.home.0;
+            let mut queue = self.queue.lock().unwrap();
+            if let Entry::Occupied(mut covered) = queue.covered.entry(home) {
                 covered.get_mut().retain(|(order, _)| *order > list.upto);
                 if covered.get().is_empty() {
                     covered.remove();
                 }
             }
+            if self.how == WriteBack::CommitOrder {
+                for (order, _) in &list.heads {
+                    queue.in_order.remove(&(*order, home));
+                }
+            }
+            drop(queue);
             let goes = |version: &LinesVersion| version.stamp <= list.upto;
             list.claim.change_last(|newest| self.arena.drop_tail(newest, goes, &mut numbers));
         }

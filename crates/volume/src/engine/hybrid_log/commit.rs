@@ -117,20 +117,10 @@ impl HybridLog {
             // Counted before it can be seen: whoever counts none reads past the index.
             self.pending.fetch_add(1, Ordering::Relaxed);
             let claim = self.index.get_or_make(*home).claim();
+            let before = Some(claim.newest()).filter(|newest| *newest != NO_VERSION).map(|newest| self.cost(newest, 0));
             claim.push(&self.arena, number, version, &mut freed);
-            let shown = self.arena.list(claim.newest()).count();
-            let mut covered = self.covered.lock().unwrap();
-            let old = freed.iter().map(|number| self.arena.get(*number)).map(|old| (old.stamp, Lba(old.position)));
-            let mut heads = shown;
-            if !freed.is_empty() {
-                covered.entry(*home).or_default().extend(old);
-            }
-            heads += covered.get(home).map_or(0, Vec::len);
-            drop(covered);
+            self.grown(*home, before, (claim.newest(), order), freed.iter().map(|number| self.arena.get(*number)));
             self.arena.give_back(&mut freed);
-            if heads - 1 == self.how.most_versions() {
-                self.long.lock().unwrap().push(*home);
-            }
         }
     }
 }

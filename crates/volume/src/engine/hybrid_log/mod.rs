@@ -103,10 +103,10 @@
 //! 10. A pointer is swapped, and the heads of its list are wiped, while nobody reads or changes its file
 //!     (`Maps::swap`): no commit has old bytes of it, no reader has looked it up, and the new home is nobody's before
 //!     its head is gone. A list whose file is in use, or whose pointer is not one word (it is in the inode), goes home
-//!     by its lines, once there is no other to be written back. Threads that write back at the same time take lots of
-//!     different homes (`Round`). Who claims many lists, to write back or to drop them, does so in ascending order of
-//!     their homes, and waits meanwhile for nobody but readers of these lists, the fence of a settled word, and the
-//!     swap of another such thread.
+//!     by its lines, once there is no other to be written back. Who writes back takes lists off the queue together with
+//!     their claims, and waits for no claim while it has one. Who claims many lists to drop them does so in ascending
+//!     order of their homes. Both wait meanwhile for nobody but readers of these lists, the fence of a settled word,
+//!     and the swap of another such thread.
 //! 11. Pending blocks are taken from the group's reservation: a commit never meets `ENOSPC`. Writing back takes no
 //!     block.
 //! 12. Recovery copies no content. In this order, it
@@ -164,6 +164,8 @@
 //! 19. The group reads its own lines over the latest committed ones. A home that it frees, or that loses its content,
 //!     is in its draft no more; the pending block is free when the group has ended. The lists of such homes are dropped
 //!     by its commit, like those of an implicit group; until then others read them.
+//! 20. A list that nobody has claimed is in the queue once, at the rank that its cost says, or at that of lists whose
+//!     files were in use; or recovery has found it, and it has no rank yet; or it is damaged, and in no queue.
 //!
 //! | file | idea |
 //! |---|---|
@@ -178,7 +180,6 @@ mod commit;
 mod pending;
 mod recover;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use index::{FileIndex, LinesVersion, VersionArena};
@@ -200,7 +201,7 @@ use super::{
 use crate::format::head::{HeadSeed, HeadTable};
 use crate::format::log::{LINE, LogArea};
 use crate::format::{BLOCK, Lba, Seed};
-use checkpoint::{Round, Stuck};
+use checkpoint::{Queue, Stuck};
 
 pub use pending::Pended;
 use recover::Counted;
@@ -330,13 +331,12 @@ pub struct HybridLog {
     /// From a home to its list.
     index: FileIndex,
     arena: VersionArena<LinesVersion>,
-    /// Covered versions, by home: their places in commit order, and their blocks.
-    covered: Mutex<BTreeMap<u64, Vec<(u64, Lba)>>>,
-    /// Homes with many heads.
-    long: Mutex<Vec<u64>>,
+    /// Lists that nobody is writing back.
+    queue: Mutex<Queue>,
     /// How many blocks are pending.
     pending: AtomicU64,
-    round: Mutex<Round>,
+    /// Held by who writes back in commit order: one thread at a time.
+    one_by_one: Mutex<()>,
     /// Heads that recovery has found, until they are kept and entered.
     recovered: Mutex<Vec<Vec<Counted>>>,
     /// Blocks of kept heads whose lines nobody has looked at yet.
@@ -362,10 +362,9 @@ impl HybridLog {
             lasts: (0..area.lanes).map(|_| last()).collect(),
             index: FileIndex::default(),
             arena: VersionArena::new(),
-            covered: Mutex::default(),
-            long: Mutex::default(),
+            queue: Mutex::default(),
             pending: AtomicU64::new(0),
-            round: Mutex::default(),
+            one_by_one: Mutex::default(),
             recovered: Mutex::default(),
             unverified: OnceLock::new(),
             stuck: Stuck::default(),
@@ -529,11 +528,19 @@ impl Engine for HybridLog {
     }
 
     fn index_bytes(&self) -> u64 {
-        self.index.memory_bytes() + self.arena.memory_bytes()
+        self.index.memory_bytes() + self.arena.memory_bytes() + self.queue.lock().unwrap().memory_bytes()
+    }
+
+    fn writes_back(&self) -> bool {
+        true
+    }
+
+    fn committed(&self) -> u64 {
+        self.base.committed()
     }
 
     fn is_due(&self) -> bool {
-        self.has_pending() && !self.long.lock().unwrap().is_empty()
+        self.has_pending() && self.queue.lock().unwrap().is_due()
     }
 
     fn checkpoint(&self, space: &dyn Reclaim, maps: &dyn Maps) -> Result<()> {

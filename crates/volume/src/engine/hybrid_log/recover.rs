@@ -1,11 +1,14 @@
 //! What a crash has left. Recovery undoes what is not committed, and keeps the heads of what is; content goes home
 //! later (invariants 3, 4, 12 and 14).
 
+use std::collections::BTreeSet;
+
 use sync::{AtomicU64, Mutex, Ordering, thread};
 use wholly_error::Result;
 use wholly_media::Region;
 
-use super::{HybridLog, KEEP, KEEP_FENCE, RECOVER, RECOVER_FENCE, RECOVERY};
+use super::checkpoint::DUE;
+use super::{HybridLog, KEEP, KEEP_FENCE, RECOVER, RECOVER_FENCE, RECOVERY, WriteBack};
 use crate::engine::kind::{self, Left};
 use crate::engine::marks::Marks;
 use crate::engine::patch::{self, Patch};
@@ -37,6 +40,15 @@ pub(super) struct Counted {
     at: u64,
     order: u64,
     lines: u64,
+}
+
+/// What a thread has entered.
+#[derive(Default)]
+struct Entered {
+    covered: Vec<(u64, Vec<(u64, Lba)>)>,
+    /// All homes, and those with long lists.
+    homes: Vec<u64>,
+    long: Vec<u64>,
 }
 
 /// What a crash has left.
@@ -385,29 +397,37 @@ impl HybridLog {
             unverified.mark(Lba(head.at));
             by_home[(head.home / SHARE) as usize].push(*head);
         }
+        let in_order = match self.how {
+            WriteBack::CommitOrder => all().map(|head| (head.order, head.home)).collect(),
+            _ => BTreeSet::new(),
+        };
         drop(heads);
         let (shares, next) = (by_home.into_iter().map(Mutex::new).collect::<Vec<_>>(), AtomicU64::new(0));
         let entered = by_threads(shares.len() > 1, || {
-            let (mut covered, mut long) = (Vec::new(), Vec::new());
+            let mut entered = Entered::default();
             while let Some(share) = shares.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
                 let mut share = std::mem::take(&mut *share.lock().unwrap());
                 share.sort_unstable_by_key(|head| (head.home, head.order));
-                self.enter_share(&share, &mut covered, &mut long);
+                self.enter_share(&share, &mut entered);
             }
-            Ok((covered, long))
+            Ok(entered)
         });
         let entered = entered.expect("nothing of it fails");
-        for (_, long) in &entered {
-            self.long.lock().unwrap().extend(long);
+        let mut queue = self.queue.lock().unwrap();
+        for Entered { covered, homes, long } in entered {
+            queue.covered.extend(covered);
+            queue.found.extend(homes);
+            long.into_iter().for_each(|home| queue.enter(DUE, home));
         }
-        *self.covered.lock().unwrap() = entered.into_iter().flat_map(|(covered, _)| covered).collect();
+        queue.in_order = in_order;
+        drop(queue);
         self.pending.store(count as u64, Ordering::Release);
         let is_first = self.unverified.set(unverified).is_ok();
         assert!(is_first, "a volume is recovered once");
     }
 
     /// Enters some versions, which are in the order of their homes, and each home's in commit order.
-    fn enter_share(&self, share: &[Counted], covered: &mut Vec<(u64, Vec<(u64, Lba)>)>, long: &mut Vec<u64>) {
+    fn enter_share(&self, share: &[Counted], entered: &mut Entered) {
         let Ok(most) = u32::try_from(share.len()) else { unreachable!("a share has as many heads as homes") };
         if most == 0 {
             return;
@@ -431,10 +451,11 @@ impl HybridLog {
                 slot.push_recovered(&self.arena, number, version, &mut freed);
             }
             if !hidden.is_empty() {
-                covered.push((home, hidden));
+                entered.covered.push((home, hidden));
             }
+            entered.homes.push(home);
             if versions.len() > self.how.most_versions() {
-                long.push(home);
+                entered.long.push(home);
             }
         }
         debug_assert!(freed.is_empty(), "what shows is covered by nothing");

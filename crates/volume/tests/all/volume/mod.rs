@@ -1,6 +1,7 @@
 //! A volume as a whole, over persistent memory and a disk in memory.
 
 mod borders;
+mod checkpointers;
 mod damage;
 mod durable;
 mod fixtures;
