@@ -22,7 +22,7 @@
 //! | no space | the call fails | commits the epoch, and makes the call once more |
 //! | a name call, a call of an explicit group | commits the epochs of the files that it names | commits the epoch if one of these files is dirty |
 //! | a content call on one file more than may be dirty | the call fails with `ENOSPC` | |
-//! | the timer, too many pieces | nothing | commits the epoch |
+//! | the timer, too many pieces, a full log | nothing | commits the epoch |
 //!
 //! Nothing else here makes anything durable: a crash before a commit takes all of the epoch away, as if it had been
 //! aborted. Under the policy `per-op` no file is dirty; its calls do not come here.
@@ -87,6 +87,12 @@ pub trait Below {
 
     /// Whether an epoch has changed a file, or claimed it.
     fn has(&self, epoch: &Self::Epoch, file: &Arc<Self::File>) -> bool;
+
+    /// Whether an epoch under `shared` is to be committed because of what it stores in a log.
+    fn fills_log(&self, epoch: &Self::Epoch) -> bool {
+        let _ = epoch;
+        false
+    }
 
     /// Commits an epoch. When this returns, everybody sees what is durable, or has its place in the order and is
     /// durable when the call returns that asked for it. The epoch has ended if it is taken out; else it goes on after
@@ -234,8 +240,11 @@ impl<B: Below> Policies<B> {
         if done.as_ref().is_err_and(|error| Errno::from(error.clone()) == Errno::NOSPC) && self.commit_early(below)? {
             done = self.change_once(below, file, &call);
         }
-        if self.is_shared() && self.pieces.fetch_add(pieces, Ordering::Relaxed) + pieces > MOST_PIECES {
-            self.commit_early(below)?;
+        if self.is_shared() {
+            let is_large = self.pieces.fetch_add(pieces, Ordering::Relaxed) + pieces > MOST_PIECES;
+            if is_large || self.look(file, |epoch| epoch.is_some_and(|epoch| below.fills_log(epoch))) {
+                self.commit_early(below)?;
+            }
         }
         done
     }

@@ -12,6 +12,8 @@
 //! 3. What is copied from another file is committed first under `per-sync`: a call is in one epoch.
 //! 4. Memory: under `shared` an epoch has a bounded number of pieces, each of up to 300 bytes of memory. The epoch of a
 //!    file under `per-sync` takes what an explicit group takes: it is not divided for its size.
+//! 5. Log: under `shared` an epoch is committed once it would fill a quarter of the engine's log, in bytes that its
+//!    commit logs. That is the checkpoint of MinL2R (section 3.4).
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -32,6 +34,8 @@ type Mark = epochs::Mark<GroupId>;
 
 /// Bytes of a piece of an epoch.
 const PIECE: usize = 4096;
+/// An epoch under `shared` has one of so many parts of the log.
+const PARTS_OF_LOG: u64 = 4;
 
 /// A volume whose calls outside of explicit groups are grouped by a policy.
 ///
@@ -105,6 +109,10 @@ impl Below for UnguardedVfs {
 
     fn has(&self, epoch: &GroupId, file: &Arc<Mark>) -> bool {
         self.mounted().core.has_changed(*epoch, file.number())
+    }
+
+    fn fills_log(&self, epoch: &GroupId) -> bool {
+        self.mounted().core.fills_log(*epoch, PARTS_OF_LOG)
     }
 
     /// Who calls waits until it is durable, once it has let go of the epochs.

@@ -16,6 +16,11 @@ use super::{Allocate, CommitSequence, Load, StorageView, read_within};
 use crate::format::log::LINE;
 use crate::format::{BLOCK, Lba, Run};
 
+/// Lines of log that one change of a line adds, at most, but where old bytes were zeros: the line, and two heads.
+const MOST_LOGGED: u64 = 3;
+/// Changes after which it does not pay to count the lines of log.
+const FEW: u64 = 16;
+
 /// A line that a group changes.
 #[derive(Clone, Debug)]
 pub struct Changed {
@@ -54,6 +59,10 @@ pub struct Draft {
     pub(super) inode_blocks: BTreeSet<u64>,
     /// What changes of the blocks of the inode file.
     pub(super) inode_file: Option<InodeFileChange>,
+    /// How often a line has changed.
+    changes: u64,
+    /// The lines of log are counted again once it has so many changes.
+    count_at: u64,
     /// With an engine that orders: groups that are not durable, and changed what this one changes. It comes after them,
     /// also where they share no block.
     pub after: Vec<CommitSequence>,
@@ -102,6 +111,17 @@ impl Draft {
     /// The most undo entries that its lines need.
     pub fn most_undo(&self) -> u64 {
         2 * self.lines.len() as u64
+    }
+
+    /// Whether the commit stores at least so many lines of log, which `count` counts. It counts again only after as
+    /// many changes as could make up for what is missing, so that a call costs little.
+    pub(super) fn logs(&mut self, enough: u64, count: impl FnOnce(&Draft) -> u64) -> bool {
+        if self.changes < self.count_at {
+            return false;
+        }
+        let missing = enough.saturating_sub(count(self));
+        self.count_at = self.changes + (missing / MOST_LOGGED).max(FEW);
+        missing == 0
     }
 
     /// Notes data that was logged: it is newer than what was there.
@@ -194,6 +214,7 @@ impl Draft {
                 if line.new[inside.clone()] != *part {
                     line.new[inside].copy_from_slice(part);
                     line.site = site;
+                    self.changes += 1;
                 }
                 continue;
             }
@@ -203,6 +224,7 @@ impl Draft {
                 let mut new = old;
                 new[inside].copy_from_slice(part);
                 self.lines.insert(number, Changed { old, new, site });
+                self.changes += 1;
             }
         }
         Ok(self.lines.len() > before)

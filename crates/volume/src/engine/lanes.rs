@@ -176,6 +176,21 @@ fn lines_of_old(old: &[u8]) -> u64 {
     if old.len() <= OLD_MAX || is_zeros(old) { 1 } else { 1 + payload_lines(old.len() as u64) }
 }
 
+/// Lines that [`Entries::undo_all`] stores, but for links.
+pub(super) fn lines_of_all(draft: &Draft) -> u64 {
+    draft.changes().map(|(_, line)| line.runs(OLD_MAX).count() as u64).sum()
+}
+
+/// Lines that [`Entries::undo_runs`] stores, but for links and what these cut in two.
+pub(super) fn lines_of_runs(draft: &Draft) -> u64 {
+    let mut lines = 0;
+    let counted = draft.each_old_run(0..u64::MAX, |_, old| {
+        lines += lines_of_old(old);
+        Ok(())
+    });
+    counted.map_or(0, |()| lines)
+}
+
 pub(super) fn is_zeros(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
@@ -308,7 +323,7 @@ impl Entries {
         space: &mut dyn Allocate,
         draft: &Draft,
     ) -> Result<bool> {
-        let mut left = draft.changes().map(|(_, line)| line.runs(OLD_MAX).count() as u64).sum::<u64>();
+        let mut left = lines_of_all(draft);
         let is_changed = left > 0;
         for (at, line) in draft.changes() {
             for run in line.runs(OLD_MAX) {
@@ -327,12 +342,8 @@ impl Entries {
         space: &mut dyn Allocate,
         draft: &Draft,
     ) -> Result<()> {
-        let (all, mut left) = (0..u64::MAX, 0);
-        draft.each_old_run(all.clone(), |_, old| {
-            left += lines_of_old(old);
-            Ok(())
-        })?;
-        draft.each_old_run(all, |at, old| {
+        let mut left = lines_of_runs(draft);
+        draft.each_old_run(0..u64::MAX, |at, old| {
             left -= lines_of_old(old);
             if old.len() <= OLD_MAX {
                 return self.undo(region, sites, space, (at, old), left);

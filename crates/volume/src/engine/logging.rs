@@ -10,7 +10,7 @@ use wholly_vfs::GroupId;
 
 use super::lanes::Lanes;
 use super::{CommitSequence, DataAt, Part, Placed, check_within, read_within};
-use crate::format::log::{LogArea, LogSeed};
+use crate::format::log::{LogArea, LogSeed, lines_of};
 use crate::format::{BLOCK, Lba, Seed};
 
 /// Undo entries of inodes and names that any group may have: a rename that exchanges two names of five slots has 40.
@@ -77,6 +77,11 @@ impl Logging {
     /// Places in commit order come after this one.
     pub fn go_on_after(&self, order: u64) {
         self.commits.fetch_max(order.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// Lines of one of so many parts of the log.
+    pub fn lines_of_part(&self, parts: u64) -> u64 {
+        lines_of(self.lanes.area.run().count) / parts
     }
 
     #[inline]

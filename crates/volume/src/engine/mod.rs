@@ -690,6 +690,13 @@ pub trait Engine: Load + Send + Sync {
         0
     }
 
+    /// Whether the commit of an explicit group with such a draft would fill one of so many parts of the log. The policy
+    /// `shared` asks after each call, so the answer must be cheap.
+    fn fills_log(&self, draft: &mut Draft, parts: u64) -> bool {
+        let _ = (draft, parts);
+        false
+    }
+
     /// A call of an explicit group ends: the calling thread orders what it has stored before the group's commit, which
     /// another thread may make.
     ///

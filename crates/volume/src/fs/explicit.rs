@@ -390,6 +390,11 @@ impl Core {
         self.explicit(id).is_ok_and(|explicit| explicit.twin(ino).is_some())
     }
 
+    /// Whether a running group would fill one of so many parts of the engine's log. Waits for the call that runs.
+    pub fn fills_log(&self, id: GroupId, parts: u64) -> bool {
+        self.explicit(id).is_ok_and(|explicit| explicit.body().fills_log(self, parts))
+    }
+
     /// An inode as a call sees it.
     ///
     /// # Errors

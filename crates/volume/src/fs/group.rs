@@ -171,6 +171,11 @@ impl Body {
         Body::new(id, Draft::of_group(id))
     }
 
+    /// See [`Engine::fills_log`].
+    pub fn fills_log(&mut self, core: &Core, parts: u64) -> bool {
+        core.engine.fills_log(&mut self.draft, parts)
+    }
+
     /// More names and directories change with the commit.
     pub fn record_later(&mut self, names: u64, dirs: u64) {
         self.later.names += names;

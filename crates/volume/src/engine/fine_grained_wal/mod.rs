@@ -127,7 +127,7 @@ use wholly_media::{Region, Site};
 use wholly_vfs::GroupId;
 
 use super::draft::{Draft, Drafting};
-use super::lanes::{Cursor, Entries, Lanes, Redo, Sites};
+use super::lanes::{Cursor, Entries, Lanes, Redo, Sites, lines_of_all};
 use super::logging::{Logging, MOVE_FROM, ZEROS, commit_each, most_moved};
 use super::patch;
 use super::{
@@ -308,6 +308,11 @@ impl Engine for FineGrainedWal {
     fn blocks_for_commit(&self, draft: &Draft, later: Later) -> u64 {
         // One more: that which leads to the chain.
         self.base.lanes.blocks_for(later.most_undo(draft) + 1, 0)
+    }
+
+    fn fills_log(&self, draft: &mut Draft, parts: u64) -> bool {
+        // The chain is in free blocks, not in the log.
+        draft.logs(self.base.lines_of_part(parts), lines_of_all)
     }
 
     fn end_call(&self, part: &mut Part<'_>) -> Result<()> {

@@ -520,6 +520,11 @@ impl Engine for PageCacheWal {
         self.spilled(changed.saturating_add(later))
     }
 
+    fn fills_log(&self, draft: &mut Draft, parts: u64) -> bool {
+        let images = (draft.paged.pages.len() + draft.paged.changed.len()) as u64;
+        self.log.as_ref().is_some_and(|(_, area)| images >= ring_of(area).blocks / parts)
+    }
+
     fn end_call(&self, part: &mut Part<'_>) -> Result<()> {
         if self.mistake == Some(Mistake::MetadataStolen) {
             for (at, line) in part.draft.changes() {

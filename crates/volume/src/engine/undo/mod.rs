@@ -84,7 +84,8 @@
 //!    Once a commit has failed, no lane is taken until the next mount.
 //! 5. So the lane's last valid commit entry decides: entries of the next sequence are of a group that is not committed,
 //!    and all others are void. A commit reclaims the log of the group before it; the paper's checkpoint, at a quarter
-//!    of the log or after 5 s, has nothing left to do: what it flushes is durable at the commit.
+//!    of the log or after 5 s, has nothing left to do: what it flushes is durable at the commit. Under the policy
+//!    `shared` these two say when one group of all calls is committed.
 //! 6. Pointers change in place only after the blocks to which they lead are durable: the blocks are stored before
 //!    `undo.log.fence`, the pointers after it. A home that was moved or freed keeps its content, and is nobody else's,
 //!    until the commit has returned (rule 3 of the trait): the old pointer leads there if the group is undone.
@@ -131,7 +132,7 @@ use wholly_media::{Region, Site};
 use wholly_vfs::GroupId;
 
 use super::draft::{Changed, Draft, Drafting, lines_of};
-use super::lanes::{Sites, is_zeros};
+use super::lanes::{Sites, is_zeros, lines_of_runs};
 use super::logging::{Logging, MOVE_FROM, ZEROS, commit_each, most_moved};
 use super::patch;
 use super::{
@@ -321,6 +322,10 @@ impl Engine for UndoLog {
 
     fn blocks_for_commit(&self, draft: &Draft, later: Later) -> u64 {
         self.base.lanes.blocks_for(later.most_undo(draft), 0)
+    }
+
+    fn fills_log(&self, draft: &mut Draft, parts: u64) -> bool {
+        draft.logs(self.base.lines_of_part(parts), lines_of_runs)
     }
 
     fn end_call(&self, part: &mut Part<'_>) -> Result<()> {

@@ -68,6 +68,61 @@ fn a_shared_epoch_takes_bounded_memory() {
     }
 }
 
+/// Under `shared` an epoch is committed once it fills a quarter of the log, in lines that its commit logs, whatever the
+/// size of its pieces.
+#[test]
+fn a_shared_epoch_fills_a_quarter_of_the_log() {
+    const FILE: u64 = 8 << 20;
+    const FILES: u64 = 700;
+    type Next = fn(&mut Random, u64) -> (u64, u64, u64);
+    // File, first byte, and length.
+    let cases: [(&str, Next, &[EngineKind]); 5] = [
+        ("8 B", |random, _| (0, random.below(FILE / 8) * 8, 8), &[EngineKind::Undo]),
+        ("64 B", |random, _| (0, random.below(FILE / 64) * 64, 64), &[EngineKind::Undo]),
+        ("500 B", |random, _| (0, random.below(FILE - 500), 500), &[EngineKind::Undo]),
+        ("1500 B", |random, _| (0, random.below(FILE - 1500), 1500), &[EngineKind::Undo]),
+        ("1 B of each file", |_, n| (n % FILES, 0, 1), &[EngineKind::Undo, EngineKind::FineGrainedWal]),
+    ];
+    for (engine, sites) in [
+        (EngineKind::Undo, ["undo.entry", "undo.head", "undo.payload"]),
+        (EngineKind::FineGrainedWal, ["wal.undo", "", ""]),
+    ] {
+        let place = Place::of_zeros(64 << 20, engine);
+        let dumped = Volume::dump_region(&*place.region, None).expect("dump it");
+        let log = dumped.superblocks[0].decoded.as_ref().expect("it is sound").log.expect("it has one").run();
+        let quarter = log.count * 64 / 4;
+        let region = CountingRegion::new(place.region.clone());
+        let volume = Volume::open_region(region.clone(), &VolumeOptions::default()).expect("open it");
+        let vfs = PolicyVfs::new(&volume, SHARED).expect("it has groups");
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        let made = |n| tree.file(format!("f{n}"), 0o644, &vec![1; if n == 0 { FILE as usize } else { 1 }]);
+        let files: Vec<_> = (0..FILES).map(|n| made(n).expect("make a file")).collect();
+        let mut random = Random(7);
+        for (name, next, _) in cases.iter().filter(|(.., engines)| engines.contains(&engine)) {
+            sync(&tree);
+            region.take();
+            let (mut calls, mut lines, before) = (0, Vec::new(), vfs.early_commits());
+            for epoch in 1..=3 {
+                while vfs.early_commits() < before + epoch {
+                    calls += 1;
+                    assert!(calls < 20_000, "{}: {name}: no commit", engine.name());
+                    let (file, at, length) = next(&mut random, calls);
+                    // No two calls in a row write the same, nor zeros.
+                    let data: Vec<u8> = (0..length).map(|i| (2 + calls % 199 + i % 53) as u8).collect();
+                    files[file as usize].write_all(at, &data).expect("write");
+                }
+                let counts = region.take();
+                let of_log = sites.iter().filter_map(|site| counts.get(&Site(site)));
+                lines.push(of_log.map(|count| count.lines).sum::<u64>());
+            }
+            println!("{}: {name}: {calls} calls, {lines:?} of {quarter} lines", engine.name());
+            // More by what the last call adds, and 16 changes that are not counted one by one.
+            let most = quarter + 100;
+            assert!(lines.iter().all(|lines| (quarter..most).contains(lines)), "{}: {name}: {lines:?}", engine.name());
+        }
+    }
+}
+
 /// What is written between two syncs takes free blocks for what it writes to, not for each write. `fine_grained_wal`
 /// logs each write, and is a baseline.
 #[test]
