@@ -5,7 +5,8 @@
 //! - *version*: what one write put into the log of one 4 KiB block. A client chooses one of two kinds: a *run* of bytes
 //!   ([`RunVersion`], for a store), or some of its cache *lines* ([`LinesVersion`], for a volume).
 //! - *slot*: a block's list of versions, newest first, and its lock, in one word.
-//! - *node*: 64 slots, or 64 pointers to nodes: a radix tree per file that grows at its root.
+//! - *node*: 64 slots, or 64 pointers to nodes: a radix tree per file that grows at its root. The index of a volume has
+//!   smaller nodes, and makes them later (`sparse.rs`).
 //!
 //! # Invariants
 //!
@@ -35,13 +36,15 @@ mod pending;
 mod pieces;
 mod radix;
 mod slot;
+mod sparse;
 mod version;
 
 pub use lines::{LINE, LinesVersion, latest_lines};
 pub use pending::{Clean, Pending};
 pub use pieces::{Piece, logged_pieces, pieces};
-pub use radix::FileIndex;
+pub use radix::{FileIndex, Radix};
 pub use slot::{Claim, Garbage, Pushed, ReadGuard, Slot, prepare_alone};
+pub use sparse::SparseIndex;
 pub use version::{NO_VERSION, RunVersion, Version, VersionArena};
 
 /// Bytes of a block.

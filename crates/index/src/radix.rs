@@ -1,4 +1,5 @@
-//! The radix tree of one file: from a block's number to its slot.
+//! The radix tree of one file: from a block's number to its slot. A [`SparseIndex`](super::SparseIndex) has such a tree
+//! with something else in its leaves.
 //!
 //! Blocks below 64 stand in the tree of depth 0, blocks below 64² in that of depth 1, and so on: the number itself
 //! tells the depth, no unused upper level is walked, and a growing file only adds a tree. Nodes are set once and live
@@ -14,30 +15,33 @@ const FANOUT: usize = 1 << BITS;
 /// 64^9 blocks are more than a file can have.
 const DEPTHS: usize = 9;
 
-enum Node {
-    Leaf(Box<[Slot; FANOUT]>),
-    Inner(Box<[OnceLock<Node>; FANOUT]>),
+enum Node<T> {
+    Leaf(Box<[T; FANOUT]>),
+    Inner(Box<[OnceLock<Node<T>>; FANOUT]>),
 }
 
-impl Node {
+impl<T: Default> Node<T> {
     fn new(depth: usize, memory: &AtomicU64) -> Self {
         if depth == 0 {
-            memory.fetch_add(size_of::<[Slot; FANOUT]>() as u64, Ordering::Relaxed);
-            Node::Leaf(Box::new(std::array::from_fn(|_| Slot::new())))
+            memory.fetch_add(size_of::<[T; FANOUT]>() as u64, Ordering::Relaxed);
+            Node::Leaf(Box::new(std::array::from_fn(|_| T::default())))
         } else {
-            memory.fetch_add(size_of::<[OnceLock<Node>; FANOUT]>() as u64, Ordering::Relaxed);
+            memory.fetch_add(size_of::<[OnceLock<Node<T>>; FANOUT]>() as u64, Ordering::Relaxed);
             Node::Inner(Box::new(std::array::from_fn(|_| OnceLock::new())))
         }
     }
 }
 
 /// The slots of one file's blocks.
+pub type FileIndex = Radix<Slot>;
+
+/// What belongs to numbers: to those of a file's blocks their slots.
 #[derive(Default)]
-pub struct FileIndex {
-    /// Of the first blocks: most files have no others.
-    first: OnceLock<Node>,
+pub struct Radix<T> {
+    /// Of the first numbers: most files have no others.
+    first: OnceLock<Node<T>>,
     /// The roots of the other depths.
-    more: OnceLock<Box<[OnceLock<Node>; DEPTHS - 1]>>,
+    more: OnceLock<Box<[OnceLock<Node<T>>; DEPTHS - 1]>>,
     memory: AtomicU64,
 }
 
@@ -51,9 +55,9 @@ fn digit(block: u64, depth: usize) -> usize {
     (block >> (BITS * depth as u32)) as usize % FANOUT
 }
 
-impl FileIndex {
+impl<T: Default> Radix<T> {
     #[inline]
-    fn root(&self, depth: usize) -> Option<&Node> {
+    fn root(&self, depth: usize) -> Option<&Node<T>> {
         match depth {
             0 => self.first.get(),
             _ => self.more.get()?[depth - 1].get(),
@@ -62,7 +66,7 @@ impl FileIndex {
 
     /// The slot of `block`, if it ever had a version.
     #[inline]
-    pub fn get(&self, block: u64) -> Option<&Slot> {
+    pub fn get(&self, block: u64) -> Option<&T> {
         let mut depth = depth_of(block);
         let mut node = self.root(depth)?;
         loop {
@@ -78,7 +82,7 @@ impl FileIndex {
 
     /// The slot of `block`; nodes on the way are made.
     #[inline]
-    pub fn get_or_make(&self, block: u64) -> &Slot {
+    pub fn get_or_make(&self, block: u64) -> &T {
         match self.get(block) {
             Some(slot) => slot,
             None => self.make(block),
@@ -86,7 +90,7 @@ impl FileIndex {
     }
 
     #[cold]
-    fn make(&self, block: u64) -> &Slot {
+    fn make(&self, block: u64) -> &T {
         let mut depth = depth_of(block);
         let root = match depth {
             0 => &self.first,
@@ -106,13 +110,13 @@ impl FileIndex {
     }
 
     /// Calls `f` for every slot of a block from `first` on that exists, in order.
-    pub fn for_each_from<'a>(&'a self, first: u64, f: &mut dyn FnMut(u64, &'a Slot)) {
+    pub fn for_each_from<'a>(&'a self, first: u64, f: &mut dyn FnMut(u64, &'a T)) {
         self.for_each_in(first..u64::MAX, f);
     }
 
     /// Calls `f` for every slot of some blocks that exists, in order: it costs as many nodes as there are, however many
     /// blocks that are.
-    pub fn for_each_in<'a>(&'a self, blocks: Range<u64>, f: &mut dyn FnMut(u64, &'a Slot)) {
+    pub fn for_each_in<'a>(&'a self, blocks: Range<u64>, f: &mut dyn FnMut(u64, &'a T)) {
         let mut all = |block, slot| {
             f(block, slot);
             false
@@ -125,9 +129,9 @@ impl FileIndex {
     }
 
     /// The first block from `first` on whose slot exists and is one that is `wanted`.
-    pub fn first_from(&self, first: u64, wanted: &dyn Fn(&Slot) -> bool) -> Option<u64> {
+    pub fn first_from(&self, first: u64, wanted: &dyn Fn(&T) -> bool) -> Option<u64> {
         let mut found = None;
-        let mut is_found = |block, slot: &Slot| {
+        let mut is_found = |block, slot: &T| {
             found = wanted(slot).then_some(block);
             found.is_some()
         };
@@ -148,12 +152,12 @@ impl FileIndex {
 }
 
 /// Whether `f` has said of a slot that this was the last.
-fn visit<'a>(
-    node: &'a Node,
+fn visit<'a, T>(
+    node: &'a Node<T>,
     depth: usize,
     base: u64,
     blocks: &Range<u64>,
-    f: &mut dyn FnMut(u64, &'a Slot) -> bool,
+    f: &mut dyn FnMut(u64, &'a T) -> bool,
 ) -> bool {
     let width = 1u64 << (BITS * depth as u32);
     (0..FANOUT).any(|i| {

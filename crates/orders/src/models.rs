@@ -12,7 +12,8 @@ use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use loom::thread;
 
 use crate::index::{
-    FileIndex, Garbage, LinesVersion, NO_VERSION, Pending, RunVersion, Slot, Version, VersionArena, prepare_alone,
+    FileIndex, Garbage, LinesVersion, NO_VERSION, Pending, RunVersion, Slot, SparseIndex, Version, VersionArena,
+    prepare_alone,
 };
 
 /// A model, by name.
@@ -50,7 +51,7 @@ pub fn all() -> impl Iterator<Item = Model> {
     models::<RunVersion>().into_iter().chain(models::<LinesVersion>())
 }
 
-fn models<V: Kind>() -> [Model; 18] {
+fn models<V: Kind>() -> [Model; 19] {
     let model = |name, preemptions, body: fn()| Model { kind: V::NAME, name, preemptions, body };
     [
         model("a version is read", (3, 4), a_version_is_read::<V>),
@@ -64,6 +65,7 @@ fn models<V: Kind>() -> [Model; 18] {
         model("a number is used again", (3, 4), a_number_is_used_again::<V>),
         model("a number goes to another thread", (1, 1), a_number_goes_to_another_thread::<V>),
         model("two make a node", (3, 4), two_make_a_node::<V>),
+        model("two meet in a place", (2, 3), two_meet_in_a_place),
         model("a pass fails", (3, 4), a_pass_fails::<V>),
         model("an empty list is looked at", (3, 4), an_empty_list_is_looked_at::<V>),
         model("a clean file is read", (2, 2), a_clean_file_is_read::<V>),
@@ -425,6 +427,25 @@ fn two_make_a_node<V: Kind>() {
     let slot = index.get(BLOCK).expect("both have made it");
     let guard = slot.read();
     assert_eq!(arena.list(guard.newest()).next().expect("a version").stamp(), 2);
+}
+
+/// A place has room for one slot, and two threads make the slots of two blocks: whatever the order, each block has one.
+fn two_meet_in_a_place() {
+    const BLOCKS: [u64; 2] = [70, 700];
+    let index = Arc::new(SparseIndex::default());
+    (0..3).for_each(|block| _ = index.get_or_make(block));
+    let address = |slot: &Slot| std::ptr::from_ref(slot).addr();
+    let make = |blocks: [u64; 2]| {
+        let index = index.clone();
+        thread::spawn(move || blocks.map(|block| address(index.get_or_make(block))))
+    };
+    let threads = [make(BLOCKS), make([BLOCKS[1], BLOCKS[0]])];
+    let before = BLOCKS.map(|block| index.get(block).map(address));
+    let [one, [second, first]] = threads.map(|thread| thread.join().expect("no panic"));
+    assert_eq!(one, [first, second]);
+    assert_ne!(first, second);
+    assert_eq!(BLOCKS.map(|block| index.get(block).map(address)), one.map(Some));
+    assert!(before.into_iter().zip(one).all(|(before, after)| before.is_none_or(|before| before == after)));
 }
 
 /// A pass that fails after it wrote home leaves the versions where they are, and whoever claims the slot next writes

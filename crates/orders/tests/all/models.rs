@@ -72,6 +72,7 @@ fn source(site: &sync::Site) -> &'static str {
         "lines.rs" => include_str!("../../../index/src/lines.rs"),
         "pending.rs" => include_str!("../../../index/src/pending.rs"),
         "radix.rs" => include_str!("../../../index/src/radix.rs"),
+        "sparse.rs" => include_str!("../../../index/src/sparse.rs"),
         _ => "",
     };
     text.lines().nth(site.line as usize - 1).unwrap_or_default().trim()

@@ -182,7 +182,7 @@ mod recover;
 
 use std::sync::Arc;
 
-use index::{FileIndex, LinesVersion, VersionArena};
+use index::{LinesVersion, SparseIndex, VersionArena};
 use sync::{AtomicU64, Mutex, OnceLock, Ordering};
 use wholly_error::Result;
 use wholly_media::{Region, Site};
@@ -329,7 +329,7 @@ pub struct HybridLog {
     /// By lane. Held over the fence of a settled word.
     lasts: Vec<Mutex<Last>>,
     /// From a home to its list.
-    index: FileIndex,
+    index: SparseIndex,
     arena: VersionArena<LinesVersion>,
     /// Lists that nobody is writing back.
     queue: Mutex<Queue>,
@@ -360,7 +360,7 @@ impl HybridLog {
             table,
             head_seed: Mutex::new(HeadSeed::of(volume, incarnation)),
             lasts: (0..area.lanes).map(|_| last()).collect(),
-            index: FileIndex::default(),
+            index: SparseIndex::default(),
             arena: VersionArena::new(),
             queue: Mutex::default(),
             pending: AtomicU64::new(0),
