@@ -14,8 +14,8 @@
 //! # Invariants
 //!
 //! 1. The tags of a place say which blocks have its slots. They are set in order, and never change. If all of them are
-//!    set for others, a block has its slot below, for all that look for it: so it has one. Tags order nothing else: slots
-//!    are made with their place, and the node below is found by its pointer.
+//!    set for others, a block has its slot below, for all that look for it: so it has one. Tags order nothing else:
+//!    slots are made with their place, and the node below is found by its pointer.
 //! 2. As in all of the index, slots stay where they are, and nodes are only added: finding a slot takes no lock.
 
 use super::radix::Radix;

@@ -22,6 +22,7 @@ mod policies;
 mod reader;
 mod repair;
 mod resize;
+mod selection;
 mod space;
 mod takeover;
 mod threads;
