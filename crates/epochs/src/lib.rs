@@ -88,7 +88,7 @@ pub trait Below {
     /// Whether an epoch has changed a file, or claimed it.
     fn has(&self, epoch: &Self::Epoch, file: &Arc<Self::File>) -> bool;
 
-    /// Whether an epoch under `shared` is to be committed because of what it stores in a log.
+    /// Whether an epoch under `shared` is to be committed now, as it would fill too much of a log.
     fn fills_log(&self, epoch: &Self::Epoch) -> bool {
         let _ = epoch;
         false
