@@ -253,7 +253,7 @@ fn tasks_on_volume(args: &CrashArgs, engine: EngineKind) -> Result<Vec<Task>, Fa
     let mut names: Vec<&str> = if args.workloads.is_empty() { ON_VOLUME.to_vec() } else { asked.collect() };
     // A million states, of what two threads write and two others write back.
     if args.workloads.is_empty() && args.effort == Effort::Thorough && engine == EngineKind::HybridLog {
-        names.push("random-0..4000");
+        names.push("random-0..40");
     }
     let task = |name: &str| {
         let programs = volume::several(engine, name).ok_or_else(|| unknown("workload", name))?;

@@ -37,12 +37,24 @@ pub type Counts = BTreeMap<Site, Count>;
 pub struct CountingRegion {
     inner: Arc<dyn Region>,
     counts: Mutex<Counts>,
+    watch: Option<Box<Watch>>,
 }
+
+/// Sees where something is about to be stored, and how many bytes: none at a fence.
+type Watch = dyn Fn(Site, u64, u64) + Send + Sync;
 
 impl CountingRegion {
     /// Nothing was done to `inner` yet.
     pub fn new(inner: Arc<dyn Region>) -> Arc<CountingRegion> {
-        Arc::new(CountingRegion { inner, counts: Mutex::default() })
+        Arc::new(CountingRegion { inner, counts: Mutex::default(), watch: None })
+    }
+
+    /// The same, and `watch` is called before each store and each fence: it may keep the caller waiting.
+    pub fn watched(
+        inner: Arc<dyn Region>,
+        watch: impl Fn(Site, u64, u64) + Send + Sync + 'static,
+    ) -> Arc<CountingRegion> {
+        Arc::new(CountingRegion { inner, counts: Mutex::default(), watch: Some(Box::new(watch)) })
     }
 
     /// What was done since this was called last.
@@ -52,6 +64,9 @@ impl CountingRegion {
 
     fn count(&self, site: Site, offset: u64, bytes: u64, fences: u64) {
         let lines = if bytes == 0 { 0 } else { (offset + bytes - 1) / LINE - offset / LINE + 1 };
+        if let Some(watch) = &self.watch {
+            watch(site, offset, bytes);
+        }
         *self.counts.lock().unwrap().entry(site).or_default() += Count { calls: 1, bytes, lines, fences };
     }
 }

@@ -1,8 +1,10 @@
 //! Threads that write back in the background what the engine `hybrid_log` keeps elsewhere: when they work, and that no
 //! call waits for more than a share of that.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use wholly_media::Region;
@@ -26,6 +28,10 @@ impl Held {
         Duration::from_millis(self.0.load(Ordering::Relaxed))
     }
 
+    fn is_at(&self, milliseconds: u64) -> bool {
+        self.0.load(Ordering::Relaxed) == milliseconds
+    }
+
     /// Waits until somebody has looked at it so often.
     fn is_looked_at(&self, times: u64) {
         let enough = self.1.load(Ordering::Relaxed) + times;
@@ -33,11 +39,16 @@ impl Held {
     }
 }
 
-/// Waits, however long it takes.
+/// Waits for what must come. How long that takes, is not what is tried here.
 fn until(is: impl Fn() -> bool) {
-    while !is() {
+    const FOR_EVER: u32 = 100_000;
+    for _ in 0..FOR_EVER {
+        if is() {
+            return;
+        }
         std::thread::sleep(Duration::from_millis(1));
     }
+    panic!("it does not come");
 }
 
 fn open(region: &Arc<dyn Region>, checkpointers: usize, idle_clock: fn() -> Duration) -> Volume {
@@ -171,5 +182,107 @@ fn threads_end_with_the_volume() -> Result<()> {
         place.expect_sound();
         assert!(counting.take().is_empty(), "round {round}: something was stored afterwards");
     }
+    Ok(())
+}
+
+/// Two threads write different blocks back at the same time: neither copies a line before both are about to
+/// (FCFS, III-E).
+#[test]
+fn blocks_are_written_back_side_by_side() -> Result<()> {
+    static CLOCK: Held = Held::new();
+    static THERE: Mutex<Vec<ThreadId>> = Mutex::new(Vec::new());
+    let (place, _) = filled(4 << 20, 30)?;
+    let region: Arc<dyn Region> = CountingRegion::watched(place.region.clone(), |site, _, _| {
+        let is_checkpointer = !CLOCK.is_at(0) && site.0 == "hybrid.home";
+        if is_checkpointer {
+            let me = std::thread::current().id();
+            let mut there = THERE.lock().unwrap();
+            if !there.contains(&me) {
+                there.push(me);
+            }
+            drop(there);
+            until(|| THERE.lock().unwrap().len() > 1);
+        }
+    });
+    let volume = open(&region, 2, || CLOCK.now());
+    let vfs = VolumeVfs::new(&volume);
+    let file = Tree::new(&vfs, Ino::ROOT).open("file", OFlags::RDWR)?;
+    // Each costs so many lines that a thread takes a few at a time.
+    (0..100u64).try_for_each(|i| file.write_all(i * 4096, &[2; 2048]))?;
+    until(|| {
+        CLOCK.0.fetch_add(2000, Ordering::Relaxed);
+        volume.stat().pending_blocks == 0
+    });
+    drop(file);
+    drop(vfs);
+    volume.close().expect("close it");
+    place.expect_sound();
+    Ok(())
+}
+
+/// A block with more than five versions is written back by the next call that writes, also where space is not short.
+#[test]
+fn a_block_has_few_versions() -> Result<()> {
+    let (place, _) = filled(4 << 20, 30)?;
+    let volume = open(&place.region, 0, || Duration::ZERO);
+    let vfs = VolumeVfs::new(&volume);
+    let file = Tree::new(&vfs, Ino::ROOT).open("file", OFlags::RDWR)?;
+    let mut most = 0;
+    for i in 0..100 {
+        file.write_all(i % 20 * 64, &[2; 64])?;
+        most = most.max(volume.stat().pending_blocks);
+    }
+    assert_eq!(most, 6, "that many versions wait at most");
+    Ok(())
+}
+
+/// Old bytes of metadata go to the log; content goes to whichever blocks are free, and what says where to the lines of
+/// these blocks in the table. Free blocks are known in memory alone: 1,000 calls that take some store nothing but what
+/// they change, and what an unmount saves is stored by that.
+#[test]
+fn metadata_and_content_are_logged_apart() -> Result<()> {
+    type Stored = BTreeMap<&'static str, BTreeSet<u64>>;
+    static STORED: Mutex<Stored> = Mutex::new(BTreeMap::new());
+    let (place, len) = filled(8 << 20, 30)?;
+    let superblocks = Volume::dump_region(&*place.region, None).expect("dump it").superblocks;
+    let superblock = superblocks[0].decoded.clone().expect("a superblock");
+    let (log, heads) = (superblock.log.expect("a log"), superblock.heads.expect("a table of heads").0);
+    let log = log.start.0..log.start.0 + u64::from(log.lanes) * 2 * u64::from(log.half_blocks);
+    let heads = heads.start.0..heads.start.0 + heads.count;
+    let region: Arc<dyn Region> = CountingRegion::watched(place.region.clone(), |site, offset, bytes| {
+        if bytes > 0 {
+            STORED.lock().unwrap().entry(site.0).or_default().insert(offset / 4096);
+        }
+    });
+    let volume = open(&region, 0, || Duration::ZERO);
+    let vfs = VolumeVfs::new(&volume);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    let file = tree.open("file", OFlags::RDWR)?;
+    STORED.lock().unwrap().clear();
+    let mut random = Random(5);
+    for i in 0..1000 {
+        match i % 4 {
+            0 => file.write_all(random.below(len - 4096) as u64, &[1; 4096])?,
+            1 => drop(tree.file(format!("{}", i / 4), 0o644, &[2; 6000])?),
+            2 => file.append(&[3; 500]).map(drop)?,
+            _ if i > 300 => tree.unlink(format!("{}", i / 4 - 70))?,
+            _ => {}
+        }
+    }
+    let stored = std::mem::take(&mut *STORED.lock().unwrap());
+    assert!(stored["hybrid.undo"].iter().all(|block| log.contains(block)), "old bytes are in the log");
+    assert!(stored["hybrid.head"].iter().all(|block| heads.contains(block)), "heads are in their table");
+    let pending = &stored["hybrid.pending"];
+    assert!(pending.iter().all(|block| !log.contains(block) && !heads.contains(block)), "content is elsewhere");
+    let (first, last) = (pending.first().expect("some"), pending.last().expect("some"));
+    assert!(pending.len() > 200 && last - first > 600, "{} blocks from {first} to {last}", pending.len());
+    assert!(!stored.contains_key("volume.save"), "{:?}", stored.keys());
+    let known = ["hybrid.", "volume.inode", "volume.map", "volume.entry", "volume.leaf", "volume.superblock"];
+    assert!(stored.keys().all(|site| known.iter().any(|known| site.starts_with(known))), "{:?}", stored.keys());
+    drop((file, tree));
+    drop(vfs);
+    volume.close().expect("close it");
+    assert!(STORED.lock().unwrap().contains_key("volume.save"), "the unmount saves them");
+    place.expect_sound();
     Ok(())
 }
