@@ -145,7 +145,9 @@ impl Options {
         for case in &mut cases {
             case.files = case.files.min(files).max(case.updates as u32);
             if self.tiny {
-                (case.files, case.file_bytes) = (case.files.min(4), case.file_bytes.min(1 << 20));
+                // Six threads have two files each.
+                let few = if self.suite == "fcfs" { 12 } else { 4 };
+                (case.files, case.file_bytes) = (case.files.min(few), case.file_bytes.min(1 << 20));
             }
         }
         let mut media = vec![self.pmem.clone().map_or(Medium::Tmpfs, Medium::PmemDir)];

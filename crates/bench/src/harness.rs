@@ -83,6 +83,7 @@ pub(crate) fn empty_report(plan: &Plan) -> Report {
         rows: Vec::new(),
         skipped: Vec::new(),
         counts: Vec::new(),
+        runs: Vec::new(),
         instructions: Vec::new(),
         bounds: Vec::new(),
     };

@@ -24,6 +24,9 @@ pub struct Report {
     /// Suite `fcfs`: what groups store.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counts: Vec<CountRow>,
+    /// Suite `fcfs`: runs in virtual time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<RunRow>,
     /// Suites `groups` and `store` with `--instructions`: how many instructions groups execute.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub instructions: Vec<InstructionRow>,
@@ -177,6 +180,37 @@ pub struct PhaseCount {
     pub lines: f64,
     /// Fences.
     pub fences: f64,
+}
+
+/// A run of one system in virtual time: see [`fcfs`](crate::fcfs). The same on each machine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunRow {
+    /// The suite.
+    pub suite: String,
+    /// The case.
+    pub case: String,
+    /// The system.
+    pub system: String,
+    /// Threads that run groups.
+    pub threads: u32,
+    /// The part of its time for which each of them is idle, in percent.
+    pub idle_percent: u32,
+    /// Delay of a line.
+    pub delay_ns: f64,
+    /// Mean bytes of one update.
+    pub value_bytes: u64,
+    /// Groups in all threads together.
+    pub groups: u64,
+    /// Virtual time over groups.
+    pub ns_per_group: f64,
+    /// How long a group takes its thread, on average; it is not idle then.
+    pub busy_ns: f64,
+    /// Lines of 64 bytes that were stored to, by any thread, over groups.
+    pub lines_per_group: f64,
+    /// Bytes stored, over groups.
+    pub bytes_per_group: f64,
+    /// The part of the medium's bandwidth that was used.
+    pub bandwidth_used: f64,
 }
 
 /// How many instructions the groups of one system execute in a case: see [`instructions`](crate::instructions).
@@ -376,6 +410,40 @@ impl Report {
                 row.model_ns,
                 row.model_ns_deferred,
                 row.formula
+            );
+        }
+        let mut before = "";
+        for row in &self.runs {
+            if before != row.case {
+                before = &row.case;
+                let _ = writeln!(
+                    out,
+                    "\n{} / {}: runs in virtual time\n{:<22}{:>8}{:>8}{:>10}{:>12}{:>12}{:>10}{:>10}{:>11}",
+                    row.suite,
+                    row.case,
+                    "",
+                    "threads",
+                    "idle %",
+                    "delay ns",
+                    "groups/s",
+                    "busy ns",
+                    "lines",
+                    "bytes",
+                    "medium %"
+                );
+            }
+            let _ = writeln!(
+                out,
+                "{:<22}{:>8}{:>8}{:>10}{:>12.0}{:>12.0}{:>10.2}{:>10.0}{:>11.1}",
+                row.system,
+                row.threads,
+                row.idle_percent,
+                row.delay_ns,
+                1e9 / row.ns_per_group,
+                row.busy_ns,
+                row.lines_per_group,
+                row.bytes_per_group,
+                row.bandwidth_used * 100.0
             );
         }
         let mut before = "";

@@ -92,7 +92,7 @@ pub(super) fn count(
     let counting = CountingRegion::new(region);
     let options = VolumeOptions { clock: ticking, ..subject.options() };
     let open = Open::new(counting.clone(), &options, case)?;
-    if !open.has_groups && subject.promises_groups() {
+    if !open.files.has_groups && subject.promises_groups() {
         open.close()?;
         return Ok(Err("it has no explicit groups yet".into()));
     }
@@ -111,7 +111,7 @@ pub(super) fn count(
             cost.add(&counts, has_called);
             counts.iter().filter(|(site, _)| COPIES.contains(&site.0)).for_each(|(_, count)| copies += *count);
         };
-        open.run_group(group, &payload, || note(&mut cost, false))?;
+        open.files.run_group(group, &payload, || note(&mut cost, false))?;
         note(&mut cost, true);
         if let Some(expected) = formula.of_group(group) {
             let stored = if subject.defers { Cost { checkpoint: expected.checkpoint, ..cost } } else { cost };

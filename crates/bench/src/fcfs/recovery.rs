@@ -56,7 +56,7 @@ impl Left {
             if pending() >= log_bytes {
                 break;
             }
-            open.run_group(group, &payload, || ())?;
+            open.files.run_group(group, &payload, || ())?;
             groups += 1;
         }
         let log_bytes = pending();

@@ -108,20 +108,15 @@ pub(crate) fn failed(error: wholly::Error) -> Error {
     error.to_string().into()
 }
 
-/// An open volume.
-pub(crate) struct Open {
-    // Before the volume: it keeps it open.
-    vfs: VolumeVfs,
-    files: Vec<Handle>,
-    volume: Volume,
+/// The files of a case, open in a volume of either kind: of threads as they are, or of threads in virtual time.
+pub(crate) struct Files<V> {
+    vfs: V,
+    handles: Vec<Handle>,
     pub has_groups: bool,
 }
 
-impl Open {
-    /// Opens the volume of a case.
-    pub fn new(region: Arc<dyn Region>, options: &VolumeOptions, case: &Case) -> Result<Open> {
-        let volume = Volume::open_region(region, options).map_err(failed)?;
-        let vfs = VolumeVfs::new(&volume);
+impl<V: Vfs + Groups> Files<V> {
+    pub fn open(vfs: V, case: &Case) -> Result<Files<V>> {
         let ctx = Context::superuser();
         let open = |n: u32| {
             let found = vfs.lookup(&ctx, Ino::ROOT, name(n).as_bytes())?;
@@ -129,13 +124,57 @@ impl Open {
             vfs.forget(found.ino, 1);
             file
         };
-        let files = (0..case.files).map(open).collect::<Result<Vec<_>, Errno>>()?;
+        let handles = (0..case.files).map(open).collect::<Result<Vec<_>, Errno>>()?;
         let has_groups = match vfs.begin() {
             Ok(group) => vfs.abort(group).map(|()| true)?,
             Err(wholly::Error::Unsupported(_)) => false,
             Err(error) => return Err(error.into()),
         };
-        Ok(Open { vfs, files, volume, has_groups })
+        Ok(Files { vfs, handles, has_groups })
+    }
+
+    /// The program of the paper's figure 1: begin with the descriptors, writes, commit. `called` is called between the
+    /// last write and the commit. Without groups, the writes alone.
+    #[inline]
+    pub fn run_group(&self, group: &[Update], payload: &Payload, called: impl FnOnce()) -> Result<()> {
+        let id = if self.has_groups { Some(self.vfs.begin()?) } else { None };
+        let ctx = Context { group: id, ..Context::superuser() };
+        if let Some(id) = id {
+            group.iter().try_for_each(|update| self.vfs.add(id, &self.handles[update.file as usize]))?;
+        }
+        for update in group {
+            let written =
+                self.vfs.write(&ctx, &self.handles[update.file as usize], update.offset, payload.of(update))?;
+            if written != update.len as usize {
+                return Err(format!("{written} bytes of {} were written", update.len).into());
+            }
+        }
+        called();
+        match id {
+            Some(id) => Ok(self.vfs.commit(id)?),
+            None => Ok(()),
+        }
+    }
+
+    pub fn close(self) -> Result<()> {
+        let ctx = Context::superuser();
+        self.handles.into_iter().try_for_each(|file| self.vfs.release(&ctx, file))?;
+        Ok(())
+    }
+}
+
+/// An open volume.
+pub(crate) struct Open {
+    // Before the volume: they keep it open.
+    pub files: Files<VolumeVfs>,
+    volume: Volume,
+}
+
+impl Open {
+    /// Opens the volume of a case.
+    pub fn new(region: Arc<dyn Region>, options: &VolumeOptions, case: &Case) -> Result<Open> {
+        let volume = Volume::open_region(region, options).map_err(failed)?;
+        Ok(Open { files: Files::open(VolumeVfs::new(&volume), case)?, volume })
     }
 
     /// Blocks that are free, or can be.
@@ -148,28 +187,6 @@ impl Open {
         self.volume.stat().pending_blocks
     }
 
-    /// The program of the paper's figure 1: begin with the descriptors, writes, commit. `called` is called between the
-    /// last write and the commit. Without groups, the writes alone.
-    #[inline]
-    pub fn run_group(&self, group: &[Update], payload: &Payload, called: impl FnOnce()) -> Result<()> {
-        let id = if self.has_groups { Some(self.vfs.begin()?) } else { None };
-        let ctx = Context { group: id, ..Context::superuser() };
-        if let Some(id) = id {
-            group.iter().try_for_each(|update| self.vfs.add(id, &self.files[update.file as usize]))?;
-        }
-        for update in group {
-            let written = self.vfs.write(&ctx, &self.files[update.file as usize], update.offset, payload.of(update))?;
-            if written != update.len as usize {
-                return Err(format!("{written} bytes of {} were written", update.len).into());
-            }
-        }
-        called();
-        match id {
-            Some(id) => Ok(self.vfs.commit(id)?),
-            None => Ok(()),
-        }
-    }
-
     /// Writes all content back.
     pub fn write_back(&self) -> Result<()> {
         self.volume.checkpoint().map_err(failed)
@@ -177,11 +194,8 @@ impl Open {
 
     /// Unmounts the volume: all content is at home then.
     pub fn close(self) -> Result<()> {
-        let Open { vfs, files, volume, .. } = self;
-        let ctx = Context::superuser();
-        files.into_iter().try_for_each(|file| vfs.release(&ctx, file))?;
-        drop(vfs);
-        volume.close().map_err(failed)
+        self.files.close()?;
+        self.volume.close().map_err(failed)
     }
 
     /// Ends as by the death of the process.

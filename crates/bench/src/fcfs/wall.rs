@@ -73,12 +73,12 @@ impl System for VolumeSystem {
         self.case = Some(*case);
         self.reopen()?;
         let open = self.opened();
-        if !open.has_groups && self.subject.promises_groups() {
+        if !open.files.has_groups && self.subject.promises_groups() {
             return Ok(Prepared::Skipped("it has no explicit groups yet".into()));
         }
         let fill = groups_of_fill(case, open.free_blocks());
         let settings = vec![
-            ("groups".into(), if open.has_groups { "explicit" } else { "none: two calls" }.into()),
+            ("groups".into(), if open.files.has_groups { "explicit" } else { "none: two calls" }.into()),
             ("checkpoint".into(), if self.deferred { "between turns" } else { "inside the clock" }.into()),
         ];
         if !self.subject.defers {
@@ -96,14 +96,14 @@ impl System for VolumeSystem {
         // The steady state begins when the volume is full.
         let (sequence, payload) = (Sequence::new(case, 0, u64::MAX - 1, fill as usize), Payload::new(0));
         for group in sequence.groups(fill as usize) {
-            open.run_group(group, &payload, || ())?;
+            open.files.run_group(group, &payload, || ())?;
         }
         // Each checkpoint makes a twentieth of the volume free, of the third that is not files: a turn has three.
         Ok(Prepared::Ready(Ready { groups_per_log: (fill / 6).max(1), settings, ..Ready::default() }))
     }
 
     fn run_group(&mut self, group: &[Update], payload: &Payload) -> Result<()> {
-        self.opened().run_group(group, payload, || ())
+        self.opened().files.run_group(group, payload, || ())
     }
 
     fn run_turn(&mut self, turn: &mut Turn<'_>) -> Result<()> {
@@ -114,7 +114,7 @@ impl System for VolumeSystem {
         let files = self.case.expect("prepared").files;
         let turn = &*turn;
         std::thread::scope(|scope| {
-            let run = move |group: &[Update]| open.run_group(group, turn.payload, || ());
+            let run = move |group: &[Update]| open.files.run_group(group, turn.payload, || ());
             let running: Vec<_> =
                 (0..threads).map(|thread| scope.spawn(move || turn.run_share(files, thread, threads, run))).collect();
             running.into_iter().try_for_each(|thread| thread.join().expect("a thread of the benchmark"))

@@ -8,8 +8,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Packages that take the place of the package without this suffix, for a scheduler and a memory model.
-const SUFFIXES: [&str; 2] = ["-shuttle", "-loom"];
+/// Packages that take the place of the package without this suffix, for a scheduler, a memory model, and virtual time.
+const SUFFIXES: [&str; 3] = ["-shuttle", "-loom", "-events"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -235,7 +235,7 @@ fn all_below(packages: &[Package], name: &str) -> BTreeSet<String> {
 #[test]
 fn file_systems_know_no_store() {
     let with_store = |packages: &[Package]| {
-        let all = ["volume", "volume-shuttle", "fuse", "posix"].into_iter();
+        let all = ["volume", "volume-shuttle", "volume-events", "fuse", "posix"].into_iter();
         let knows = |name: &&str| all_below(packages, name).iter().any(|below| plain(below) == "core");
         all.filter(knows).collect::<Vec<_>>()
     };
@@ -243,7 +243,7 @@ fn file_systems_know_no_store() {
     assert_eq!(with_store(&packages), [] as [&str; 0]);
     // One of those that all of them import.
     packages.iter_mut().find(|package| package.name == "vfs").unwrap().imports.insert("core".into());
-    assert_eq!(with_store(&packages).len(), 4);
+    assert_eq!(with_store(&packages).len(), 5);
 }
 
 /// Each kind of fault, planted in the picture or in the manifests, is found.
@@ -263,7 +263,7 @@ fn an_arrow_that_points_up_is_found() {
     }
     let index_knows_core = planted(&|rows, packages| {
         row(rows, "index").imports.insert("core".into());
-        for index in ["index", "index-shuttle", "index-loom"] {
+        for index in ["index", "index-shuttle", "index-loom", "index-events"] {
             package(packages, index).imports.insert("core".into());
         }
     });
