@@ -23,10 +23,10 @@ const RANKED_AT_ONCE: usize = 64;
 
 /// The rank of a list that is long.
 pub(super) const DUE: u64 = 0;
-/// The rank of the others begins here: the lines that are copied for each block that becomes free are added.
+/// The rank of the others begins here: the lines that are copied for each block that becomes free, in 64ths, are added.
 const CHEAPEST: u64 = 1;
 /// The rank of a list whose pointer could not be swapped, because its file was in use.
-const REFUSED: u64 = CHEAPEST + 65;
+const REFUSED: u64 = CHEAPEST + 64 * 64 + 1;
 const RANK_SHIFT: u32 = 48;
 
 /// The lists that nobody is writing back. Its lock is taken under the claim of a list, never waiting for one.
@@ -165,7 +165,7 @@ impl HybridLog {
     pub(super) fn rank(&self, cost: Cost) -> u64 {
         match cost.heads > self.how.most_versions() {
             true => DUE,
-            false => CHEAPEST + cost.copied / cost.heads.max(1) as u64,
+            false => CHEAPEST + cost.copied * 64 / cost.heads.max(1) as u64,
         }
     }
 
