@@ -488,6 +488,9 @@ pub trait Maps {
         store: &mut dyn FnMut(u64, u64) -> Result<()>,
     ) -> Result<bool>;
 
+    /// Whether a block of this file can have another place now, as far as can be said before.
+    fn may_swap(&self, file: InoGen) -> bool;
+
     /// The files of the blocks so far can be let go: the engine has claimed nothing any more.
     fn lot_ended(&self);
 }

@@ -36,6 +36,17 @@ struct Checkpoint<'c> {
     held: RefCell<ByNumber<Held<'c>>>,
 }
 
+impl<'c> Checkpoint<'c> {
+    /// The inode of a file, held until the lot has ended; none if it is gone, or going.
+    fn inode<'h>(&self, held: &'h mut ByNumber<Held<'c>>, file: InoGen) -> Option<&'h mut Held<'c>> {
+        let inode = match held.entry(file.ino) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(self.core.noted(file.ino)?),
+        };
+        (inode.id == file).then_some(inode)
+    }
+}
+
 impl Maps for Checkpoint<'_> {
     fn swap(
         &self,
@@ -45,16 +56,7 @@ impl Maps for Checkpoint<'_> {
     ) -> Result<bool> {
         let core = self.core;
         let mut held = self.held.borrow_mut();
-        let inode = match held.entry(file.ino) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => match core.noted(file.ino) {
-                Some(found) => entry.insert(found),
-                None => return Ok(false),
-            },
-        };
-        if inode.id != file {
-            return Ok(false);
-        }
+        let Some(inode) = self.inode(&mut held, file) else { return Ok(false) };
         // Threads that write the same file back would be in each other's way.
         let _alone = core.swapping[(file.ino % core.swapping.len() as u64) as usize].lock().unwrap();
         let Ok(mut state) = inode.state.try_write() else { return Ok(false) };
@@ -70,6 +72,12 @@ impl Maps for Checkpoint<'_> {
         state.pieces.clear();
         store(at, word)?;
         Ok(true)
+    }
+
+    fn may_swap(&self, file: InoGen) -> bool {
+        let mut held = self.held.borrow_mut();
+        let inode = self.inode(&mut held, file);
+        inode.is_some_and(|inode| inode.state.try_read().is_ok_and(|state| !state.is_claimed()))
     }
 
     fn lot_ended(&self) {

@@ -20,6 +20,8 @@ const AT_ONCE: usize = 64;
 const LINES_AT_ONCE: u64 = 256;
 /// Lists that recovery has found, and that a thread ranks at a time.
 const RANKED_AT_ONCE: usize = 64;
+/// Lists whose files were in use, and that a thread asks for again.
+const ASKED_AT_ONCE: usize = 16;
 
 /// The rank of a list that is long.
 pub(super) const DUE: u64 = 0;
@@ -34,7 +36,7 @@ const RANK_SHIFT: u32 = 48;
 pub(super) struct Queue {
     /// Of each list its rank, and its home below that: the cheapest first.
     lists: BTreeSet<u64>,
-    /// Homes with lists that recovery has found, and that have no rank yet.
+    /// Homes with lists that have no rank: recovery has found them, or their files were in use.
     pub found: Vec<u64>,
     /// Covered versions, by home: their places in commit order, and their blocks.
     pub covered: BTreeMap<u64, Vec<(u64, Lba)>>,
@@ -50,6 +52,15 @@ impl Queue {
     fn leave(&mut self, rank: u64, home: u64) {
         self.lists.remove(&(rank << RANK_SHIFT | home));
         self.lists.remove(&(REFUSED << RANK_SHIFT | home));
+    }
+
+    /// Some lists whose files were in use get a rank again.
+    fn ask_again(&mut self) {
+        let refused: Vec<u64> = self.lists.range(REFUSED << RANK_SHIFT..).take(ASKED_AT_ONCE).copied().collect();
+        for list in refused {
+            self.lists.remove(&list);
+            self.found.push(list & ((1 << RANK_SHIFT) - 1));
+        }
     }
 
     pub fn is_due(&self) -> bool {
@@ -109,6 +120,8 @@ struct Taken<'e> {
     cost: Cost,
     /// Where the latest lines are brought together: at home, or in a version that becomes the home.
     into: Lba,
+    /// Its pointer cannot be swapped now.
+    is_refused: bool,
 }
 
 /// Lists that are damaged: their blocks do not become free.
@@ -206,6 +219,7 @@ impl HybridLog {
         if space.wanted() == u64::MAX {
             return self.write_all_back(space, maps);
         }
+        self.queue.lock().unwrap().ask_again();
         loop {
             let (lot, in_use) = self.next_lot(space);
             if lot.is_empty() {
@@ -289,7 +303,7 @@ impl HybridLog {
         (lot, in_use)
     }
 
-    /// Ranks some of the lists that recovery has found.
+    /// Ranks some of the lists that have no rank.
     fn rank_found(&self, queue: &mut Queue) {
         let enough = queue.found.len().saturating_sub(RANKED_AT_ONCE);
         while queue.found.len() > enough || queue.lists.is_empty() {
@@ -370,7 +384,7 @@ impl HybridLog {
         heads.extend(listed.map(|version| (version.stamp, Lba(version.position))));
         heads.sort_unstable();
         let cost = self.cost(claim.newest(), queue.covered(home));
-        Some(Taken { home: Lba(home), claim, upto, heads, cost, into: Lba(home) })
+        Some(Taken { home: Lba(home), claim, upto, heads, cost, into: Lba(home), is_refused: false })
     }
 
     /// The same, and it leaves the queue. (With the variant in commit order it is in no queue of lists.)
@@ -408,6 +422,12 @@ impl HybridLog {
             if let (Some(best), _) = select(self.arena.list(list.claim.newest())) {
                 list.into = Lba(best.position);
             }
+            list.is_refused = list.into != list.home && !self.may_swap(list, maps)?;
+            match (list.is_refused, in_use) {
+                (true, InUse::Left) => continue,
+                (true, InUse::Copied) => list.into = list.home,
+                (false, _) => {}
+            }
             self.gather(list)?;
         }
         let settled = self.settle(None, None)?;
@@ -415,7 +435,8 @@ impl HybridLog {
         settled.into_iter().for_each(Settling::end);
         let (mut done, mut refused, mut are_copied) = (Vec::new(), Vec::new(), false);
         for mut list in taken {
-            if list.into != list.home && !self.swap(&list, maps)? {
+            let stays = in_use == InUse::Left && list.is_refused;
+            if list.into != list.home && (stays || !self.swap(&list, maps)?) {
                 if in_use == InUse::Left {
                     // Under its claim.
                     self.queue.lock().unwrap().enter(REFUSED, list.home.0);
@@ -476,6 +497,12 @@ impl HybridLog {
         let mut line = [0; LINE];
         self.base.region.read(self.table.at(at), &mut line)?;
         Ok(head::decode(self.head_seed(), at, &line).map(|read| read.head))
+    }
+
+    /// Whether the pointer of a list can be swapped: asked before lines are copied for that.
+    fn may_swap(&self, list: &Taken<'_>, maps: &dyn Maps) -> Result<bool> {
+        let head = self.head_of(list.into)?;
+        Ok(head.is_some_and(|head| maps.may_swap(InoGen { ino: head.ino, generation: head.generation })))
     }
 
     /// Makes the pointer of a file point to the block in which all of a list is, and wipes the list's heads. Whether

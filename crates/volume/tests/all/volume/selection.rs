@@ -2,9 +2,9 @@
 //!
 //! The paper takes the version with the most of the latest lines as the new home, whether or not it has *stale* lines,
 //! which a newer version covers. The engine takes only versions without stale lines. Here the lists of versions are
-//! modelled, line by line, and lists are written back as the engine does it. The same groups run on a volume, so that
-//! the model's copies can be compared with those that are counted, and what the paper's rule saves with all that is
-//! stored.
+//! modelled, line by line: below a tenth of the volume, the cheapest lists are written back until 15 % are free. The
+//! same groups run on a volume, which copies no more than the model does; what the paper's rule saves is compared with
+//! all that is stored there.
 
 use std::mem::take;
 
@@ -202,8 +202,9 @@ fn what_stale_lines_cost() -> Result<()> {
             of_group(signed),
             net as f64 * 100. / all as f64,
         );
-        let apart = copied.abs_diff(engine);
-        assert!(apart * 20 <= copied.max(groups), "{case}: {copied} lines are copied, and {engine} by the model");
+        // Fewer, since the engine writes a few lists back before each call, the model many before some.
+        let bound = engine * 21 / 20 + groups / 20;
+        assert!(copied <= bound, "{case}: {copied} lines are copied, and {engine} by the model");
         assert!((least..=most).contains(&(net * 10_000 / all)), "{case}: {net} of {all} lines");
     }
     Ok(())
