@@ -30,7 +30,7 @@ impl Axis {
         Axis { label, scale: Scale::Linear }
     }
 
-    /// For numbers of which the largest is many times the smallest.
+    /// A logarithmic axis: for numbers that differ by many times.
     pub const fn log(label: &'static str) -> Axis {
         Axis { label, scale: Scale::Log }
     }
@@ -69,7 +69,7 @@ pub(crate) struct Figure {
 enum Rule {
     /// So many times as good: nine tenths of it are enough.
     Ratio,
-    /// A ratio, of which the part above 1 counts: ten ninths of the paper's are not too much.
+    /// A ratio above 1: what is above 1 may be ten ninths of the paper's.
     Overhead,
     /// A time: ten ninths of it are not too much.
     AtMost,
@@ -104,7 +104,7 @@ impl Claim {
         Claim::new(figure, what, (Rule::Ratio, paper), ours)
     }
 
-    /// Something costs so many times as much as something else, of which the part above 1 counts.
+    /// A claim by [`Rule::Overhead`]: 1.06 are 6 % more.
     pub fn overhead(figure: &'static str, what: &str, paper: f64, ours: Result<f64, String>) -> Claim {
         Claim::new(figure, what, (Rule::Overhead, paper), ours)
     }

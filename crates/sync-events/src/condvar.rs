@@ -78,7 +78,8 @@ impl Condvar {
         self.notify(u32::MAX);
     }
 
-    /// Whether the time was over. The mutex was unlocked just now, and nobody has run since then.
+    /// Returns whether the wait ended by its timeout. The caller has just unlocked the mutex, and no other thread has
+    /// run since then.
     fn wait_in_run(&self, time: Option<Duration>) -> bool {
         let (run, me) = current().expect("the mutex was locked in a run");
         self.waiting.fetch_add(1, Ordering::Relaxed);

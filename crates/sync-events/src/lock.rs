@@ -44,7 +44,7 @@ impl Right {
         true
     }
 
-    /// Takes it if nobody has it. `None` outside of a run.
+    /// Takes the lock if it is free, and returns whether it was. `None` outside of a run.
     fn try_acquire(&self, alone: bool) -> Option<bool> {
         current().map(|_| self.take(alone))
     }

@@ -344,7 +344,7 @@ pub fn run<T>(main: impl FnOnce() -> T) -> T {
     }
 }
 
-/// What threads of a run use, each for some time, and of which there is a limited amount.
+/// A medium with a limited bandwidth, which threads of a run share.
 #[derive(Clone, Debug)]
 pub struct Medium {
     run: Arc<Run>,

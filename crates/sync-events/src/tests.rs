@@ -103,7 +103,7 @@ fn a_condition_is_notified_or_its_time_is_over() {
                 let (held, result) = condvar.wait_timeout(held, us(40)).unwrap();
                 assert_eq!((*held, result.timed_out(), now()), (true, false, us(20)));
                 drop(held);
-                // The timer of a wait that has ended wakes nobody.
+                // A wait that was notified has no timeout any more: it wakes nobody.
                 thread::sleep(us(100));
                 assert_eq!(now(), us(120));
             });

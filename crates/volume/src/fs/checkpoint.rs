@@ -180,7 +180,8 @@ impl Core {
     /// Before a call that writes so many bytes: writes back what is due, and where space is short and no other thread
     /// makes some, a share: as many lines as are twice the call's own, and a block more.
     pub fn make_space(&self, bytes: usize) -> Result<()> {
-        if self.engine.pending_blocks() == 0 && !self.engine.is_due() {
+        let is_due = self.engine.is_due();
+        if self.engine.pending_blocks() == 0 && !is_due {
             return Ok(());
         }
         let _admitted = self.admit()?;
@@ -191,10 +192,10 @@ impl Core {
             }
             low = LOW / 2;
         }
-        if self.missing_below(low) > 0 || self.engine.is_due() {
+        let is_low = self.missing_below(low) > 0;
+        if is_low || is_due {
             // Its content, a head for each block, and what commits it.
             let own = (bytes / LINE + bytes / BLOCK) as u64 + 3;
-            let is_low = self.missing_below(low) > 0;
             let wanted = || if is_low { self.missing_below(ENOUGH) } else { 0 };
             self.checkpoint(&wanted, 2 * own + (BLOCK / LINE) as u64)?;
         }

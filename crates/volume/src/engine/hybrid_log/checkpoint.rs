@@ -31,6 +31,11 @@ const CHEAPEST: u64 = 1;
 const REFUSED: u64 = CHEAPEST + 64 * 64 + 1;
 const RANK_SHIFT: u32 = 48;
 
+/// The home of a list in the queue.
+fn home_of(list: u64) -> u64 {
+    list & ((1 << RANK_SHIFT) - 1)
+}
+
 /// The lists that nobody is writing back. Its lock is taken under the claim of a list, never waiting for one.
 #[derive(Default)]
 pub(super) struct Queue {
@@ -59,7 +64,7 @@ impl Queue {
         let refused: Vec<u64> = self.lists.range(REFUSED << RANK_SHIFT..).take(ASKED_AT_ONCE).copied().collect();
         for list in refused {
             self.lists.remove(&list);
-            self.found.push(list & ((1 << RANK_SHIFT) - 1));
+            self.found.push(home_of(list));
         }
     }
 
@@ -171,8 +176,9 @@ fn select(versions: impl IntoIterator<Item = LinesVersion>) -> (Option<LinesVers
 impl HybridLog {
     /// What it costs to write back a list that the caller has claimed.
     pub(super) fn cost(&self, newest: u32, covered: usize) -> Cost {
-        let (_, copied) = select(self.arena.list(newest));
-        Cost { heads: self.arena.list(newest).count() + covered, copied: u64::from(copied) }
+        let mut heads = covered;
+        let (_, copied) = select(self.arena.list(newest).inspect(|_| heads += 1));
+        Cost { heads, copied: u64::from(copied) }
     }
 
     pub(super) fn rank(&self, cost: Cost) -> u64 {
@@ -234,8 +240,8 @@ impl HybridLog {
     fn write_all_back(&self, space: &dyn Reclaim, maps: &dyn Maps) -> Result<()> {
         let mut homes: VecDeque<u64> = {
             let mut queue = self.queue.lock().unwrap();
-            let homes = queue.lists.iter().map(|list| list & ((1 << RANK_SHIFT) - 1)).collect::<Vec<_>>();
-            homes.into_iter().chain(queue.found.drain(..)).collect()
+            let Queue { lists, found, .. } = &mut *queue;
+            lists.iter().map(|list| home_of(*list)).chain(found.drain(..)).collect()
         };
         // First those that nobody has; then, one at a time, those that somebody had.
         let mut later = Vec::new();
@@ -274,7 +280,7 @@ impl HybridLog {
         let most = AT_ONCE.min(queue.lists.len().div_ceil(2));
         let (mut keys, mut skipped) = (Vec::new(), 0);
         for key in &queue.lists {
-            let (rank, home) = (key >> RANK_SHIFT, key & ((1 << RANK_SHIFT) - 1));
+            let (rank, home) = (key >> RANK_SHIFT, home_of(*key));
             let is_one_more = rank == DUE || wanted > lot.len() as u64;
             let is_full = lot.len() == most || lines >= LINES_AT_ONCE || skipped == AT_ONCE;
             if is_full || !is_one_more || (!lot.is_empty() && InUse::of(rank) != in_use) {
@@ -435,8 +441,7 @@ impl HybridLog {
         settled.into_iter().for_each(Settling::end);
         let (mut done, mut refused, mut are_copied) = (Vec::new(), Vec::new(), false);
         for mut list in taken {
-            let stays = in_use == InUse::Left && list.is_refused;
-            if list.into != list.home && (stays || !self.swap(&list, maps)?) {
+            if list.into != list.home && (list.is_refused || !self.swap(&list, maps)?) {
                 if in_use == InUse::Left {
                     // Under its claim.
                     self.queue.lock().unwrap().enter(REFUSED, list.home.0);

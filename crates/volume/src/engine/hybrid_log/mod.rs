@@ -165,7 +165,8 @@
 //!     is in its draft no more; the pending block is free when the group has ended. The lists of such homes are dropped
 //!     by its commit, like those of an implicit group; until then others read them.
 //! 20. A list that nobody has claimed is in the queue once, at the rank that its cost says, or at that of lists whose
-//!     files were in use; or recovery has found it, and it has no rank yet; or it is damaged, and in no queue.
+//!     files were in use; or it has no rank yet, since recovery has found it or its file was in use; or it is damaged,
+//!     and in no queue.
 //!
 //! | file | idea |
 //! |---|---|
