@@ -41,6 +41,16 @@ pub trait TxBlocks: Send + Sync {
     /// the medium's.
     fn admit(&self, tx: Txid, pages: u64) -> Result<()>;
 
+    /// Waits until half of the room is free, as far as transactions that are ordered have it. Who orders and does not
+    /// wait calls it, without any lock: so that others, who have locks, find room. Nothing need be durable on return.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    fn make_room(&self, site: Site) -> Result<()> {
+        let _ = site;
+        Ok(())
+    }
+
     /// Writes a block in a transaction. Only the transaction reads it until it is ordered (T2). A write that was not
     /// admitted may wait, and make the device work. Nothing is durable on return.
     ///

@@ -386,6 +386,15 @@ impl TxBlocks for Batch {
         }
     }
 
+    fn make_room(&self, site: Site) -> Result<()> {
+        let (room, sure) = (self.0.guarantees.room, self.0.sure);
+        let mut state = self.0.lock()?;
+        while (state.room > room / 2 || state.charges > sure / 2) && (state.works || !state.open.txs.is_empty()) {
+            state = self.0.commit_or_wait(site, state)?;
+        }
+        Ok(())
+    }
+
     fn write(&self, site: Site, tx: Txid, at: Lba, page: Page, how: Placement, tag: Tag) -> Result<()> {
         let shared = &*self.0;
         shared.check_run(Run { start: at, count: 1 })?;

@@ -776,6 +776,15 @@ pub trait Engine: Load + Send + Sync {
     /// As `record`.
     fn wait(&self, upto: CommitSequence) -> Result<()>;
 
+    /// Called after an order that nobody waits for, when all locks are free: returns when there is room for the orders
+    /// of others, which have locks.
+    ///
+    /// # Errors
+    /// As `record`.
+    fn make_room(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Makes everything durable that was committed.
     ///
     /// # Errors

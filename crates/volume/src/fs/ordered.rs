@@ -7,7 +7,8 @@
 //!
 //! 1. A call that has ordered something returns when that is durable: it *owes* a wait, which it makes once it has let
 //!    go of all locks ([`Core::settle`]), or tells of: as a ticket, or by `fatomic` ([`Core::take_told`]). Nobody waits
-//!    for a time of access, nor for a free at the last reference ([`Core::unawaited`]).
+//!    for a time of access, nor for a free at the last reference ([`Core::unawaited`]). Who was told, and does not
+//!    wait, leaves room for those who order with locks: [`Core::settle`] makes it.
 //! 2. Others get blocks and inode numbers that a group has freed when it is durable. Before that a crash would bring
 //!    back who had them. Whoever finds no space waits for these first.
 //! 3. A group is ordered after those that have changed the same inodes, the shape of the tree if it moves a directory
@@ -24,6 +25,9 @@ use wholly_error::{Error, Result};
 use super::Core;
 use crate::engine::{CommitSequence, INODE_FILE};
 use crate::format::Run;
+
+/// Owed for an order that nobody waits for.
+const ROOM: CommitSequence = CommitSequence(0);
 
 /// What a group has freed.
 struct Freed {
@@ -62,7 +66,8 @@ pub struct Ordered {
     kept_back: Arc<KeptBack>,
     /// In commit order.
     freed: Mutex<VecDeque<Freed>>,
-    /// What the calls of threads wait for before they return.
+    /// What the calls of threads wait for before they return; 0 if they have ordered something, and wait for room
+    /// alone.
     owed: Mutex<HashMap<u64, CommitSequence>>,
 }
 
@@ -175,7 +180,10 @@ impl Core {
 
     /// What the calling thread has ordered last: its call returns without a wait.
     pub fn take_told(&self) -> Option<CommitSequence> {
-        self.take_owed().inspect(|upto| _ = self.ordered.kept_back.told.fetch_max(upto.0, Ordering::AcqRel))
+        let owed = self.take_owed()?;
+        self.owe(ROOM);
+        self.ordered.kept_back.told.fetch_max(owed.0, Ordering::AcqRel);
+        Some(owed).filter(|owed| *owed != ROOM)
     }
 
     /// The same, of what has changed an inode, too.
@@ -221,17 +229,24 @@ impl Core {
         let owed = self.take_owed();
         let done = work();
         self.take_owed();
-        owed.inspect(|upto| _ = self.ordered.owed.lock().unwrap().insert(thread_token(), *upto));
+        owed.inspect(|upto| self.owe(*upto));
         done
     }
 
-    /// Waits for what the calling thread has ordered. It holds no locks of the core.
+    /// Waits for what the calling thread has ordered, or for room if nobody waits for that. It holds no locks of the core.
     ///
     /// # Errors
     /// The medium's: the volume has failed then.
     #[inline]
     pub fn settle(&self) -> Result<()> {
-        self.take_owed().map_or(Ok(()), |upto| self.wait(upto))
+        match self.take_owed() {
+            None => Ok(()),
+            Some(ROOM) => {
+                self.check_usable()?;
+                self.engine.make_room().inspect_err(|error| self.fail(error))
+            }
+            Some(upto) => self.wait(upto),
+        }
     }
 
     /// Returns when the groups up to this one are durable.

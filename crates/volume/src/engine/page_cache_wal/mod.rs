@@ -187,7 +187,7 @@ const PATHS: u64 = 2 * (MAX_DEPTH as u64 + 1);
 const ENDS: u64 = 2;
 
 /// Pages that all committers together have in memory before they are ordered, and that wait to be durable.
-const ROOM: u64 = 256;
+const ROOM: u64 = 512;
 /// Fresh pages of a group that are handed over while others are excluded from committing, at most.
 const SMALL: u64 = 16;
 
@@ -637,6 +637,10 @@ impl Engine for PageCacheWal {
                 (first..=upto.0).try_for_each(|sequence| self.blocks.wait(COMMIT, Sequence(sequence)))
             }
         })
+    }
+
+    fn make_room(&self) -> Result<()> {
+        self.failing(self.blocks.make_room(COMMIT))
     }
 
     fn sync(&self) -> Result<()> {

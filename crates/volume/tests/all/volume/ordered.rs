@@ -24,6 +24,10 @@ const OWN_FENCE: Site = Site("pages.steal.fence");
 const CALLS: u8 = 16;
 /// Bytes that do not fit into the page cache.
 const LARGE: usize = 400 << 10;
+const BLOCK: usize = 4096;
+/// More pages than wait for the medium: of groups, and of each of them.
+const GROUPS: usize = 64;
+const PAGES: usize = 32;
 
 #[derive(Default)]
 struct State {
@@ -120,13 +124,14 @@ struct Bed {
 }
 
 fn bed() -> Bed {
-    let place = Place::of_zeros(8 << 20, EngineKind::PageCacheWal);
+    // So few pages that content is stored before its commit.
+    bed_of(8 << 20, Trial { pages: Some(64), ..Trial::default() })
+}
+
+fn bed_of(bytes: u64, trial: Trial) -> Bed {
+    let place = Place::of_zeros(bytes, EngineKind::PageCacheWal);
     let region = Arc::new(Held { inner: place.region.clone(), state: Mutex::default(), changed: Condvar::new() });
-    let options = VolumeOptions {
-        // So few that content is stored before its commit.
-        trial: Trial { pages: Some(64), ..Trial::default() },
-        ..VolumeOptions::default()
-    };
+    let options = VolumeOptions { trial, ..VolumeOptions::default() };
     let volume = Volume::open_region(region.clone(), &options).expect("open it");
     Bed { place, region, volume }
 }
@@ -570,6 +575,45 @@ fn fatomic_under_per_op_waits_for_nobody() {
         drop(hold);
         writing.join().expect("it does not panic").expect("it is durable");
     });
+}
+
+/// Who orders more than there is room for waits with all locks free: others look, and order theirs.
+#[test]
+fn who_orders_without_a_wait_leaves_room_for_others() {
+    let bed = bed_of(64 << 20, Trial::default());
+    let vfs = VolumeVfs::new(&bed.volume);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    tree.file("other", 0o644, &[1; 9000]).expect("make a file");
+    tree.file("written over", 0o644, &[1; GROUPS * PAGES * BLOCK]).expect("make a file");
+    let ordering = |number: usize| {
+        let mut group = bed.volume.begin();
+        let file = bed.volume.open_file("written over")?;
+        group.write_at(&file, (number * PAGES * BLOCK) as u64, &[2; PAGES * BLOCK])?;
+        group.create(&format!("made {number}"), 0o600)?;
+        group.commit_atomic()
+    };
+    let create = |number| {
+        let mode = Mode::from_raw_mode(0o600);
+        let made = vfs.mknod(&tree.ctx, Ino::ROOT, &name(number), FileType::RegularFile, mode, 0)?;
+        vfs.forget(made.ino, 1);
+        Ok::<_, Errno>(())
+    };
+    std::thread::scope(|scope| {
+        let hold = Hold::new(&bed.region);
+        let all = scope.spawn(|| (0..GROUPS).try_for_each(ordering).expect("they are ordered"));
+        bed.region.is_reached();
+        let creating: Vec<_> = (0..CALLS).map(|number| scope.spawn(move || create(number))).collect();
+        until("all are ordered", || (0..CALLS).all(|number| is_there(&vfs, &tree.ctx, Ino::ROOT, number)));
+        others_return(&tree);
+        assert!(!all.is_finished() && creating.iter().all(|thread| !thread.is_finished()));
+        drop(hold);
+        all.join().expect("it does not panic");
+        creating.into_iter().for_each(|thread| thread.join().expect("it does not panic").expect("it is durable"));
+    });
+    drop(tree);
+    drop(vfs);
+    bed.volume.close().expect("close it");
+    bed.place.expect_sound();
 }
 
 /// `Volume::sync` makes durable what was ordered, and so does the unmount; before that, a crash takes it away.
