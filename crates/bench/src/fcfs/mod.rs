@@ -51,6 +51,8 @@
 pub(crate) mod counts;
 mod figures;
 pub(crate) mod formula;
+#[cfg(test)]
+mod longest;
 mod recovery;
 mod runs;
 pub(crate) mod subject;

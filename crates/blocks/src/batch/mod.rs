@@ -21,6 +21,7 @@
 //! | write | sent | write |
 //! | write, admitted | held | |
 //! | order | its held pages become images of the open batch; images of the same blocks by earlier ones are dropped | |
+//! | make room | who does not wait for what it has ordered waits until half of the room is free | write, commit |
 //! | send | images of the open batch are sent | write |
 //! | wait | if others are likely to come, the first one waits for them, as long as the last commit took | |
 //! | | one thread leads: takes the open batch, sends its images, commits its transactions in their order | write, commit |

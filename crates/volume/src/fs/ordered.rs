@@ -233,7 +233,8 @@ impl Core {
         done
     }
 
-    /// Waits for what the calling thread has ordered, or for room if nobody waits for that. It holds no locks of the core.
+    /// Waits for what the calling thread has ordered, or for room if nobody waits for that. It holds no locks of the
+    /// core.
     ///
     /// # Errors
     /// The medium's: the volume has failed then.
