@@ -19,7 +19,7 @@ const LOW: u64 = 10;
 /// And then until so many percent are, cheapest lists of versions first.
 const ENOUGH: u64 = 15;
 /// Lines that a thread in the background stores before it looks up.
-pub const A_LITTLE: u64 = 256;
+pub const A_LITTLE: u64 = 128;
 
 /// Locks for swaps: one for each file, or for a few.
 pub type Swapping = [Mutex<()>; 16];
