@@ -18,7 +18,7 @@ use crate::format::{Fault, Lba, Run};
 const AT_ONCE: usize = 64;
 /// Lines that it stores for them, at most, but for the last list: as long a commit of the same blocks waits.
 const LINES_AT_ONCE: u64 = 256;
-/// Lists that recovery has found, and that a thread ranks at a time.
+/// Lists without a rank that a thread ranks at a time.
 const RANKED_AT_ONCE: usize = 64;
 /// Lists whose files were in use, and that a thread asks for again.
 const ASKED_AT_ONCE: usize = 16;
@@ -41,7 +41,8 @@ fn home_of(list: u64) -> u64 {
 pub(super) struct Queue {
     /// Of each list its rank, and its home below that: the cheapest first.
     lists: BTreeSet<u64>,
-    /// Homes with lists that have no rank: recovery has found them, or their files were in use.
+    /// Homes with lists that have no rank: they have got a version since somebody wrote back, recovery has found them,
+    /// or their files were in use. Some have no list any more.
     pub found: Vec<u64>,
     /// Covered versions, by home: their places in commit order, and their blocks.
     pub covered: BTreeMap<u64, Vec<(u64, Lba)>>,
@@ -54,9 +55,9 @@ impl Queue {
         self.lists.insert(rank << RANK_SHIFT | home);
     }
 
-    fn leave(&mut self, rank: u64, home: u64) {
-        self.lists.remove(&(rank << RANK_SHIFT | home));
-        self.lists.remove(&(REFUSED << RANK_SHIFT | home));
+    /// Takes a list out that has this rank, or none. Returns whether it had one.
+    fn leave(&mut self, rank: u64, home: u64) -> bool {
+        self.lists.remove(&(rank << RANK_SHIFT | home)) || self.lists.remove(&(REFUSED << RANK_SHIFT | home))
     }
 
     /// Some lists whose files were in use get a rank again.
@@ -188,17 +189,18 @@ impl HybridLog {
         }
     }
 
-    /// A list has got a version, its newest, and others are covered now. `before`: what it cost, if it was there,
-    /// without its covered versions. The caller has its claim.
+    /// A list has got a version, its newest, and others are covered now. `before`: its newest version until then. The
+    /// caller has its claim. A commit ranks no list, but for a long one: who writes back does ([`rank_found`]).
+    ///
+    /// [`rank_found`]: Self::rank_found
     pub(super) fn grown(
         &self,
         home: u64,
-        before: Option<Cost>,
+        before: u32,
         (newest, order): (u32, u64),
         now_covered: impl ExactSizeIterator<Item = LinesVersion>,
     ) {
         let mut queue = self.queue.lock().unwrap();
-        let rank = |cost: Cost, covered| self.rank(Cost { heads: cost.heads + covered, ..cost });
         let covered = queue.covered(home);
         if now_covered.len() > 0 {
             let old = now_covered.map(|old| (old.stamp, Lba(old.position)));
@@ -208,11 +210,20 @@ impl HybridLog {
             queue.in_order.insert((order, home));
             return;
         }
-        let before = before.map(|cost| rank(cost, covered));
-        let now = rank(self.cost(newest, 0), queue.covered(home));
-        if before != Some(now) {
-            before.into_iter().for_each(|before| queue.leave(before, home));
-            queue.enter(now, home);
+        let had_rank =
+            before != NO_VERSION && !queue.lists.is_empty() && queue.leave(self.rank(self.cost(before, covered)), home);
+        let heads = self.arena.list(newest).count() + queue.covered(home);
+        if heads > self.how.most_versions() {
+            queue.enter(DUE, home);
+        } else if had_rank || before == NO_VERSION {
+            if queue.found.len() == queue.found.capacity() {
+                // Some may have no list any more, or be there twice.
+                let has_list = |home: &u64| self.index.get(*home).is_some_and(|slot| !slot.is_empty());
+                queue.found.sort_unstable();
+                queue.found.dedup();
+                queue.found.retain(has_list);
+            }
+            queue.found.push(home);
         }
     }
 
@@ -276,7 +287,9 @@ impl HybridLog {
         let wanted = space.wanted();
         let (mut lot, mut in_use, mut lines) = (Vec::new(), InUse::Left, 0);
         let mut queue = self.queue.lock().unwrap();
-        self.rank_found(&mut queue);
+        if wanted > 0 {
+            self.rank_found(&mut queue);
+        }
         let most = AT_ONCE.min(queue.lists.len().div_ceil(2));
         let (mut keys, mut skipped) = (Vec::new(), 0);
         for key in &queue.lists {

@@ -117,7 +117,7 @@ impl HybridLog {
             // Counted before it can be seen: whoever counts none reads past the index.
             self.pending.fetch_add(1, Ordering::Relaxed);
             let claim = self.index.get_or_make(*home).claim();
-            let before = Some(claim.newest()).filter(|newest| *newest != NO_VERSION).map(|newest| self.cost(newest, 0));
+            let before = claim.newest();
             claim.push(&self.arena, number, version, &mut freed);
             self.grown(*home, before, (claim.newest(), order), freed.iter().map(|number| self.arena.get(*number)));
             self.arena.give_back(&mut freed);

@@ -164,9 +164,9 @@
 //! 19. The group reads its own lines over the latest committed ones. A home that it frees, or that loses its content,
 //!     is in its draft no more; the pending block is free when the group has ended. The lists of such homes are dropped
 //!     by its commit, like those of an implicit group; until then others read them.
-//! 20. A list that nobody has claimed is in the queue once, at the rank that its cost says, or at that of lists whose
-//!     files were in use; or it has no rank yet, since recovery has found it or its file was in use; or it is damaged,
-//!     and in no queue.
+//! 20. A list that nobody has claimed is in the queue: at the rank that its cost says, or at that of lists whose files
+//!     were in use; or it has no rank, since it has grown, recovery has found it or its file was in use. A long list
+//!     has its rank at once. Damaged ones are in no queue.
 //!
 //! | file | idea |
 //! |---|---|
