@@ -9,7 +9,7 @@
 //! | [`pmem`] | persistent memory: real (DAX) or *emulated* (tmpfs, hugetlb, ordinary files) |
 //! | [`disk`] | a file or block device of today's disks |
 //!
-//! And [`sys`] has the system calls that several media make. An ordinary directory is a medium, too, with calls of its
+//! [`lines`] has the checksum of what a commit stores, and [`sys`] the system calls that several media make. An ordinary directory is a medium, too, with calls of its
 //! own: the crate `wholly-host`.
 //!
 //! # Words
@@ -27,6 +27,7 @@
 pub mod disk;
 mod error;
 mod guarantees;
+pub mod lines;
 pub mod pmem;
 pub mod sys;
 

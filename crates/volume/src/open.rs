@@ -622,6 +622,7 @@ fn engine(region: &Arc<dyn Region>, cache_bytes: usize, options: &VolumeOptions)
         log: superblock.log,
         heads: superblock.heads,
         blocks: superblock.blocks,
+        version: superblock.version,
         volume: Seed::of(&superblock.volume_id),
         incarnation: superblock.incarnation,
         cache_bytes,
@@ -671,7 +672,8 @@ fn logged(region: &dyn Region, superblock: &Superblock) -> Result<Logged> {
     else {
         return Ok(logged);
     };
-    let logs = Logs { area, heads: heads.as_ref(), volume: Seed::of(volume_id), incarnation: *incarnation };
+    let (version, volume, incarnation) = (superblock.version, Seed::of(volume_id), *incarnation);
+    let logs = Logs { area, heads: heads.as_ref(), version, volume, incarnation };
     // Which log it is the engine says, whatever else the superblock names.
     let Left { patches, moved, inode_map, damage, content } = (kind.description().left)(region, &logs);
     let of_content = |((file, block), error): ((InoGen, u64), Error)| {

@@ -633,7 +633,7 @@ fn a_volume_says_what_it_is() {
         };
         let magic = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/wholly.magic");
         let (told, _) = run("file", &["-b", "-m", magic]);
-        let wanted = ["Wholly volume, version 2", uuid, "\"my data\"", "4096 blocks of 4096 bytes"];
+        let wanted = ["Wholly volume, version 3", uuid, "\"my data\"", "4096 blocks of 4096 bytes"];
         assert!(wanted.iter().all(|part| told.contains(part)), "{told}");
         assert_eq!(run("blkid", &["-p"]), (String::new(), Some(2)), "it finds nothing");
         assert_eq!(run("file", &["-b"]).0, "data\n");

@@ -48,6 +48,8 @@ pub struct Opening {
     pub heads: Option<HeadTable>,
     /// Blocks of the volume.
     pub blocks: u64,
+    /// The version of its format.
+    pub version: u32,
     pub volume: Seed,
     pub incarnation: u64,
     pub cache_bytes: usize,
@@ -66,6 +68,8 @@ pub struct Tuning {
 pub struct Logs<'l> {
     pub area: &'l LogArea,
     pub heads: Option<&'l HeadTable>,
+    /// The version of the volume's format.
+    pub version: u32,
     pub volume: Seed,
     pub incarnation: u64,
 }

@@ -13,12 +13,15 @@ use twox_hash::XxHash3_64;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use wholly_media::lines::{self, LineKeys, LineSums};
+
 use super::log::LINE;
+use super::superblock::LINES_BY_XXH3;
 use super::{BLOCK, Lba, Run, Seed, mix};
 
 /// Lines of a block.
 pub const LINES: usize = BLOCK / LINE;
-const _: () = assert!(LINES == u64::BITS as usize);
+const _: () = assert!(LINES == u64::BITS as usize && LINES == lines::LINES && LINE == lines::LINE);
 
 /// The table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +83,7 @@ pub struct PendingHead {
     pub home: Lba,
     /// Bit `i`: the pending block has line `i`.
     pub lines: u64,
-    /// The low half of the checksum of these lines ([`HeadSeed::sum_of_lines`]).
+    /// The low half of the checksum of these lines ([`LineSeed`]).
     pub sum: u32,
 }
 
@@ -122,20 +125,59 @@ impl HeadSeed {
         // 0 is never valid.
         mix(body, signature).max(1)
     }
+}
 
-    /// The checksum of consecutive lines of a pending block, from one on: the sum of the checksums of each, so that it
-    /// can follow when lines are written again. It is the same in each incarnation.
-    pub fn lines_sum(self, pending: Lba, first: usize, bytes: &[u8]) -> u64 {
+/// The checksums of lines of pending blocks: the same in each incarnation.
+pub struct LineSeed {
+    volume: u64,
+    /// None in versions 1 and 2: there it is the sum of XXH3 of each line.
+    keys: Option<LineKeys>,
+}
+
+impl LineSeed {
+    /// That of a volume, in a version of the format.
+    pub fn of(volume: Seed, version: u32) -> LineSeed {
+        let volume = HeadSeed::of(volume, 0).volume ^ 1;
+        LineSeed { volume, keys: (version > LINES_BY_XXH3).then(|| LineKeys::of(volume)) }
+    }
+
+    /// Adds consecutive lines of a pending block, from one on.
+    #[inline]
+    pub fn add(&self, sums: &mut LineSums, pending: Lba, first: usize, bytes: &[u8]) {
+        match &self.keys {
+            Some(keys) => keys.add(sums, first, bytes),
+            None => sums.0[0] = sums.0[0].wrapping_add(self.by_xxh3(pending, first, bytes)),
+        }
+    }
+
+    /// Takes lines away, which are written over.
+    pub fn take(&self, sums: &mut LineSums, pending: Lba, first: usize, bytes: &[u8]) {
+        match &self.keys {
+            Some(keys) => keys.take(sums, first, bytes),
+            None => sums.0[0] = sums.0[0].wrapping_sub(self.by_xxh3(pending, first, bytes)),
+        }
+    }
+
+    fn by_xxh3(&self, pending: Lba, first: usize, bytes: &[u8]) -> u64 {
         let place = pending.0 * LINES as u64 + first as u64;
         bytes.chunks_exact(LINE).zip(place..).fold(0, |sum, (line, place)| {
-            sum.wrapping_add(XxHash3_64::oneshot_with_seed(mix(self.volume ^ 1, place), line))
+            sum.wrapping_add(XxHash3_64::oneshot_with_seed(mix(self.volume, place), line))
         })
     }
 
+    /// The checksum of the lines that were added.
+    #[inline]
+    pub fn total(&self, sums: &LineSums, pending: Lba) -> u64 {
+        self.keys.as_ref().map_or(sums.0[0], |keys| keys.total(sums, pending.0))
+    }
+
     /// The checksum of some lines of a pending block, given all of it.
-    pub fn sum_of_lines(self, pending: Lba, lines: u64, bytes: &[u8; BLOCK]) -> u64 {
-        let of_run = |(from, to): (usize, usize)| self.lines_sum(pending, from, &bytes[from * LINE..to * LINE]);
-        runs(lines).map(of_run).fold(0, u64::wrapping_add)
+    pub fn of_block(&self, pending: Lba, lines: u64, bytes: &[u8; BLOCK]) -> u64 {
+        let mut sums = LineSums::default();
+        for (from, to) in runs(lines) {
+            self.add(&mut sums, pending, from, &bytes[from * LINE..to * LINE]);
+        }
+        self.total(&sums, pending)
     }
 }
 
@@ -264,20 +306,27 @@ mod tests {
 
     #[test]
     fn checksums_of_lines_add_up() {
-        let seed = HeadSeed::of(Seed::of(&[3; 16]), 7);
-        let bytes: [u8; BLOCK] = std::array::from_fn(|i| (i / 7) as u8);
-        let (one, other) = (0xf0 << 8, 1 << 63 | 3);
-        let of = |lines: u64| seed.sum_of_lines(Lba(9), lines, &bytes);
-        assert_eq!(of(one).wrapping_add(of(other)), of(one | other));
-        let mut changed = bytes;
-        changed[63 * LINE] ^= 1;
-        assert_ne!(seed.sum_of_lines(Lba(9), other, &changed), of(other));
-        assert_eq!(seed.sum_of_lines(Lba(9), 3, &changed), of(3), "another line's");
-        assert_ne!(seed.sum_of_lines(Lba(8), 3, &bytes), of(3), "another block");
-        let mut moved = bytes;
-        moved.copy_within(..LINE, LINE);
-        moved[..LINE].copy_from_slice(&bytes[LINE..2 * LINE]);
-        assert_ne!(seed.sum_of_lines(Lba(9), 3, &moved), of(3), "in another order");
+        for version in [LINES_BY_XXH3, LINES_BY_XXH3 + 1] {
+            let seed = LineSeed::of(Seed::of(&[3; 16]), version);
+            let bytes: [u8; BLOCK] = std::array::from_fn(|i| (i / 7) as u8);
+            let (one, other) = (0xf0 << 8, 1 << 63 | 3);
+            let of = |lines: u64| seed.of_block(Lba(9), lines, &bytes);
+            let mut sums = LineSums::default();
+            for (from, to) in runs(other).chain(runs(one | 0xf0)) {
+                seed.add(&mut sums, Lba(9), from, &bytes[from * LINE..to * LINE]);
+            }
+            seed.take(&mut sums, Lba(9), 4, &bytes[4 * LINE..8 * LINE]);
+            assert_eq!(seed.total(&sums, Lba(9)), of(one | other));
+            let mut changed = bytes;
+            changed[63 * LINE] ^= 1;
+            assert_ne!(seed.of_block(Lba(9), other, &changed), of(other));
+            assert_eq!(seed.of_block(Lba(9), 3, &changed), of(3), "another line's");
+            assert_ne!(seed.of_block(Lba(8), 3, &bytes), of(3), "another block");
+            let mut moved = bytes;
+            moved.copy_within(..LINE, LINE);
+            moved[..LINE].copy_from_slice(&bytes[LINE..2 * LINE]);
+            assert_ne!(seed.of_block(Lba(9), 3, &moved), of(3), "in another order");
+        }
     }
 
     #[test]

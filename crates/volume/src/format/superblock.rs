@@ -14,7 +14,9 @@ use twox_hash::XxHash3_64;
 
 /// The version of the format that new volumes have. A volume keeps its own, so that the program that made it still
 /// opens it.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
+/// The last version in which heads have the sum of XXH3 of each line.
+pub const LINES_BY_XXH3: u32 = 2;
 /// In version 1 the checksum stood before the magic. A volume's first bytes were any, and programs that look for
 /// signatures took some for another kind of file.
 const CHECKSUM_FIRST: u32 = 1;

@@ -86,7 +86,7 @@ impl HybridLog {
         let seed = self.head_seed();
         let mut total = 0u64;
         for (home, tentative) in &draft.pended.blocks {
-            let sum = tentative.sum;
+            let sum = self.line_seed.total(&tentative.sums, tentative.at);
             let head = PendingHead {
                 lane,
                 sequence,

@@ -199,7 +199,7 @@ use super::{
     CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Mapped, Maps, Mistake, Operation, Part,
     Placed, Reclaim, Replay, StorageView, View, Waiting,
 };
-use crate::format::head::{HeadSeed, HeadTable};
+use crate::format::head::{HeadSeed, HeadTable, LineSeed};
 use crate::format::log::{LINE, LogArea};
 use crate::format::{BLOCK, Lba, Seed};
 use checkpoint::{Queue, Stuck};
@@ -298,8 +298,8 @@ pub const DESCRIPTION: Description = Description {
     zeroes_log: false,
     has_heads: true,
     sites: &[SITES],
-    open: |Opening { region, log, heads, volume, incarnation, tuning, .. }| {
-        Some(Box::new(HybridLog::new(region, (log?, heads?), (volume, incarnation), tuning)))
+    open: |Opening { region, log, heads, version, volume, incarnation, tuning, .. }| {
+        Some(Box::new(HybridLog::new(region, (log?, heads?), (version, volume, incarnation), tuning)))
     },
     left: recover::left,
 };
@@ -327,6 +327,7 @@ pub struct HybridLog {
     mistake: Option<Mistake>,
     table: HeadTable,
     head_seed: Mutex<HeadSeed>,
+    line_seed: LineSeed,
     /// By lane. Held over the fence of a settled word.
     lasts: Vec<Mutex<Last>>,
     /// From a home to its list.
@@ -350,7 +351,7 @@ impl HybridLog {
     pub fn new(
         region: Arc<dyn Region>,
         (area, table): (LogArea, HeadTable),
-        (volume, incarnation): (Seed, u64),
+        (version, volume, incarnation): (u32, Seed, u64),
         Tuning { write_back: how, trial, .. }: Tuning,
     ) -> Self {
         let last = || Mutex::new(Last { sequence: 0, check: 0, is_settled: true, lines: Vec::new() });
@@ -360,6 +361,7 @@ impl HybridLog {
             mistake: trial.mistake,
             table,
             head_seed: Mutex::new(HeadSeed::of(volume, incarnation)),
+            line_seed: LineSeed::of(volume, version),
             lasts: (0..area.lanes).map(|_| last()).collect(),
             index: SparseIndex::default(),
             arena: VersionArena::new(),

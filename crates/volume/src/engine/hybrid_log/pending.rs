@@ -6,6 +6,7 @@ use std::ops::Range;
 use index::{NO_VERSION, latest_lines};
 use wholly_error::Result;
 use wholly_media::Region;
+use wholly_media::lines::LineSums;
 
 use super::{HybridLog, PENDING};
 use crate::engine::{Allocate, DataAt, InoGen, Part, check_within, read_within};
@@ -29,8 +30,8 @@ pub struct Pended {
 pub struct Tentative {
     pub at: Lba,
     pub lines: u64,
-    /// Their checksum, as they were written: what rots before the commit is not signed as right.
-    pub sum: u64,
+    /// Of these lines as they were written: what rots before the commit is not signed as right.
+    pub sums: LineSums,
     pub file: InoGen,
     pub block: u64,
 }
@@ -97,20 +98,26 @@ impl HybridLog {
         check_within(region, home.byte(), BLOCK)?;
         let mut tentative = match part.draft.pended.blocks.get(&home.0) {
             Some(tentative) => *tentative,
-            None => Tentative { at: part.space.take(1).start, lines: 0, sum: 0, file: at.file, block: at.block },
+            None => Tentative {
+                at: part.space.take(1).start,
+                lines: 0,
+                sums: LineSums::default(),
+                file: at.file,
+                block: at.block,
+            },
         };
         let lines = lines_of(offset, data.len());
-        let seed = self.head_seed();
+        let seed = &self.line_seed;
         // Lines that it has already are written over.
         for (first, end) in runs(tentative.lines & lines) {
             let mut old = [0; BLOCK];
             let old = &mut old[..(end - first) * LINE];
             region.read(tentative.at.byte() + (first * LINE) as u64, old)?;
-            tentative.sum = tentative.sum.wrapping_sub(seed.lines_sum(tentative.at, first, old));
+            seed.take(&mut tentative.sums, tentative.at, first, old);
         }
         part.draft.stored = true;
         let mut store = |line: usize, bytes: &[u8]| {
-            tentative.sum = tentative.sum.wrapping_add(seed.lines_sum(tentative.at, line, bytes));
+            seed.add(&mut tentative.sums, tentative.at, line, bytes);
             region.write(PENDING, tentative.at.byte() + (line * LINE) as u64, bytes)
         };
         // Whole lines first: meanwhile what is left of the others is on its way from the medium.

@@ -13,7 +13,7 @@ use crate::engine::kind::{self, Left};
 use crate::engine::marks::Marks;
 use crate::engine::patch::{self, Patch};
 use crate::engine::{InoGen, Moved, Waiting, check_within, corrupt, lanes, read_within};
-use crate::format::head::{self, HeadSeed, HeadTable, PendingHead, Signed, runs};
+use crate::format::head::{self, HeadSeed, HeadTable, LineSeed, PendingHead, Signed, runs};
 use crate::format::log::{self, ENTRIES, Entry, LINE, LogArea, LogSeed, OLD_MAX, SETTLED};
 use crate::format::{BLOCK, Fault, Lba};
 use index::{LinesVersion, NO_VERSION};
@@ -31,6 +31,7 @@ pub(super) struct Logs<'l> {
     pub table: &'l HeadTable,
     pub log_seed: LogSeed,
     pub head_seed: HeadSeed,
+    pub line_seed: &'l LineSeed,
 }
 
 /// A head that counts, as far as memory keeps it.
@@ -62,11 +63,11 @@ struct Found<T> {
 }
 
 /// That a pending block has the lines which its head promises.
-pub(super) fn check_lines(region: &dyn Region, seed: HeadSeed, at: Lba, head: &PendingHead) -> Result<()> {
+pub(super) fn check_lines(region: &dyn Region, seed: &LineSeed, at: Lba, head: &PendingHead) -> Result<()> {
     check_within(region, head.home.byte(), BLOCK)?;
     let mut bytes = [0; BLOCK];
     read_within(region, at.byte(), &mut bytes)?;
-    match seed.sum_of_lines(at, head.lines, &bytes) as u32 == head.sum {
+    match seed.of_block(at, head.lines, &bytes) as u32 == head.sum {
         true => Ok(()),
         false => Err(corrupt(format!("pending block {}", at.0), Fault("its lines have a wrong checksum"))),
     }
@@ -78,7 +79,8 @@ pub(super) fn left(region: &dyn Region, logs: &kind::Logs<'_>) -> Left {
     let mut left = Left::default();
     let Some(table) = logs.heads else { return left };
     let head_seed = HeadSeed::of(logs.volume, logs.incarnation);
-    let of_region = Logs { area: logs.area, table, log_seed: logs.seed(), head_seed };
+    let line_seed = &LineSeed::of(logs.volume, logs.version);
+    let of_region = Logs { area: logs.area, table, log_seed: logs.seed(), head_seed, line_seed };
     let Found { proof, undo, heads } = match find(region, of_region, &|at, read| (at, read.head)) {
         Ok(found) => found,
         Err(error) => {
@@ -93,7 +95,7 @@ pub(super) fn left(region: &dyn Region, logs: &kind::Logs<'_>) -> Left {
     for (pending, head) in redo {
         let block = (InoGen { ino: head.ino, generation: head.generation }, head.block);
         left.moved.push(Moved { block, to: pending });
-        if let Err(error) = check_lines(region, head_seed, pending, &head) {
+        if let Err(error) = check_lines(region, line_seed, pending, &head) {
             left.content.push((block, error));
             continue;
         }
@@ -257,7 +259,7 @@ fn scan<T: Send>(
 /// unless it is durable.
 fn is_committed(
     region: &dyn Region,
-    Logs { area, table, log_seed, head_seed }: Logs<'_>,
+    Logs { area, table, log_seed, line_seed, .. }: Logs<'_>,
     (lane, last): (u32, &LastCommit),
     heads: &[(Lba, head::Read)],
     proof: &mut Vec<Patch>,
@@ -276,7 +278,7 @@ fn is_committed(
         let mut bytes = [0; BLOCK];
         read_within(region, at.byte(), &mut bytes)?;
         count += 1;
-        total = total.wrapping_add(*check).wrapping_add(head_seed.sum_of_lines(*at, head.lines, &bytes));
+        total = total.wrapping_add(*check).wrapping_add(line_seed.of_block(*at, head.lines, &bytes));
         proves.push(of_line(table.at(*at)));
         proves.extend(
             runs(head.lines)
@@ -308,7 +310,7 @@ fn is_committed(
 impl HybridLog {
     fn logs(&self) -> Logs<'_> {
         let (lanes, head_seed) = (&self.base.lanes, self.head_seed());
-        Logs { area: &lanes.area, table: &self.table, log_seed: lanes.seed(), head_seed }
+        Logs { area: &lanes.area, table: &self.table, log_seed: lanes.seed(), head_seed, line_seed: &self.line_seed }
     }
 
     /// Undoes what is not committed, and finds out what content waits. What is stored is durable on return.
@@ -472,7 +474,7 @@ impl HybridLog {
         self.base.region.read(self.table.at(at), &mut line)?;
         let gone = || corrupt(format!("head of block {}", at.0), Fault("it has changed"));
         let read = head::decode(self.head_seed(), at, &line).ok_or_else(gone)?;
-        check_lines(&*self.base.region, self.head_seed(), at, &read.head)?;
+        check_lines(&*self.base.region, &self.line_seed, at, &read.head)?;
         unverified.unmark(at);
         Ok(())
     }

@@ -29,8 +29,8 @@ const TEST: Site = Site("test");
 struct Fixture {
     engine: EngineKind,
     /// In each version of the format.
-    images: [&'static [u8]; 2],
-    twins: [&'static [u8]; 2],
+    images: [&'static [u8]; 3],
+    twins: [&'static [u8]; 3],
     /// What is in the middle of the file.
     byte: u8,
     /// What is wrong with the twin.
@@ -44,6 +44,7 @@ macro_rules! versions {
         [
             include_bytes!(concat!("fixtures/volume-1-", $name, ".img.gz")),
             include_bytes!(concat!("fixtures/volume-2-", $name, ".img.gz")),
+            include_bytes!(concat!("fixtures/volume-3-", $name, ".img.gz")),
         ]
     };
 }
@@ -214,8 +215,8 @@ fn volumes_of_each_version_are_opened_and_their_twins_refused() {
     }
 }
 
-const GIVEN_BACK: [&[u8]; 2] = versions!("given-back");
-const GIVEN_BACK_DAMAGED: [&[u8]; 2] = versions!("given-back-damaged");
+const GIVEN_BACK: [&[u8]; 3] = versions!("given-back");
+const GIVEN_BACK_DAMAGED: [&[u8]; 3] = versions!("given-back-damaged");
 
 /// The inode file has holes, before and behind the block of the only file, which was made as number 173. Its generation
 /// is 3, and so is that of all that were there. In the twin, the record is damaged.
@@ -299,8 +300,10 @@ fn current(region: &dyn Region) -> Superblock {
 #[test]
 fn a_volume_of_a_later_version_is_refused_and_left_as_it_is() {
     let engine = EngineKind::FineGrainedWal;
-    for (version, features, at) in [0, 1, BYTES / 4096 - 1].into_iter().flat_map(|at| [(3, 0, at), (2, 64, at)]) {
-        let region = region(&gzip("-d", FIXTURES[1].images[1]));
+    for (version, features, at) in
+        [0, 1, BYTES / 4096 - 1].into_iter().flat_map(|at| [(VERSION + 1, 0, at), (VERSION, 64, at)])
+    {
+        let region = region(&gzip("-d", FIXTURES[1].images[2]));
         let mut block = Superblock { version, ..current(&*region) }.encode(Lba(at));
         block[24..32].copy_from_slice(&u64::to_le_bytes(features));
         Superblock::seal(&mut block, Lba(at));
@@ -330,7 +333,7 @@ fn a_volume_of_a_later_version_is_refused_and_left_as_it_is() {
 /// must have, something is wrong.
 #[test]
 fn the_engine_says_which_log_there_is() {
-    let Fixture { images: [_, image], twins: [_, twin], wrong, .. } = &FIXTURES[1];
+    let Fixture { images: [.., image], twins: [.., twin], wrong, .. } = &FIXTURES[1];
     let changed = |image: &[u8], change: &dyn Fn(&mut Superblock)| {
         let region = region(&gzip("-d", image));
         let mut superblock = current(&*region);

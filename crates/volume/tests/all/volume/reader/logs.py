@@ -5,6 +5,8 @@ import struct
 from image import BLOCK, LINE, Damage, Image, mix
 from xxh3 import M32, M64, half, word, xxh3
 
+GOLDEN = 0x9E3779B97F4A7C15
+
 
 class LogEntry:
     NAMES = {1: "undo", 2: "data", 3: "zero", 4: "link", 5: "commit", 6: "chain", 7: "old", 8: "old zeros", 16: "root"}
@@ -22,6 +24,32 @@ class Head:
         self.block, self.signed = block, signed
         self.sequence, self.order, ino_lane, _, self.home, self.lines, _, self.sum = struct.unpack_from("<6QII", raw, 8)
         self.lane = ino_lane >> 48
+
+
+def split_mix(state, count):
+    """The first words of SplitMix64."""
+    for _ in range(count):
+        state = (state + GOLDEN) & M64
+        word = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & M64
+        word = (word ^ word >> 27) * 0x94D049BB133111EB & M64
+        yield word ^ word >> 31
+
+
+def sum_of_words(keys, lines, block):
+    """The checksum of lines, given the words of each."""
+    keys, sums = list(keys), [0] * 8
+    for i, words in lines.items():
+        for w, value in enumerate(words):
+            mixed = value ^ keys[i + w]
+            sums[w] += (mixed & M32) * (mixed >> 32)
+            sums[w ^ 1] += value
+    total = block * GOLDEN
+    for p in range(4):
+        product = (sums[2 * p] & M64 ^ keys[2 * p]) * (sums[2 * p + 1] & M64 ^ keys[2 * p + 1])
+        total += (product ^ product >> 64) & M64
+    total &= M64
+    total = (total ^ total >> 37) * 0x165667919E3779F9 & M64
+    return total ^ total >> 32
 
 
 def lines_of(bits):
@@ -273,6 +301,9 @@ class Recovered(Image):
 
     def sum_of_lines(self, head):
         content, seed = self.block(head.block), self.seeds.heads ^ 1
+        if self.superblock.version > 2:
+            words = {i: struct.unpack_from("<8Q", content, LINE * i) for i in lines_of(head.lines)}
+            return sum_of_words(split_mix(seed, 71), words, head.block)
         of_line = lambda i: xxh3(mix(seed, 64 * head.block + i), content[LINE * i : LINE * (i + 1)])
         return sum(map(of_line, lines_of(head.lines))) & M64
 
