@@ -622,7 +622,7 @@ fn a_volume_says_what_it_is() {
     assert_eq!(
         udev.out,
         format!(
-            "ID_FS_TYPE=wholly\nID_FS_USAGE=filesystem\nID_FS_VERSION=2\nID_FS_UUID={uuid}\nID_FS_UUID_ENC={uuid}\n\
+            "ID_FS_TYPE=wholly\nID_FS_USAGE=filesystem\nID_FS_VERSION=3\nID_FS_UUID={uuid}\nID_FS_UUID_ENC={uuid}\n\
              ID_FS_LABEL=my_data\nID_FS_LABEL_ENC=my\\x20data\n"
         )
     );
