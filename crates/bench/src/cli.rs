@@ -33,8 +33,8 @@ Suites: groups, open, store, run, mount, volume, fcfs, minl2r
                      and volume have their own
   --figures DIR      fcfs, minl2r: write the paper's figures into DIR, as CSV and SVG, and its claims beside what was measured
   --log-size BYTES   fcfs: the largest log that is recovered, with K, M or G (default 64M; the paper: 5G)
-  --instructions     groups and store, on persistent memory: how many instructions a group or a call executes, in place
-                     of its time (x86-64 only); the bases and store_deferred
+  --instructions     groups, store and fcfs, on persistent memory: how many instructions a group or a call executes, in
+                     place of its time (x86-64 only); the bases, store_deferred, and volumes that write nothing back
   --addresses FILE   with --instructions: write to FILE how often the instruction at each address was executed
   --program FILE     the command `wholly` that is measured by the suites run, mount and volume (default: the one beside this program)
   --tiny             a few groups only, to see that everything works
@@ -123,8 +123,8 @@ impl Options {
         if suites::by_name(&options.suite).is_none() {
             return Err(format!("no suite {:?}; there are: {}", options.suite, suites::NAMES.join(", ")).into());
         }
-        if options.wanted.instructions && !matches!(&*options.suite, "groups" | "store") {
-            return Err("--instructions is an option of the suites groups and store".into());
+        if options.wanted.instructions && !matches!(&*options.suite, "groups" | "store" | "fcfs") {
+            return Err("--instructions is an option of the suites groups, store and fcfs".into());
         }
         if options.figures.is_some() && !matches!(&*options.suite, "fcfs" | "minl2r") {
             return Err("--figures is an option of the suites fcfs and minl2r".into());
@@ -197,6 +197,9 @@ impl Options {
             return instructions::run_calls(&plan, &mut |line| progress.show(line));
         }
         if self.wanted.instructions {
+            if self.suite == "fcfs" {
+                systems = fcfs::volumes(&plan, &self.systems);
+            }
             return instructions::run(&plan, &mut systems, &mut |line| progress.show(line));
         }
         if self.suite == "open" {
@@ -362,7 +365,7 @@ mod tests {
             ("groups --turns x", "number"),
             ("groups --frobnicate", "--frobnicate"),
             ("groups more", "more"),
-            ("fcfs --instructions", "groups"),
+            ("minl2r --instructions", "groups"),
             ("groups --figures x", "fcfs"),
             ("groups --emulate slow", "slow"),
             ("groups --emulate paper:slow", "paper:slow"),

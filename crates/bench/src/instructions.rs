@@ -1,4 +1,4 @@
-//! How many instructions a group executes: `--instructions` of the suites `groups` and `store`.
+//! How many instructions a group executes: `--instructions` of the suites `groups`, `store` and `fcfs`.
 //!
 //! The program runs itself again as a child, and steps through the child's groups one instruction at a time (`ptrace`):
 //! hardware counters are rarely there in a virtual machine. Around each counted piece of work the child stops at two
@@ -13,6 +13,7 @@
 //!   instruction once for each repetition.
 //! - A step takes microseconds, so a group would last longer than the grain of the store's clock and tell the log the
 //!   time. The clock of the child stands still ([`Place::clock`](crate::place::Place::clock)); it is read all the same.
+//!   A volume has its usual clock: each of its groups changes the times of its files.
 //! - A system whose checkpoint runs beside its groups is left out: it waits as long as the other thread takes.
 
 use crate::harness::{self, Plan};
@@ -36,8 +37,16 @@ pub const COUNTED: &str = "--counted";
 /// Groups that run before the first one that is counted, unless the system's log holds fewer.
 const WARM_UP: usize = 1 << 15;
 
-/// The most instructions of a group of `store_deferred`, by case.
-const BOUNDS: [(&str, u64); 3] = [("one_64", 800), ("one_4k", 1500), ("two_files", 9000)];
+/// The most instructions of a group, by case and system.
+const BOUNDS: [(&str, &str, u64); 7] = [
+    ("one_64", "store_deferred", 800),
+    ("one_4k", "store_deferred", 1500),
+    ("two_files", "store_deferred", 9000),
+    ("two_files", "none", 9000),
+    ("two_files", "hybrid_log_deferred", 20_000),
+    ("two_files", "fine_grained_wal", 25_000),
+    ("two_files", "undo", 40_000),
+];
 
 /// Runs this program again with the same arguments, and counts what it asks to be counted. `addresses` is a file that
 /// gets how often each instruction was executed: lines of a number, and the program or library with the address there.
@@ -179,10 +188,13 @@ pub fn run(plan: &Plan, systems: &mut [Box<dyn System>], progress: &mut dyn FnMu
             }
         }
     }
-    for (case, bound) in BOUNDS.iter().filter(|(name, _)| plan.cases.iter().any(|case| case.name == *name)) {
-        let row = report.instructions.iter().find(|row| row.case == *case && row.system == "store_deferred");
+    let is_asked = |case: &str, system: &str| {
+        plan.cases.iter().any(|of| of.name == case) && systems.iter().any(|of| of.name() == system)
+    };
+    for (case, system, bound) in BOUNDS.into_iter().filter(|(case, system, _)| is_asked(case, system)) {
+        let row = report.instructions.iter().find(|row| row.case == case && row.system == system);
         let value = row.map(|row| row.instructions_per_group).ok_or_else(|| "it did not run".to_owned());
-        report.bounds.push(Bound::at_most(format!("{case}: instructions of store_deferred"), *bound as f64, value));
+        report.bounds.push(Bound::at_most(format!("{case}: instructions of {system}"), bound as f64, value));
     }
     Ok(report)
 }

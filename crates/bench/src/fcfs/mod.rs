@@ -138,6 +138,11 @@ pub fn run(
     Ok(())
 }
 
+/// The volumes that one thread uses, with those names that `chosen` has or all of them.
+pub(crate) fn volumes(plan: &Plan, chosen: &[String]) -> Vec<Box<dyn System>> {
+    wall::systems(plan, chosen, 1)
+}
+
 pub(crate) fn is_chosen(chosen: &[String], name: &str, base: &str) -> bool {
     chosen.is_empty() || name == base || chosen.iter().any(|chosen| chosen == name)
 }

@@ -141,7 +141,7 @@ impl System for VolumeSystem {
 }
 
 /// The systems that run with so many threads.
-fn systems(plan: &Plan, chosen: &[String], threads: u32) -> Vec<Box<dyn System>> {
+pub(super) fn systems(plan: &Plan, chosen: &[String], threads: u32) -> Vec<Box<dyn System>> {
     let mut systems: Vec<Box<dyn System>> = vec![Box::new(Raw::new(threads))];
     for subject in all() {
         systems.push(VolumeSystem::boxed(subject, subject.name, threads, false));

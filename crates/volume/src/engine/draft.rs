@@ -230,6 +230,11 @@ impl Draft {
         Ok(self.lines.len() > before)
     }
 
+    /// Whether a block is as it is on the medium.
+    pub(super) fn is_unchanged(&self, at: Lba) -> bool {
+        self.data.is_empty() && !self.images.contains_key(&at) && !self.has_lines(lines_of(at))
+    }
+
     /// Whether it has one of some lines.
     pub(super) fn has_lines(&self, lines: std::ops::Range<u64>) -> bool {
         self.lines.range(lines).next().is_some()

@@ -10,7 +10,7 @@ use wholly_vfs::GroupId;
 
 use super::lanes::Lanes;
 use super::{CommitSequence, DataAt, Part, Placed, check_within, read_within};
-use crate::format::log::{LogArea, LogSeed, lines_of};
+use crate::format::log::{LINE, LogArea, LogSeed, lines_of};
 use crate::format::{BLOCK, Lba, Seed};
 
 /// Undo entries of inodes and names that any group may have: a rename that exchanges two names of five slots has 40.
@@ -156,6 +156,8 @@ impl Logging {
         let to = run.start.byte();
         if first.len() == BLOCK {
             self.store(part, site, to, first)?;
+        } else if part.draft.is_unchanged(home) {
+            self.store_over(part, site, (home, run.start), offset, first)?;
         } else {
             let mut block = [0; BLOCK];
             self.load(home, 0, &mut block)?;
@@ -168,6 +170,38 @@ impl Logging {
             self.store(part, site, to + i * BLOCK as u64, block)?;
         }
         Ok(Placed::Elsewhere(run))
+    }
+
+    /// Stores bytes that go over those of a block, and what is left of that, to another block.
+    fn store_over(
+        &self,
+        part: &mut Part<'_>,
+        site: Site,
+        (from, to): (Lba, Lba),
+        offset: usize,
+        data: &[u8],
+    ) -> Result<()> {
+        let (region, end) = (&*self.region, offset + data.len());
+        let (first, last) = (offset / LINE * LINE, end.next_multiple_of(LINE));
+        check_within(region, from.byte(), BLOCK)?;
+        for (at, len) in [(0, first), (last, BLOCK - last)].into_iter().filter(|(_, len)| *len > 0) {
+            region.write_from(site, to.byte() + at as u64, region, from.byte() + at as u64, len)?;
+        }
+        let whole = offset.next_multiple_of(LINE)..end / LINE * LINE;
+        let ends =
+            if whole.start > whole.end { [offset..end, end..end] } else { [offset..whole.start, whole.end..end] };
+        if !whole.is_empty() {
+            let bytes = &data[whole.start - offset..whole.end - offset];
+            self.store(part, site, to.byte() + whole.start as u64, bytes)?;
+        }
+        for range in ends.into_iter().filter(|range| !range.is_empty()) {
+            let (line, mut merged) = (range.start / LINE * LINE, [0; LINE]);
+            region.read(from.byte() + line as u64, &mut merged)?;
+            merged[range.start - line..range.end - line]
+                .copy_from_slice(&data[range.start - offset..range.end - offset]);
+            self.store(part, site, to.byte() + line as u64, &merged)?;
+        }
+        Ok(())
     }
 
     /// The end of a call of an explicit group: what the call has stored is ordered by the thread that stored it.

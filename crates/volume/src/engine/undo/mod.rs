@@ -131,7 +131,7 @@ use wholly_error::Result;
 use wholly_media::{Region, Site};
 use wholly_vfs::GroupId;
 
-use super::draft::{Changed, Draft, Drafting, lines_of};
+use super::draft::{Draft, Drafting, lines_of};
 use super::lanes::{Sites, is_zeros, lines_of_runs};
 use super::logging::{Logging, MOVE_FROM, ZEROS, commit_each, most_moved};
 use super::patch;
@@ -204,6 +204,8 @@ const ENTRIES: Sites = Sites { undo: ENTRY, head: HEAD, payload: PAYLOAD, link: 
 const MOST_LINES: usize = (1 << 20) / LINE;
 /// Blocks of a range that a write does not cover, and that a group may make zeros of a part of.
 const ENDS: u64 = 2;
+/// Lines that are read at a time, to be compared.
+const LINES_READ: usize = 8;
 /// Lines of log, at most, for the old bytes of one home.
 const LINES_OF_HOME: u64 = 2 * (BLOCK / LINE) as u64;
 
@@ -217,23 +219,45 @@ fn changed(draft: &Draft, home: Lba) -> Result<usize> {
     Ok(changed)
 }
 
-/// What is logged of old bytes, and how many lines change, when `new` is put over them: as [`changed`] counts. Both are
-/// the same whole lines.
-fn would_change(old: &[u8], new: &[u8]) -> (usize, usize) {
-    let (mut logged, mut lines) = (0, 0);
-    let (mut end, mut run, mut is_zero) = (0, 0, true);
-    let (old, new) = (old.as_chunks().0.iter(), new.as_chunks().0.iter());
-    for (at, (old, new)) in (0..).step_by(LINE).zip(old.zip(new)) {
-        let line = Changed { old: *old, new: *new, site: DATA };
-        let Some(changed) = line.runs(LINE).next() else { continue };
-        if end != at + changed.start {
-            logged += if is_zero { 0 } else { run };
-            (run, is_zero) = (0, true);
+/// What is logged of old bytes when new ones are put over them, line by line: as [`changed`] counts.
+#[derive(Default)]
+struct WouldChange {
+    /// Bytes of runs that have ended.
+    logged: usize,
+    /// Lines that change.
+    lines: usize,
+    /// Where the last run ends, how long it is, and whether its old bytes are other than zeros.
+    end: usize,
+    run: usize,
+    is_logged: bool,
+}
+
+impl WouldChange {
+    /// `at`: where the line is. Lines come in ascending order.
+    fn line(&mut self, at: usize, old: &[u8; LINE], new: &[u8; LINE]) {
+        let (mut differ, mut set) = (0u32, 0u32);
+        for (word, (old, new)) in old.as_chunks::<8>().0.iter().zip(new.as_chunks::<8>().0).enumerate() {
+            differ |= u32::from(old != new) << word;
+            set |= u32::from(*old != [0; 8]) << word;
         }
-        (end, run, lines) = (at + changed.end, run + changed.len(), lines + 1);
-        is_zero &= is_zeros(&old[changed]);
+        if differ == 0 {
+            return;
+        }
+        let (first, last) = (differ.trailing_zeros(), differ.ilog2());
+        let words = u32::MAX >> (31 - last) & u32::MAX << first;
+        let (from, to) = (at + first as usize * 8, at + (last as usize + 1) * 8);
+        if self.end != from {
+            self.logged = self.logged();
+            (self.run, self.is_logged) = (0, false);
+        }
+        (self.end, self.run, self.lines) = (to, self.run + to - from, self.lines + 1);
+        self.is_logged |= set & words != 0;
     }
-    (logged + if is_zero { 0 } else { run }, lines)
+
+    /// Bytes that are logged.
+    fn logged(&self) -> usize {
+        self.logged + if self.is_logged { self.run } else { 0 }
+    }
 }
 
 /// See the module.
@@ -267,15 +291,26 @@ impl UndoLog {
             return Ok(draft.len() <= MOST_LINES && changed(draft, home)? < self.move_from);
         }
         // Nothing is put where it does not stay.
-        let lines = offset / LINE * LINE..(offset + bytes.len()).next_multiple_of(LINE);
-        let (mut old, mut new) = ([0; BLOCK], [0; BLOCK]);
-        let (old, new) = (&mut old[lines.clone()], &mut new[lines.clone()]);
-        read_within(region, home.byte() + lines.start as u64, old)?;
-        new.copy_from_slice(old);
-        new[offset - lines.start..][..bytes.len()].copy_from_slice(bytes);
-        let (logged, changed) = would_change(old, new);
-        if logged >= self.move_from || draft.len() + changed > MOST_LINES {
-            return Ok(false);
+        let mut count = WouldChange::default();
+        let (end, mut old) = (offset + bytes.len(), [0; LINES_READ * LINE]);
+        for first in (offset / LINE * LINE..end).step_by(old.len()) {
+            let old = &mut old[..(end.next_multiple_of(LINE) - first).min(LINES_READ * LINE)];
+            read_within(region, home.byte() + first as u64, old)?;
+            for (at, old) in (first..).step_by(LINE).zip(old.as_chunks::<LINE>().0) {
+                let (from, to) = (at.max(offset), (at + LINE).min(end));
+                let part = &bytes[from - offset..to - offset];
+                match part.first_chunk() {
+                    Some(new) => count.line(at, old, new),
+                    None => {
+                        let mut new = *old;
+                        new[from - at..to - at].copy_from_slice(part);
+                        count.line(at, old, &new);
+                    }
+                }
+            }
+            if count.logged() >= self.move_from || draft.len() + count.lines > MOST_LINES {
+                return Ok(false);
+            }
         }
         draft.put(region, DATA, at, bytes)?;
         Ok(true)
@@ -403,8 +438,13 @@ mod tests {
             new[to..].copy_from_slice(&old[to..]);
             let mut draft = Draft::default();
             draft.put(&*region, DATA, from as u64, &new[from..to]).expect("put");
+            let mut count = WouldChange::default();
+            for at in (0..BLOCK).step_by(LINE) {
+                let line = |of: &[u8]| *of[at..].first_chunk().expect("a line");
+                count.line(at, &line(&old), &line(&new));
+            }
             let counted = (changed(&draft, Lba(0)).expect("count"), draft.len());
-            assert_eq!(would_change(&old, &new), counted, "round {round}");
+            assert_eq!((count.logged(), count.lines), counted, "round {round}");
         }
     }
 }
