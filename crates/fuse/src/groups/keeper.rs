@@ -7,6 +7,7 @@
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
@@ -50,6 +51,10 @@ pub(super) enum Command {
     Released {
         handle: u64,
     },
+    /// A commit has succeeded, and its process is to hear that once the kernel has forgotten what it was to forget.
+    Committed {
+        reply: ReplyIoctl,
+    },
     /// The kernel has bytes in these pages of a file that the file does not have.
     Forget {
         node: INodeNo,
@@ -66,6 +71,7 @@ impl Command {
             | Command::Abort { reply, .. }
             | Command::Undone { reply, .. }
             | Command::Late { reply, .. } => reply.error(errno(error)),
+            Command::Committed { reply } => reply.ioctl(0, &[]),
             Command::Released { .. } | Command::Forget { .. } | Command::Stop => {}
         }
     }
@@ -140,7 +146,11 @@ impl Inner {
                         reply.error(errno(if self.has_heard(handle) { Errno::CANCELED } else { Errno::INVAL }));
                     }
                     Command::Released { handle } => _ = self.undo(|group| group.handle == handle, false),
-                    Command::Forget { node, pages } => self.forget_range(node, &pages),
+                    Command::Committed { reply } => reply.ioctl(0, &[]),
+                    Command::Forget { node, pages } => {
+                        self.forget_range(node, &pages);
+                        self.to_forget.fetch_sub(1, Ordering::AcqRel);
+                    }
                     Command::Stop => {
                         // The kernel is gone.
                         if let Ok((ending, _)) = self.take(|_| true, false) {

@@ -62,7 +62,8 @@
 //!    must not begin once the kernel knows of the change and end after the commit: looks wait while the group ends.
 //!    What a name stands for is known only once it was looked up: then the look waits, and is made again
 //!    ([`Call::is_to_be_repeated`]).
-//! 4. `ABORT`, and a `COMMIT` that fails, are answered when the kernel has forgotten the group.
+//! 4. `ABORT`, and a `COMMIT` that fails, are answered when the kernel has forgotten the group; a `COMMIT` that
+//!    succeeds, when it has forgotten what writes that were refused before have left.
 //! 5. Of what a group has touched nothing is missing in its [`Changes`](changes::Changes): each is noted before the
 //!    call is made. What a call in the group still notes after the group has left *running* overlaps with it, so that
 //!    the kernel does not rely on a look that overlaps with it too.

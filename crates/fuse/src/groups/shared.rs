@@ -1,8 +1,9 @@
 //! A mount that programs share: which group runs, and which calls belong to it.
 
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ pub(super) struct Inner {
     pub ends_may_be_stale: AtomicBool,
     pub notifier: OnceLock<Notifier>,
     pub dropped: Dropped,
+    /// How many times the keeper has to tell the kernel yet to forget pages.
+    pub to_forget: AtomicU64,
     /// Taken after the state.
     pub lapsed: Mutex<Vec<Lapsed>>,
     /// How long a group may make no calls.
@@ -129,7 +132,9 @@ impl Shared {
     pub fn new(vfs: Arc<dyn Groups>, timeout: Duration, clock: Clock) -> Shared {
         let (ends_may_be_stale, notifier, dropped) = (AtomicBool::new(false), OnceLock::new(), Dropped::default());
         let (state, lapsed, is_read_only) = (RwLock::default(), Mutex::default(), OnceLock::new());
-        let inner = Inner { vfs, state, ends_may_be_stale, notifier, dropped, lapsed, timeout, clock, is_read_only };
+        let to_forget = AtomicU64::new(0);
+        let inner =
+            Inner { vfs, state, ends_may_be_stale, notifier, dropped, to_forget, lapsed, timeout, clock, is_read_only };
         Shared { inner: Arc::new(inner), keeper: Mutex::default() }
     }
 
@@ -282,8 +287,16 @@ impl Shared {
         let from = if self.inner.dropped.lacks_write(node.0) { offset } else { offset + written as u64 };
         let pages = from..offset + length as u64;
         if !pages.is_empty() {
-            // Without the keeper no group began, and the kernel drops such pages when they are read by a call.
-            let _ = self.tell(Command::Forget { node, pages });
+            self.forget_later(node, pages);
+        }
+    }
+
+    /// Has the keeper tell the kernel to forget pages. Without the keeper no group began, and the kernel drops such
+    /// pages when they are read by a call.
+    fn forget_later(&self, node: INodeNo, pages: Range<u64>) {
+        self.inner.to_forget.fetch_add(1, Ordering::AcqRel);
+        if self.tell(Command::Forget { node, pages }).is_err() {
+            self.inner.to_forget.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
@@ -302,7 +315,7 @@ impl Shared {
         // Of other pages the kernel keeps nothing, but if they were read since the abort: beyond the file's end such a
         // read has told it where that is.
         if offset < at {
-            let _ = self.tell(Command::Forget { node, pages });
+            self.forget_later(node, pages);
         }
         if whole.is_empty() {
             return reply.written(written as u32);
@@ -390,7 +403,9 @@ impl Shared {
         }
         let handle = asker.handle;
         let command = match commits.map(|how| self.inner.commit(handle, how)) {
-            Some(Ok(())) => return reply.ioctl(0, &[]),
+            Some(Ok(())) if self.inner.to_forget.load(Ordering::Acquire) == 0 => return reply.ioctl(0, &[]),
+            // After what the kernel is to forget of writes that came before: whoever looks now finds none of them.
+            Some(Ok(())) => Command::Committed { reply },
             Some(Err((Some(undone), error))) => Command::Undone { undone, error, reply },
             Some(Err((None, _))) => Command::Late { handle, reply },
             None => Command::Abort { handle, reply },
