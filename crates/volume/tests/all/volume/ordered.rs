@@ -589,7 +589,7 @@ fn who_orders_without_a_wait_leaves_room_for_others() {
         let mut group = bed.volume.begin();
         let file = bed.volume.open_file("written over")?;
         group.write_at(&file, (number * PAGES * BLOCK) as u64, &[2; PAGES * BLOCK])?;
-        group.create(&format!("made {number}"), 0o600)?;
+        group.create(format!("made {number}"), 0o600)?;
         group.commit_atomic()
     };
     let create = |number| {
