@@ -615,7 +615,7 @@ fn a_volume_says_what_it_is() {
     let stat = wholly(&["--json", "stat", &image]).json();
     let uuid = stat["volume_id"].as_str().unwrap();
     let groups: Vec<usize> = uuid.split('-').map(str::len).collect();
-    assert_eq!((groups, &uuid[14..15], &stat["version"]), (vec![8, 4, 4, 4, 12], "4", &2.into()));
+    assert_eq!((groups, &uuid[14..15], &stat["version"]), (vec![8, 4, 4, 4, 12], "4", &3.into()));
     assert_eq!((&stat["label"], &stat["clean"], &stat["opens"]), (&"my data".into(), &true.into(), &1.into()));
     assert!(stat["free_blocks"].as_u64().unwrap() > 4000 && stat["in_use_by"].is_null(), "{stat}");
     let udev = wholly(&["stat", "--udev", &image]);
