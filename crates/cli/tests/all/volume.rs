@@ -615,14 +615,14 @@ fn a_volume_says_what_it_is() {
     let stat = wholly(&["--json", "stat", &image]).json();
     let uuid = stat["volume_id"].as_str().unwrap();
     let groups: Vec<usize> = uuid.split('-').map(str::len).collect();
-    assert_eq!((groups, &uuid[14..15], &stat["version"]), (vec![8, 4, 4, 4, 12], "4", &3.into()));
+    assert_eq!((groups, &uuid[14..15], &stat["version"]), (vec![8, 4, 4, 4, 12], "4", &4.into()));
     assert_eq!((&stat["label"], &stat["clean"], &stat["opens"]), (&"my data".into(), &true.into(), &1.into()));
     assert!(stat["free_blocks"].as_u64().unwrap() > 4000 && stat["in_use_by"].is_null(), "{stat}");
     let udev = wholly(&["stat", "--udev", &image]);
     assert_eq!(
         udev.out,
         format!(
-            "ID_FS_TYPE=wholly\nID_FS_USAGE=filesystem\nID_FS_VERSION=3\nID_FS_UUID={uuid}\nID_FS_UUID_ENC={uuid}\n\
+            "ID_FS_TYPE=wholly\nID_FS_USAGE=filesystem\nID_FS_VERSION=4\nID_FS_UUID={uuid}\nID_FS_UUID_ENC={uuid}\n\
              ID_FS_LABEL=my_data\nID_FS_LABEL_ENC=my\\x20data\n"
         )
     );
@@ -633,7 +633,7 @@ fn a_volume_says_what_it_is() {
         };
         let magic = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/wholly.magic");
         let (told, _) = run("file", &["-b", "-m", magic]);
-        let wanted = ["Wholly volume, version 3", uuid, "\"my data\"", "4096 blocks of 4096 bytes"];
+        let wanted = ["Wholly volume, version 4", uuid, "\"my data\"", "4096 blocks of 4096 bytes"];
         assert!(wanted.iter().all(|part| told.contains(part)), "{told}");
         assert_eq!(run("blkid", &["-p"]), (String::new(), Some(2)), "it finds nothing");
         assert_eq!(run("file", &["-b"]).0, "data\n");

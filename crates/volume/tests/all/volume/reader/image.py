@@ -49,7 +49,7 @@ class Superblock:
         if magic != b"WHOLLYVL" or check != xxh3(0x5355504552564F4C ^ at, magic + raw[16:512]):
             raise Damage(f"block {at} has no superblock")
         version, block_bytes, features = struct.unpack_from("<IIQ", raw, 16)
-        if (version == 1) != is_first or version not in (1, 2, 3) or block_bytes != BLOCK or features & ~self.KNOWN:
+        if (version == 1) != is_first or version not in (1, 2, 4) or block_bytes != BLOCK or features & ~self.KNOWN:
             raise Damage(f"the superblock in block {at} is of another version")
         self.version, self.features = version, features
         self.volume_id = bytes(raw[48:64])
