@@ -41,8 +41,8 @@ pub trait TxBlocks: Send + Sync {
     /// the medium's.
     fn admit(&self, tx: Txid, pages: u64) -> Result<()>;
 
-    /// Waits until half of the room is free, as far as transactions that are ordered have it. Who orders and does not
-    /// wait calls it, without any lock: so that others, who have locks, find room. Nothing need be durable on return.
+    /// Waits until half of the room is free, or no ordered transaction uses any. A caller that orders without waiting
+    /// calls this afterwards, with no lock held. Then others, which hold locks, find room. It promises no durability.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).

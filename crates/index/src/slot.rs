@@ -161,7 +161,7 @@ impl Slot {
         None
     }
 
-    /// Claims the list if nobody has claimed it.
+    /// Claims the list, unless another thread has claimed it.
     #[inline]
     pub fn try_claim(&self) -> Option<Claim<'_>> {
         let mut state = self.state.load(Ordering::Relaxed);

@@ -404,7 +404,7 @@ impl Shared {
         let handle = asker.handle;
         let command = match commits.map(|how| self.inner.commit(handle, how)) {
             Some(Ok(())) if self.inner.to_forget.load(Ordering::Acquire) == 0 => return reply.ioctl(0, &[]),
-            // After what the kernel is to forget of writes that came before: whoever looks now finds none of them.
+            // The keeper answers once the kernel has forgotten what refused writes have left in its pages.
             Some(Ok(())) => Command::Committed { reply },
             Some(Err((Some(undone), error))) => Command::Undone { undone, error, reply },
             Some(Err((None, _))) => Command::Late { handle, reply },

@@ -88,6 +88,17 @@ fn lines(at: u64, len: usize) -> impl Iterator<Item = (u64, std::ops::Range<usiz
     })
 }
 
+/// The part of a range that is whole lines, and what is left before and behind it; all is before it if the range is
+/// inside of one line.
+pub(super) fn whole_lines(range: std::ops::Range<usize>) -> (std::ops::Range<usize>, [std::ops::Range<usize>; 2]) {
+    let (start, end) = (range.start.next_multiple_of(LINE), range.end / LINE * LINE);
+    if start > end {
+        (start..start, [range.clone(), range.end..range.end])
+    } else {
+        (start..end, [range.start..start, end..range.end])
+    }
+}
+
 /// The lines of a block.
 pub(super) fn lines_of(at: Lba) -> std::ops::Range<u64> {
     let first = at.byte() / LINE as u64;
@@ -358,6 +369,9 @@ mod tests {
         let cut: Vec<_> = lines(60, 70).collect();
         assert_eq!(cut, [(0, 60..64, 0..4), (1, 0..64, 4..68), (2, 0..2, 68..70)]);
         assert_eq!(lines(128, 64).collect::<Vec<_>>(), [(2, 0..64, 0..64)]);
+        assert_eq!(whole_lines(60..130), (64..128, [60..64, 128..130]));
+        assert_eq!(whole_lines(64..128), (64..128, [64..64, 128..128]));
+        assert_eq!(whole_lines(70..80), (128..128, [70..80, 80..80]));
     }
 
     /// Of overlapping pieces of data, the newest has each byte.

@@ -8,6 +8,7 @@ use wholly_error::Result;
 use wholly_media::{Region, Site};
 use wholly_vfs::GroupId;
 
+use super::draft::whole_lines;
 use super::lanes::Lanes;
 use super::{CommitSequence, DataAt, Part, Placed, check_within, read_within};
 use crate::format::log::{LINE, LogArea, LogSeed, lines_of};
@@ -187,9 +188,7 @@ impl Logging {
         for (at, len) in [(0, first), (last, BLOCK - last)].into_iter().filter(|(_, len)| *len > 0) {
             region.write_from(site, to.byte() + at as u64, region, from.byte() + at as u64, len)?;
         }
-        let whole = offset.next_multiple_of(LINE)..end / LINE * LINE;
-        let ends =
-            if whole.start > whole.end { [offset..end, end..end] } else { [offset..whole.start, whole.end..end] };
+        let (whole, ends) = whole_lines(offset..end);
         if !whole.is_empty() {
             let bytes = &data[whole.start - offset..whole.end - offset];
             self.store(part, site, to.byte() + whole.start as u64, bytes)?;

@@ -776,8 +776,8 @@ pub trait Engine: Load + Send + Sync {
     /// As `record`.
     fn wait(&self, upto: CommitSequence) -> Result<()>;
 
-    /// Called after an order that nobody waits for, when all locks are free: returns when there is room for the orders
-    /// of others, which have locks.
+    /// Returns when there is room for the orders of other threads. The core calls it after an order that nobody waits
+    /// for, with no lock held.
     ///
     /// # Errors
     /// As `record`.

@@ -7,8 +7,8 @@
 //!
 //! 1. A call that has ordered something returns when that is durable: it *owes* a wait, which it makes once it has let
 //!    go of all locks ([`Core::settle`]), or tells of: as a ticket, or by `fatomic` ([`Core::take_told`]). Nobody waits
-//!    for a time of access, nor for a free at the last reference ([`Core::unawaited`]). Who was told, and does not
-//!    wait, leaves room for those who order with locks: [`Core::settle`] makes it.
+//!    for a time of access, nor for a free at the last reference ([`Core::unawaited`]). After an order that was told
+//!    and not waited for, [`Core::settle`] makes room for other threads.
 //! 2. Others get blocks and inode numbers that a group has freed when it is durable. Before that a crash would bring
 //!    back who had them. Whoever finds no space waits for these first.
 //! 3. A group is ordered after those that have changed the same inodes, the shape of the tree if it moves a directory
@@ -26,7 +26,7 @@ use super::Core;
 use crate::engine::{CommitSequence, INODE_FILE};
 use crate::format::Run;
 
-/// Owed for an order that nobody waits for.
+/// What a thread owes that has ordered something without waiting for it: it makes room for others.
 const ROOM: CommitSequence = CommitSequence(0);
 
 /// What a group has freed.
@@ -66,8 +66,7 @@ pub struct Ordered {
     kept_back: Arc<KeptBack>,
     /// In commit order.
     freed: Mutex<VecDeque<Freed>>,
-    /// What the calls of threads wait for before they return; 0 if they have ordered something, and wait for room
-    /// alone.
+    /// What the calls of threads wait for before they return, or [`ROOM`].
     owed: Mutex<HashMap<u64, CommitSequence>>,
 }
 
@@ -233,8 +232,7 @@ impl Core {
         done
     }
 
-    /// Waits for what the calling thread has ordered, or for room if nobody waits for that. It holds no locks of the
-    /// core.
+    /// Waits for what the calling thread owes. The thread holds no locks of the core.
     ///
     /// # Errors
     /// The medium's: the volume has failed then.

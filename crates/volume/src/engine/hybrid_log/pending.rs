@@ -9,6 +9,7 @@ use wholly_media::Region;
 use wholly_media::lines::LineSums;
 
 use super::{HybridLog, PENDING};
+use crate::engine::draft::whole_lines;
 use crate::engine::{Allocate, DataAt, InoGen, Part, check_within, read_within};
 use crate::format::head::runs;
 use crate::format::log::LINE;
@@ -121,10 +122,7 @@ impl HybridLog {
             region.write(PENDING, tentative.at.byte() + (line * LINE) as u64, bytes)
         };
         // Whole lines first: meanwhile what is left of the others is on its way from the medium.
-        let end = offset + data.len();
-        let whole = offset.next_multiple_of(LINE)..end / LINE * LINE;
-        let ends =
-            if whole.start > whole.end { [offset..end, end..end] } else { [offset..whole.start, whole.end..end] };
+        let (whole, ends) = whole_lines(offset..offset + data.len());
         if !whole.is_empty() {
             store(whole.start / LINE, &data[whole.start - offset..whole.end - offset])?;
         }

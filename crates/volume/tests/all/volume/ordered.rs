@@ -577,7 +577,7 @@ fn fatomic_under_per_op_waits_for_nobody() {
     });
 }
 
-/// Who orders more than there is room for waits with all locks free: others look, and order theirs.
+/// A thread that orders more than there is room for waits, and holds no lock meanwhile: others look, and order theirs.
 #[test]
 fn who_orders_without_a_wait_leaves_room_for_others() {
     let bed = bed_of(64 << 20, Trial::default());
