@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use wholly_error::Error;
 use wholly_posix::Tree;
 use wholly_vfs::{Attr, Context, Errno, Fallocate, GroupId, Groups, Ino, OFlags, Rename, Result, SetTime, Timestamp};
-use wholly_volume::{Volume, VolumeOptions, VolumeVfs};
+use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 
-use super::place::{Place, is_long, populate};
+use super::place::{Place, Random, is_long, populate};
 
 /// Volumes with each engine that has groups.
 const WITH_GROUPS: [fn(u64) -> Place; 5] =
@@ -547,6 +547,34 @@ fn threads() {
             }
         }
         volume.close().expect("close");
+        place.expect_sound();
+    }
+}
+
+/// A write of most of a block goes to another block; what it leaves of the old one comes along.
+#[test]
+fn what_a_write_leaves_of_a_block_is_there() {
+    const LEN: usize = 12_000;
+    for engine in [EngineKind::Undo, EngineKind::ShortcutJfs] {
+        let place = Place::of_zeros(4 << 20, engine);
+        let (mut random, mut model) = (Random(7), vec![1u8; LEN]);
+        for round in 0..20u8 {
+            let volume = place.open();
+            if round == 0 {
+                volume.create_file("file", 0o644).and_then(|file| file.write_at(0, &model)).expect("make a file");
+            }
+            let file = volume.open_file("file").expect("open the file");
+            for turn in 0..10u8 {
+                let len = 2049 + random.below(2047);
+                let at = random.below(LEN - len);
+                let bytes = vec![round * 10 + turn + 2; len];
+                file.write_at(at as u64, &bytes).expect("write");
+                model[at..at + len].copy_from_slice(&bytes);
+                assert!(volume.read_file("file").expect("read") == model, "{engine:?}: {len} bytes at {at}");
+            }
+            drop(file);
+            volume.close().expect("close it");
+        }
         place.expect_sound();
     }
 }
