@@ -29,9 +29,11 @@ pub(crate) fn applicable(kind: &EventKind) -> &'static [MutationKind] {
         EventKind::Store { .. } | EventKind::Write { .. } => &[DropWrite, DelayWrite],
         EventKind::LogLen { old, new } if old == new => &[DropOrder],
         EventKind::Through { .. } | EventKind::LogLen { .. } => &[DropWrite, DropOrder],
-        EventKind::Fence { .. } | EventKind::Sync { .. } | EventKind::SyncDir { .. } | EventKind::SyncAll => {
-            &[DropOrder]
-        }
+        EventKind::Fence { .. }
+        | EventKind::HandOver { .. }
+        | EventKind::Sync { .. }
+        | EventKind::SyncDir { .. }
+        | EventKind::SyncAll => &[DropOrder],
         EventKind::SetLen { .. }
         | EventKind::Allocate { .. }
         | EventKind::Punch { .. }
@@ -200,7 +202,7 @@ pub const SEMANTIC_OF_VOLUMES: &[OfVolume] = &[
     // The commit entry promises data that comes after it.
     (EngineKind::FineGrainedWal, Site("wal.payload"), Late, "pmem", "partial-line"),
     (EngineKind::FineGrainedWal, Site("wal.link"), Late, "pmem", "undo-thrice"),
-    (EngineKind::FineGrainedWal, Site("wal.call.fence"), Late, "pmem", "undo-thrice"),
+    (EngineKind::FineGrainedWal, Site("wal.call.hand_over"), Late, "pmem", "undo-thrice"),
     (EngineKind::FineGrainedWal, Site("wal.fresh"), Late, "pmem", "swap-and-cut"),
     // The commit entry is stored before what it commits is durable.
     (EngineKind::FineGrainedWal, Site("wal.place.fence"), Late, "pmem", "orphan"),
@@ -250,7 +252,7 @@ pub const SEMANTIC_OF_VOLUMES: &[OfVolume] = &[
     // The root leads to what is not durable.
     (EngineKind::Shadow, Site("paging.shadow.fence"), Late, "pmem", "orphan"),
     (EngineKind::Shadow, Site("paging.commit.fence"), Late, "pmem", "orphan"),
-    (EngineKind::Shadow, Site("paging.call.fence"), Late, "pmem", "clean-unmount"),
+    (EngineKind::Shadow, Site("paging.call.hand_over"), Late, "pmem", "clean-unmount"),
     (EngineKind::PageCacheWal, Site("pages.fresh"), Late, "disk", "spill"),
     (EngineKind::PageCacheWal, Site("pages.fresh.fence"), Late, "disk", "spill"),
     (EngineKind::PageCacheWal, Site("pages.home"), Late, "disk", "orphan-closed"),

@@ -15,7 +15,8 @@
 //! # Words
 //!
 //! *write*: bytes are on their way, any part of them may survive a crash. *fence*: what this thread wrote before
-//! it survives. *write through*: a write that survives when it returns. Nothing else makes bytes survive.
+//! it survives. *hand over*: what this thread wrote before survives a fence of any thread. *write through*: a write that
+//! survives when it returns. Nothing else makes bytes survive.
 //!
 //! # Sites
 //!
@@ -126,6 +127,19 @@ pub trait Region: Send + Sync {
     /// # Errors
     /// After a failed fence nothing is known of the writes before it: the caller must treat the region as failed.
     fn fence(&self, site: Site) -> Result<()>;
+
+    /// Hands what this thread has written to whoever goes on with it: a fence of any thread, after this, makes it
+    /// survive.
+    ///
+    /// The caller gives a lock free afterwards, and whoever goes on takes it. Persistent memory of x86-64 needs no
+    /// more: the locked instructions of a lock wait for non-temporal stores and for lines on their way, as `sfence`
+    /// does (Raad et al., POPL 2020 and 2022). Everywhere else this is a [`fence`](Self::fence).
+    ///
+    /// # Errors
+    /// As [`fence`](Self::fence).
+    fn hand_over(&self, site: Site) -> Result<()> {
+        self.fence(site)
+    }
 
     /// Writes bytes that survive when the call returns, without making other writes survive.
     ///

@@ -11,6 +11,9 @@ pub const KERNEL: u64 = u64::MAX - 1;
 /// The number that stands for any thread of a process that died (see [`World::kill`](super::World::kill)).
 pub const DEAD: u64 = u64::MAX;
 
+/// The number that stands for any thread, of what one has stored and handed over.
+pub const ANY: u64 = u64::MAX - 2;
+
 /// How stores to persistent memory that are not fenced may survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PmemMode {
@@ -155,7 +158,7 @@ pub struct SimConfig {
     pub blocks: BlockRules,
     /// What is broken on purpose.
     pub mutations: Vec<Mutation>,
-    /// The identity of the calling thread. Must not be [`KERNEL`] or [`DEAD`]. Called without any lock held.
+    /// The identity of the calling thread. Must not be [`KERNEL`], [`DEAD`] or [`ANY`]. Called without any lock held.
     pub thread: fn() -> u64,
 }
 

@@ -107,6 +107,11 @@ impl Region for CountingRegion {
         self.inner.fence(site)
     }
 
+    fn hand_over(&self, site: Site) -> Result<()> {
+        self.count(site, 0, 0, 0);
+        self.inner.hand_over(site)
+    }
+
     fn write_through(&self, site: Site, offset: u64, data: &[u8]) -> Result<()> {
         self.count(site, offset, data.len() as u64, 1);
         self.inner.write_through(site, offset, data)

@@ -77,6 +77,11 @@ pub enum EventKind {
         /// Of which region.
         obj: ObjId,
     },
+    /// What the thread has stored there is covered by the fences of all threads from now on.
+    HandOver {
+        /// In which region.
+        obj: ObjId,
+    },
     /// A change of the log's length has begun; [`Done`](Self::Done) ends it.
     LogLen {
         /// The length before.
@@ -274,6 +279,7 @@ impl EventKind {
             EventKind::Store { .. } => "store",
             EventKind::Through { .. } => "write through",
             EventKind::Fence { .. } => "fence",
+            EventKind::HandOver { .. } => "hand over",
             EventKind::LogLen { .. } => "log length",
             EventKind::Create { .. } => "create",
             EventKind::Write { .. } => "write",

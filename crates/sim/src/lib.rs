@@ -23,8 +23,8 @@
 //!    [`read_uncached`](wholly_media::Region::read_uncached) on a disk reads the durable content.
 //! 2. A crash keeps a prefix of each chain. Chains are independent of each other but for 8, 9, 13 and 14.
 //! 3. A word of persistent memory is drained by a fence of the thread that stored it, by no other thread's. A fence
-//!    covers all of the thread's stores, in the log and in every mapping. What drains a step drains the older steps of
-//!    its chain.
+//!    covers all of the thread's stores, in the log and in every mapping, and those that any thread has handed over.
+//!    What drains a step drains the older steps of its chain.
 //! 4. What `write_at` stores to a file in persistent memory is drained by a sync of the file, by no fence. A sync
 //!    covers, besides, what the calling thread stored into a mapping of that file, and what dead processes did.
 //! 5. A sector of the log on a disk is drained by any thread's fence on the log. A synchronous write is pending only
@@ -89,7 +89,9 @@ mod watch;
 mod world;
 
 pub use choice::{Choice, ParseChoiceError, Pick};
-pub use config::{BlockRules, DEAD, HostModel, KERNEL, Medium, Mutation, MutationKind, PmemMode, SimConfig, os_thread};
+pub use config::{
+    ANY, BlockRules, DEAD, HostModel, KERNEL, Medium, Mutation, MutationKind, PmemMode, SimConfig, os_thread,
+};
 pub use count::{Count, CountingRegion, Counts};
 pub use count_host::CountingHost;
 pub use coverage::{Coverage, SiteCoverage};

@@ -93,6 +93,21 @@ impl SimRegion {
         live.late_fences(call);
     }
 
+    fn order(&self, site: Site, kind: EventKind) -> Result<()> {
+        let thread = self.world.thread();
+        let mut live = self.world.live();
+        let call = self.call(&mut live, thread, site, kind.name(), 0, 0)?;
+        super::names::catch_up(&self.world, &mut live);
+        // Two fences in a row do not change places.
+        live.late_fences(&call);
+        match call.is_late() {
+            true => live.late_steps.push((call, LateStep::Order(kind))),
+            false => _ = live.record(&call, kind),
+        }
+        live.late_stores(&call);
+        Ok(())
+    }
+
     fn call<'w>(
         &self,
         live: &mut std::sync::MutexGuard<'w, Live>,
@@ -144,18 +159,14 @@ impl Region for SimRegion {
     }
 
     fn fence(&self, site: Site) -> Result<()> {
-        let thread = self.world.thread();
-        let mut live = self.world.live();
-        let call = self.call(&mut live, thread, site, "fence", 0, 0)?;
-        super::names::catch_up(&self.world, &mut live);
-        // Two fences in a row do not change places.
-        live.late_fences(&call);
-        match call.is_late() {
-            true => live.late_steps.push((call, LateStep::Fence(self.obj))),
-            false => _ = live.record(&call, EventKind::Fence { obj: self.obj }),
+        self.order(site, EventKind::Fence { obj: self.obj })
+    }
+
+    fn hand_over(&self, site: Site) -> Result<()> {
+        match self.guarantees().is_pmem() {
+            true => self.order(site, EventKind::HandOver { obj: self.obj }),
+            false => self.fence(site),
         }
-        live.late_stores(&call);
-        Ok(())
     }
 
     fn write_through(&self, site: Site, offset: u64, data: &[u8]) -> Result<()> {

@@ -1,7 +1,7 @@
 //! What led to a crash, for people: rows of plain data, and a table of them.
 
 use super::choice::{Choice, Pick};
-use super::config::{DEAD, KERNEL};
+use super::config::{ANY, DEAD, KERNEL};
 use super::event::{EventKind, Fate, Mark, NameChange, Trace};
 use super::explore::Explorer;
 use super::point::Point;
@@ -127,6 +127,7 @@ impl Trace {
             let state = match &event.kind {
                 _ if broken && survived + lost == 0 => RowState::Broken,
                 EventKind::Fence { .. }
+                | EventKind::HandOver { .. }
                 | EventKind::Sync { .. }
                 | EventKind::SyncDir { .. }
                 | EventKind::SyncAll
@@ -232,7 +233,10 @@ fn place(kind: &EventKind, names: &BTreeMap<ObjId, String>) -> (String, Option<u
             (name(obj), Some(*offset), Some(data.len() as u64))
         }
         EventKind::Through { offset, data } => (name(&LOG), Some(*offset), Some(data.len() as u64)),
-        EventKind::Fence { obj } | EventKind::Create { obj, .. } | EventKind::Sync { obj } => (name(obj), None, None),
+        EventKind::Fence { obj }
+        | EventKind::HandOver { obj }
+        | EventKind::Create { obj, .. }
+        | EventKind::Sync { obj } => (name(obj), None, None),
         EventKind::LogLen { new, .. } => (name(&LOG), None, Some(*new)),
         EventKind::SetLen { obj, new, .. } => (name(obj), None, Some(*new)),
         EventKind::Allocate { obj, offset, len, .. } | EventKind::Punch { obj, offset, len, .. } => {
@@ -277,6 +281,7 @@ impl Timeline {
         let thread = |n: u64| match n {
             KERNEL => "kernel".to_owned(),
             DEAD => "dead".to_owned(),
+            ANY => "any".to_owned(),
             n => n.to_string(),
         };
         let mut cells =

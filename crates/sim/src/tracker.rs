@@ -5,7 +5,7 @@
 //! first; a crash keeps some prefix of each chain. What orders (fence, sync, the return of a synchronous call) moves a
 //! prefix of chains into the durable state.
 
-use super::config::{DEAD, HostModel, KERNEL, Medium, MutationKind, PmemMode, SimConfig};
+use super::config::{ANY, DEAD, HostModel, KERNEL, Medium, MutationKind, PmemMode, SimConfig};
 use super::event::{Attribute, Event, EventKind, Fate, NameChange};
 use super::image::Image;
 use super::pending::{Bytes, Effect, Pending, Step, UnitKey, put_block};
@@ -158,6 +158,7 @@ impl Tracker {
                 }
             }
             EventKind::Fence { .. }
+            | EventKind::HandOver { .. }
             | EventKind::Sync { .. }
             | EventKind::SyncDir { .. }
             | EventKind::SyncAll
@@ -299,7 +300,7 @@ impl Tracker {
         keys
     }
 
-    /// A fence, a sync or a return.
+    /// A fence, a sync, a return, or what a later fence of another thread covers.
     fn order(&mut self, event: &Event) {
         let thread = event.thread;
         let config = self.config.clone();
@@ -308,10 +309,20 @@ impl Tracker {
         let by_kernel = |step: &Step| matches!(step.thread, KERNEL | DEAD) || step.thread == thread;
         match &event.kind {
             EventKind::Fence { obj } if pmem(*obj) => self.drain(|key, step| match key {
-                UnitKey::Bytes { obj, .. } | UnitKey::Line { obj, .. } => pmem(*obj) && step.thread == thread,
-                UnitKey::Order => step.thread == thread,
+                UnitKey::Bytes { obj, .. } | UnitKey::Line { obj, .. } if !pmem(*obj) => false,
+                UnitKey::Bytes { .. } | UnitKey::Line { .. } | UnitKey::Order => [thread, ANY].contains(&step.thread),
                 _ => false,
             }),
+            EventKind::HandOver { .. } => {
+                let of_thread = |step: &&mut Step| step.thread == thread;
+                for step in self.pending.chains.values_mut().flatten().filter(of_thread) {
+                    // One that is delayed is not among them.
+                    match step.delay {
+                        0 => step.thread = ANY,
+                        _ => step.delay -= 1,
+                    }
+                }
+            }
             EventKind::Fence { .. } => self.drain(|key, _| {
                 matches!(key, UnitKey::Bytes { obj: LOG, .. } | UnitKey::Line { obj: LOG, .. } | UnitKey::LogLen)
             }),

@@ -315,7 +315,8 @@ pub(super) enum LateStep {
     Store(ObjId, u64, Arc<[u8]>),
     /// A store into the log that is durable when it returns.
     Through(u64, Arc<[u8]>),
-    Fence(ObjId),
+    /// A fence, or what hands over.
+    Order(EventKind),
 }
 
 /// The parts of a call that all calls share: who calls, from where, and what is broken on purpose.
@@ -503,12 +504,12 @@ impl Live {
 
     /// Makes the fences of a thread that come after a store that has come by now, in their order.
     pub fn late_fences(&mut self, after: &Call) {
-        self.catch_up(after, |step| matches!(step, LateStep::Fence(_)));
+        self.catch_up(after, |step| matches!(step, LateStep::Order(_)));
     }
 
     /// Makes the stores of a thread that come after a fence that has come by now, in their order.
     pub fn late_stores(&mut self, after: &Call) {
-        self.catch_up(after, |step| !matches!(step, LateStep::Fence(_)));
+        self.catch_up(after, |step| !matches!(step, LateStep::Order(_)));
     }
 
     fn catch_up(&mut self, after: &Call, is_due: impl Fn(&LateStep) -> bool) {
@@ -520,7 +521,7 @@ impl Live {
             match step {
                 LateStep::Store(obj, offset, data) => self.store(&call, obj, offset, data),
                 LateStep::Through(offset, data) => self.store_through(&call, offset, data),
-                LateStep::Fence(obj) => _ = self.record(&call, EventKind::Fence { obj }),
+                LateStep::Order(kind) => _ = self.record(&call, kind),
             }
         }
     }

@@ -120,6 +120,10 @@ impl Region for TimedRegion {
         Ok(())
     }
 
+    fn hand_over(&self, site: Site) -> Result<()> {
+        self.inner.hand_over(site)
+    }
+
     fn write_through(&self, site: Site, offset: u64, data: &[u8]) -> Result<()> {
         self.store(offset, data.len() as u64);
         self.inner.write_through(site, offset, data)?;

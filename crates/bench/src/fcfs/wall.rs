@@ -1,6 +1,6 @@
 //! The wall clock: the systems in turns.
 
-use super::counts::groups_of_fill;
+use super::counts::{groups_of_fill, ticking};
 use super::recovery::CASE;
 use super::subject::{Open, Subject, all};
 use super::{THREADS, is_chosen};
@@ -14,6 +14,7 @@ use crate::workload::{Case, Payload, Sequence, Update};
 use std::sync::Arc;
 use wholly_media::Region;
 use wholly_media::pmem::Emulation;
+use wholly_volume::VolumeOptions;
 
 /// Peers that have groups on persistent memory.
 const PEERS: [&str; 1] = ["libpmemobj"];
@@ -45,7 +46,9 @@ impl VolumeSystem {
         }
         let region = self.region.clone().expect("prepared");
         let case = self.case.as_ref().expect("prepared");
-        self.open = Some(Open::new(region, &self.subject.options(), case)?);
+        // Each call changes the times of its file, as it does where calls are further apart than here.
+        let options = VolumeOptions { clock: ticking, ..self.subject.options() };
+        self.open = Some(Open::new(region, &options, case)?);
         Ok(())
     }
 }

@@ -57,7 +57,7 @@ fn small_groups_cost_what_can_be_counted_by_hand() {
     };
     assert_eq!(all("none"), (4.0, 2.0, 4.0 * 64.0, 400.0 + 2.0 * 20.0));
     let bytes = (4.0 + 4.0 + 1.0) * 64.0 + 2.0 * 56.0 + 64.0 + 2.0 * 64.0 + 8.0;
-    assert_eq!(all("fine_grained_wal"), (15.0, 7.0, bytes, 1500.0 + 7.0 * 20.0));
+    assert_eq!(all("fine_grained_wal"), (15.0, 5.0, bytes, 1500.0 + 5.0 * 20.0));
 }
 
 /// Files of more than one part, and writes that end a run of blocks of the log; counts and runs in virtual time do not
@@ -131,7 +131,7 @@ fn runs_take_the_time_of_what_they_store() {
     let report = run("--tiny --case two_files --system fine_grained_wal --system page_cache_wal --turns 1 --turn-ms 1");
     let by = |system: &str, by| timed(&report, ("two_files", system), by);
     for (threads, idle, delay) in [(1, 0, 150.0), (2, 0, 150.0), (6, 0, 150.0), (6, 90, 150.0), (1, 0, 1600.0)] {
-        for (system, fences) in [("none", 2.0), ("fine_grained_wal", 7.0)] {
+        for (system, fences) in [("none", 2.0), ("fine_grained_wal", 5.0)] {
             // In a log as small as this one, threads wait for a lane.
             if threads > 1 && system != "none" {
                 continue;

@@ -262,6 +262,10 @@ impl Region for EmulatedRegion {
         Ok(())
     }
 
+    fn hand_over(&self, site: Site) -> Result<()> {
+        self.inner.hand_over(site)
+    }
+
     fn write_through(&self, site: Site, offset: u64, data: &[u8]) -> Result<()> {
         self.write(site, offset, data)?;
         self.fence(site)

@@ -330,6 +330,12 @@ impl Region for PmemRegion {
     }
 
     #[inline]
+    fn hand_over(&self, _site: Site) -> Result<()> {
+        store::hand_over();
+        Ok(())
+    }
+
+    #[inline]
     fn write_through(&self, site: Site, offset: u64, data: &[u8]) -> Result<()> {
         self.write(site, offset, data)?;
         self.fence(site)

@@ -8,6 +8,11 @@ pub(super) fn fence() {
     memory_fence(Ordering::SeqCst);
 }
 
+/// A fence.
+pub(super) fn hand_over() {
+    fence();
+}
+
 /// Nothing.
 pub(crate) fn prefetch(_: *const u8) {}
 

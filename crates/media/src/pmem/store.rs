@@ -49,11 +49,11 @@ pub(super) struct Instructions {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use super::x86_64::{copy_for_this_processor, fence, prefetch_far};
+pub(super) use super::x86_64::{copy_for_this_processor, fence, hand_over, prefetch_far};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use super::x86_64::{prefetch, prefetch_to_write};
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) use super::portable::{copy_for_this_processor, fence, prefetch_far};
+pub(super) use super::portable::{copy_for_this_processor, fence, hand_over, prefetch_far};
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) use super::portable::{prefetch, prefetch_to_write};

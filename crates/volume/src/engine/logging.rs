@@ -203,13 +203,13 @@ impl Logging {
         Ok(())
     }
 
-    /// The end of a call of an explicit group: what the call has stored is ordered by the thread that stored it.
+    /// The end of a call of an explicit group: whoever goes on with it has what the call has stored.
     ///
     /// # Errors
     /// The medium's.
-    pub fn end_call(&self, part: &mut Part<'_>, fence: Site) -> Result<()> {
+    pub fn end_call(&self, part: &mut Part<'_>, site: Site) -> Result<()> {
         match std::mem::take(&mut part.draft.stored) {
-            true => Ok(self.region.fence(fence)?),
+            true => Ok(self.region.hand_over(site)?),
             false => Ok(()),
         }
     }

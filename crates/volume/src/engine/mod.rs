@@ -700,8 +700,8 @@ pub trait Engine: Load + Send + Sync {
         false
     }
 
-    /// A call of an explicit group ends: the calling thread orders what it has stored before the group's commit, which
-    /// another thread may make.
+    /// A call of an explicit group ends: the calling thread hands what it has stored over to whoever goes on with the
+    /// group, and commits it. The core takes a lock and gives it free before anybody can.
     ///
     /// # Errors
     /// As `record`.

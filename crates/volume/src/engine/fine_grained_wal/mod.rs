@@ -85,7 +85,7 @@
 //! committed, or aborted.
 //!
 //! 11. What a call of an explicit group stores is ordered before the call returns, by the thread that made it
-//!     (`wal.call.fence`): the commit may be another thread's.
+//!     (`wal.call.hand_over`): the commit may be another thread's.
 //! 12. A chain counts only if a lane's committed group leads to it. Numbers of groups are not used twice in an
 //!     incarnation, so that no entry of an aborted group is ever read for another one's.
 //! 13. Data that a group writes over committed content goes to its chain, and is read from there by the group alone, by
@@ -147,7 +147,7 @@ const UNDO: Site = Site("wal.undo");
 const HEAD: Site = Site("wal.head");
 const PAYLOAD: Site = Site("wal.payload");
 const LINK: Site = Site("wal.link");
-const CALL_FENCE: Site = Site("wal.call.fence");
+const HAND_OVER: Site = Site("wal.call.hand_over");
 const LOG_FENCE: Site = Site("wal.log.fence");
 const PLACE_FENCE: Site = Site("wal.place.fence");
 const COMMIT: Site = Site("wal.commit");
@@ -167,7 +167,7 @@ const SITES: &[Site] = &[
     HEAD,
     PAYLOAD,
     LINK,
-    CALL_FENCE,
+    HAND_OVER,
     LOG_FENCE,
     PLACE_FENCE,
     COMMIT,
@@ -316,7 +316,7 @@ impl Engine for FineGrainedWal {
     }
 
     fn end_call(&self, part: &mut Part<'_>) -> Result<()> {
-        self.base.end_call(part, CALL_FENCE)
+        self.base.end_call(part, HAND_OVER)
     }
 
     fn begin(&self, _kind: Kind) -> GroupId {

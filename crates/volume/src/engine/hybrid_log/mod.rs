@@ -139,7 +139,7 @@
 //!
 //! | epoch | what is stored | fence at its end |
 //! |---|---|---|
-//! | 0 | at a call: fresh blocks, lines of pending blocks, content of own blocks | `hybrid.call.fence` |
+//! | 0 | at a call: fresh blocks, lines of pending blocks, content of own blocks | `hybrid.call.hand_over` |
 //! | 1, 2 | in the commit: as above | |
 //!
 //! What a crash leaves, one instruction before the fence of a call: lines of blocks that are free then, or reserved and
@@ -212,7 +212,7 @@ const PENDING: Site = Site("hybrid.pending");
 const HEAD: Site = Site("hybrid.head");
 const UNDO: Site = Site("hybrid.undo");
 const LINK: Site = Site("hybrid.link");
-const CALL_FENCE: Site = Site("hybrid.call.fence");
+const HAND_OVER: Site = Site("hybrid.call.hand_over");
 const LOG_FENCE: Site = Site("hybrid.log.fence");
 const PLACE_FENCE: Site = Site("hybrid.place.fence");
 const COMMIT: Site = Site("hybrid.commit");
@@ -237,7 +237,7 @@ const SITES: &[Site] = &[
     HEAD,
     UNDO,
     LINK,
-    CALL_FENCE,
+    HAND_OVER,
     LOG_FENCE,
     PLACE_FENCE,
     COMMIT,
@@ -458,7 +458,7 @@ impl Engine for HybridLog {
     }
 
     fn end_call(&self, part: &mut Part<'_>) -> Result<()> {
-        self.base.end_call(part, CALL_FENCE)
+        self.base.end_call(part, HAND_OVER)
     }
 
     fn begin(&self, _kind: Kind) -> GroupId {

@@ -69,7 +69,7 @@
 //!    changes places with that lock, before it returns: so nobody reads an inode block that is free. Map nodes, leaves
 //!    and content are kept by the core's locks of the inode.
 //! 8. All blocks that a group may copy are reserved at its calls: a commit never meets `ENOSPC`.
-//! 9. Threads: what a call of an explicit group stores is fenced by the thread that made it (`paging.call.fence`), as
+//! 9. Threads: what a call of an explicit group stores is fenced by the thread that made it (`paging.call.hand_over`), as
 //!    another thread may commit. An implicit group is of one thread.
 //!
 //! # What is not the paper's
@@ -118,13 +118,13 @@ const FRESH: Site = Site("paging.fresh");
 const COPY: Site = Site("paging.copy");
 const NODE: Site = Site("paging.node");
 const INODES: Site = Site("paging.inodes");
-const CALL_FENCE: Site = Site("paging.call.fence");
+const HAND_OVER: Site = Site("paging.call.hand_over");
 const SHADOW_FENCE: Site = Site("paging.shadow.fence");
 const ROOT: Site = Site("paging.root");
 const COMMIT_FENCE: Site = Site("paging.commit.fence");
 
 /// Where this engine stores.
-const SITES: &[Site] = &[FRESH, COPY, NODE, INODES, CALL_FENCE, SHADOW_FENCE, ROOT, COMMIT_FENCE];
+const SITES: &[Site] = &[FRESH, COPY, NODE, INODES, HAND_OVER, SHADOW_FENCE, ROOT, COMMIT_FENCE];
 
 /// What is to be known of the engine.
 pub const DESCRIPTION: Description = Description {
@@ -272,7 +272,7 @@ impl Engine for Shadow {
     }
 
     fn end_call(&self, part: &mut Part<'_>) -> Result<()> {
-        self.base.end_call(part, CALL_FENCE)
+        self.base.end_call(part, HAND_OVER)
     }
 
     fn begin(&self, _kind: Kind) -> GroupId {

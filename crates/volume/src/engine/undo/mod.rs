@@ -98,7 +98,7 @@
 //!    are moved: a commit never meets `ENOSPC`. They are free again when the commit has returned. Entries that are left
 //!    in them are of a lower sequence, or of another lane, and not valid there.
 //! 10. Threads: each store of a group is fenced by the thread that made it. An implicit group is of one thread; what a
-//!     call of an explicit group stores is ordered before the call returns (`undo.call.fence`), as another thread may
+//!     call of an explicit group stores is ordered before the call returns (`undo.call.hand_over`), as another thread may
 //!     commit. It has stored fresh blocks only.
 //!
 //! Not covered: rot in the entries of a group that was in flight at a crash. An entry that is not valid ends the group
@@ -152,7 +152,7 @@ const ENTRY: Site = Site("undo.entry");
 const HEAD: Site = Site("undo.head");
 const PAYLOAD: Site = Site("undo.payload");
 const LINK: Site = Site("undo.link");
-const CALL_FENCE: Site = Site("undo.call.fence");
+const HAND_OVER: Site = Site("undo.call.hand_over");
 const LOG_FENCE: Site = Site("undo.log.fence");
 const PLACE_FENCE: Site = Site("undo.place.fence");
 const COMMIT: Site = Site("undo.commit");
@@ -169,7 +169,7 @@ const SITES: &[Site] = &[
     HEAD,
     PAYLOAD,
     LINK,
-    CALL_FENCE,
+    HAND_OVER,
     LOG_FENCE,
     PLACE_FENCE,
     COMMIT,
@@ -364,7 +364,7 @@ impl Engine for UndoLog {
     }
 
     fn end_call(&self, part: &mut Part<'_>) -> Result<()> {
-        self.base.end_call(part, CALL_FENCE)
+        self.base.end_call(part, HAND_OVER)
     }
 
     fn begin(&self, _kind: Kind) -> GroupId {

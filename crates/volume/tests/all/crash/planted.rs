@@ -42,8 +42,12 @@ const MISTAKES: &[(&str, MutationKind)] = &[
 const IN_RECOVERY: &[(&str, MutationKind)] = &[("wal.recover.commit", DelayWrite)];
 
 /// The same of explicit groups: at the end of a call; in their logs, and what leads there.
-const OF_GROUPS: &[(&str, MutationKind)] =
-    &[("wal.call.fence", DropOrder), ("wal.head", DelayWrite), ("wal.payload", DelayWrite), ("wal.link", DelayWrite)];
+const OF_GROUPS: &[(&str, MutationKind)] = &[
+    ("wal.call.hand_over", DropOrder),
+    ("wal.head", DelayWrite),
+    ("wal.payload", DelayWrite),
+    ("wal.link", DelayWrite),
+];
 
 /// Crashes of the program, and none in the recovery after one.
 pub fn once() -> Limits {

@@ -23,7 +23,7 @@ fn sites() -> Vec<Site> {
     sites
 }
 
-const OF_GROUPS: [Site; 2] = [Site("wal.call.fence"), Site("wal.link")];
+const OF_GROUPS: [Site; 2] = [Site("wal.call.hand_over"), Site("wal.link")];
 
 #[test]
 fn each_call_survives_wholly_or_not_at_all_with_shortcuts() {
@@ -43,7 +43,7 @@ fn groups_survive_wholly_or_not_at_all_with_shortcuts() {
 fn mistakes_with_shortcuts_are_seen() {
     let of_calls = [("wal.log.fence", DropOrder), ("wal.commit.fence", DropOrder), ("volume.map.pointer", DelayWrite)];
     expect_seen(&calls_on(ShortcutJfs), &world("pmem"), &of_calls, &once());
-    let of_groups = [("shortcut.moved", DelayWrite), ("wal.call.fence", DropOrder)];
+    let of_groups = [("shortcut.moved", DelayWrite), ("wal.call.hand_over", DropOrder)];
     expect_seen(&own_groups_on(ShortcutJfs), &world("pmem"), &of_groups, &once());
 }
 

@@ -11,7 +11,7 @@ use super::programs::{Done, calls, groups, world};
 use super::{hybrid, policies, shadow, undo};
 
 /// Sites that only explicit groups pass. That of making a volume is passed by programs of `crash`.
-const OF_GROUPS: [&str; 1] = ["wal.call.fence"];
+const OF_GROUPS: [&str; 1] = ["wal.call.hand_over"];
 
 pub fn is_long() -> bool {
     std::env::var_os("WHOLLY_LONG").is_some()

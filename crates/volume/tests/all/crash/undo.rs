@@ -178,7 +178,7 @@ fn each_call_survives_wholly_or_not_at_all_with_undo() {
 }
 
 /// Only explicit groups pass it.
-const OF_GROUPS: Site = Site("undo.call.fence");
+const OF_GROUPS: Site = Site("undo.call.hand_over");
 
 /// Explicit groups are there wholly once they are committed, and not at all before.
 #[test]
@@ -204,7 +204,7 @@ const MISTAKES: &[(&str, MutationKind)] = &[
 ];
 
 /// The same of calls of explicit groups: what they store is ordered by each of them.
-const OF_CALLS: &[(&str, MutationKind)] = &[("undo.call.fence", DropOrder), ("undo.moved", DelayWrite)];
+const OF_CALLS: &[(&str, MutationKind)] = &[("undo.call.hand_over", DropOrder), ("undo.moved", DelayWrite)];
 
 #[test]
 fn mistakes_with_undo_are_seen() {
@@ -265,7 +265,6 @@ impl Group {
 
     /// Three fences; a run of changed words has one entry, and is what is stored in place.
     fn expect_formula(&mut self, what: &str) {
-        self.fences.retain(|fence| *fence != "undo.call.fence");
         assert_eq!(self.fences, ["undo.log.fence", "undo.place.fence", "undo.commit.fence"], "{what}");
         assert_eq!(self.lines(&["undo.commit"]), 1, "{what}");
         let logged: u64 = self.undone.iter().map(|(_, _, lines)| lines).sum();

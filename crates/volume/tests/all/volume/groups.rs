@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use wholly_error::Error;
 use wholly_posix::Tree;
+use wholly_sim::CountingRegion;
 use wholly_vfs::{Attr, Context, Errno, Fallocate, GroupId, Groups, Ino, OFlags, Rename, Result, SetTime, Timestamp};
 use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 
@@ -66,6 +67,45 @@ fn the_calls_of_the_library() {
         place.expect_sound();
         assert!(matches!(place.open().metadata("late"), Err(Error::NotFound(_))));
     }
+}
+
+/// How often a group waits depends neither on the number of its calls nor on the threads that make them.
+#[test]
+fn a_group_waits_as_often_whatever_its_calls() -> Result<()> {
+    let fences: [(fn(u64) -> Place, u64); 4] =
+        [(Place::logged, 5), (Place::pending, 2), (Place::undone, 3), (Place::shadowed, 2)];
+    for (make, fences) in fences {
+        let place = make(4 << 20);
+        let counting = CountingRegion::new(place.region.clone());
+        let options = VolumeOptions { clock: ticking, ..VolumeOptions::default() };
+        let volume = Volume::open_region(counting.clone(), &options).expect("open");
+        let vfs = VolumeVfs::new(&volume);
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        tree.file("a", 0o644, &[1; 40_960])?;
+        tree.file("b", 0o644, &[1; 40_960])?;
+        for calls in [1, 2, 7, 40] {
+            let group = vfs.begin()?;
+            let within = within(&tree, group);
+            let files = [within.open("a", OFlags::RDWR)?, within.open("b", OFlags::RDWR)?];
+            counting.take();
+            for call in 0..calls {
+                let (file, at) = (&files[call % 2], 4000 * (call as u64 % 9));
+                let write = || file.write_all(at, &vec![call as u8; if call % 3 == 0 { 4096 } else { 100 }]);
+                match call % 5 {
+                    4 => std::thread::scope(|scope| scope.spawn(write).join().expect("a thread"))?,
+                    _ => write()?,
+                }
+            }
+            vfs.commit(group)?;
+            let waits: u64 = counting.take().values().map(|count| count.fences).sum();
+            assert_eq!(waits, fences, "{calls} calls");
+        }
+        drop(tree);
+        drop(vfs);
+        volume.close().expect("close");
+        place.expect_sound();
+    }
+    Ok(())
 }
 
 /// Where content was that a running group has written over, nothing of others comes, however full the volume gets: the
