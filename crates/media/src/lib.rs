@@ -15,8 +15,8 @@
 //! # Words
 //!
 //! *write*: bytes are on their way, any part of them may survive a crash. *fence*: what this thread wrote before
-//! it survives. *hand over*: what this thread wrote before survives a fence of any thread. *write through*: a write that
-//! survives when it returns. Nothing else makes bytes survive.
+//! it survives. *hand over*: what this thread wrote before survives a fence of any thread. *write through*: a write
+//! that survives when it returns. Nothing else makes bytes survive.
 //!
 //! # Sites
 //!

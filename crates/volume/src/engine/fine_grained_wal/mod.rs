@@ -84,8 +84,8 @@
 //! epochs above, epoch 1 of which has been made by the calls but for the first entry and the undo entries; then
 //! committed, or aborted.
 //!
-//! 11. What a call of an explicit group stores is ordered before the call returns, by the thread that made it
-//!     (`wal.call.hand_over`): the commit may be another thread's.
+//! 11. A call of an explicit group hands over what it has stored (`wal.call.hand_over`): the commit may be another
+//!     thread's.
 //! 12. A chain counts only if a lane's committed group leads to it. Numbers of groups are not used twice in an
 //!     incarnation, so that no entry of an aborted group is ever read for another one's.
 //! 13. Data that a group writes over committed content goes to its chain, and is read from there by the group alone, by

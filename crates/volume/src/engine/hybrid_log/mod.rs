@@ -127,8 +127,8 @@
 //!     incarnation counts in this one, too, and in the sum of its group by the check that it had. Places in commit
 //!     order go on from the highest of a kept head. After an unmount there are no lists, and the incarnation alone is
 //!     raised.
-//! 13. Threads: each store of a group is fenced by the thread that made it. An implicit group is of one thread. So is
-//!     what each thread of recovery stores.
+//! 13. Threads: a store of a group is fenced by the thread that made it, or by the one to which that has handed it over.
+//!     An implicit group is of one thread. So is what each thread of recovery stores.
 //! 14. Lines of kept heads are compared with their checksums before they are first read or written back. A list with
 //!     damaged lines stays, and those who read them get an error; an unmount says so, and leaves the volume to `fsck`.
 //!
@@ -137,21 +137,16 @@
 //! States: *running*, from `begin` to the commit or the abort, with calls one at a time; *committing*, through the
 //! epochs above, of which the calls have made the lines of content; then committed, or aborted.
 //!
-//! | epoch | what is stored | fence at its end |
-//! |---|---|---|
-//! | 0 | at a call: fresh blocks, lines of pending blocks, content of own blocks | `hybrid.call.hand_over` |
-//! | 1, 2 | in the commit: as above | |
-//!
-//! What a crash leaves, one instruction before the fence of a call: lines of blocks that are free then, or reserved and
+//! Each call has stored, when it ends, fresh blocks, lines of pending blocks and content of own blocks. The commit goes
+//! through the epochs above. What a crash leaves before those: lines of blocks that are free then, or reserved and
 //! without content; no head is there, nor an undo entry.
 //!
-//! A group costs what the same changes cost in one call, and a fence for each call that stores content: its commit has
-//! 1 fence without changes of metadata, else 2. Lines that are written over again in the same group are in the same
-//! pending block: a head each block, however often it was written.
+//! A group costs what the same changes cost in one call: 1 fence without changes of metadata, else 2. Lines that are
+//! written over again in the same group are in the same pending block: a head each block, however often it was written.
 //!
-//! 15. What a call of an explicit group stores is ordered before the call returns, by the thread that made it: the
-//!     commit may be another thread's, and its fence does not cover it. So the sum in the commit entry of such a group
-//!     proves heads, undo entries and bytes in place that its commit has stored, and lines that are durable already.
+//! 15. A call hands over what it has stored (`hybrid.call.hand_over`), since the commit may be another thread's. Lines
+//!     of pending blocks are in the sum of the commit entry. All else that calls store is reached by a change of
+//!     metadata only, so `hybrid.log.fence` comes before anything leads there.
 //! 16. Heads are stored in the commit only, from the lines that the draft names then. A group takes a lane for the time
 //!     of its commit. So an abort stores nothing, and the blocks of an aborted group have no head that recovery could
 //!     take for one of the group that gets its sequence.

@@ -69,8 +69,8 @@
 //!    changes places with that lock, before it returns: so nobody reads an inode block that is free. Map nodes, leaves
 //!    and content are kept by the core's locks of the inode.
 //! 8. All blocks that a group may copy are reserved at its calls: a commit never meets `ENOSPC`.
-//! 9. Threads: what a call of an explicit group stores is fenced by the thread that made it (`paging.call.hand_over`), as
-//!    another thread may commit. An implicit group is of one thread.
+//! 9. Threads: a call of an explicit group hands over what it has stored (`paging.call.hand_over`), as another thread
+//!    may commit. An implicit group is of one thread.
 //!
 //! # What is not the paper's
 //!

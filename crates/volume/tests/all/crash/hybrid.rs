@@ -591,8 +591,8 @@ fn groups_of_content_cost_what_is_said() {
     assert_eq!((bytes.get("hybrid.undo"), bytes.get("volume.inode.line")), (Some(&128), Some(&56)));
 }
 
-/// Two files in one group, over other content: one fence, the lines of the calls once, a head for each block, the commit
-/// entry. With a change of times, one fence more.
+/// Two files in one group, over other content: one fence, the lines of the calls once, a head for each block, the
+/// commit entry. With a change of times, one fence more.
 #[test]
 fn a_group_over_content_costs_what_is_said() {
     static STORY: LazyLock<Story> = LazyLock::new(|| {
