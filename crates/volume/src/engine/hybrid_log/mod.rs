@@ -127,8 +127,8 @@
 //!     incarnation counts in this one, too, and in the sum of its group by the check that it had. Places in commit
 //!     order go on from the highest of a kept head. After an unmount there are no lists, and the incarnation alone is
 //!     raised.
-//! 13. Threads: a store of a group is fenced by the thread that made it, or by the one to which that has handed it over.
-//!     An implicit group is of one thread. So is what each thread of recovery stores.
+//! 13. Threads: a store of a group is fenced by the thread that made it, or that it was handed over to. An implicit
+//!     group is of one thread. So is what each thread of recovery stores.
 //! 14. Lines of kept heads are compared with their checksums before they are first read or written back. A list with
 //!     damaged lines stays, and those who read them get an error; an unmount says so, and leaves the volume to `fsck`.
 //!

@@ -98,8 +98,8 @@
 //!    are moved: a commit never meets `ENOSPC`. They are free again when the commit has returned. Entries that are left
 //!    in them are of a lower sequence, or of another lane, and not valid there.
 //! 10. Threads: each store of a group is fenced by the thread that made it. An implicit group is of one thread; a call
-//!     of an explicit group hands over what it has stored (`undo.call.hand_over`), as another thread may commit. That is
-//!     fresh blocks only.
+//!     of an explicit group hands over what it has stored (`undo.call.hand_over`), as another thread may commit. That
+//!     is fresh blocks only.
 //!
 //! Not covered: rot in the entries of a group that was in flight at a crash. An entry that is not valid ends the group
 //! like one that was never stored, so the entries behind it are not applied.
@@ -109,7 +109,7 @@
 //! - *Content is durable when the commit returns.* The paper flushes it at a checkpoint: a write that returned is then
 //!   neither durable nor ordered.
 //! - *Private groups.* New bytes of less than half of a block wait in memory until the commit, two lines for each. What
-//!   that costs against the paper: a copy in memory, and an overlay for the group's own reads; no line and no fence more.
+//!   that costs against the paper: a copy in memory, and an overlay for the group's own reads; no line or fence more.
 //! - *Half of a block, not of its valid bytes.* A new block at the end of a file is stored as a whole, so that it costs
 //!   as much however few of its bytes are valid.
 //! - *Words.* A run has whole words of 8 bytes, the unit in which the medium stores. Words that keep their value cost
