@@ -13,13 +13,14 @@ use wholly_vfs::{
 };
 
 use crate::Volume;
+use crate::by_number::ByNumber;
 use crate::engine::{CommitSequence, DurableAt};
 use crate::fork::{Guarded, Opened, OverVolume, guard};
 use crate::format::BLOCK;
 use crate::format::inode::{PER_BLOCK, ROOT};
 use crate::fs::explicit::What;
 use crate::fs::names::Birth;
-use crate::fs::table::{ByNumber, Held, Inode};
+use crate::fs::table::{Held, Inode};
 use crate::fs::{Core, DIRECTORY, PERMISSIONS, REGULAR, SYMLINK};
 use crate::open::Mounted;
 

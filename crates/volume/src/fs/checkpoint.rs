@@ -8,8 +8,9 @@ use sync::{Mutex, thread};
 use wholly_error::Result;
 
 use super::checkpointers::Why;
-use super::table::{ByNumber, Held};
+use super::table::Held;
 use super::{Core, map};
+use crate::by_number::ByNumber;
 use crate::engine::{InoGen, Maps, Reclaim};
 use crate::format::log::LINE;
 use crate::format::{BLOCK, Lba, Run};

@@ -51,8 +51,9 @@ use super::dir::Place;
 use super::group::{Body, Group, Need, Sight};
 use super::known::Leaves;
 use super::storage::Record;
-use super::table::{ByNumber, Held, Inode, State};
+use super::table::{Held, Inode, State};
 use super::{Core, DIRECTORY};
+use crate::by_number::ByNumber;
 use crate::engine::{Fields, Kind, Logged};
 use crate::format::dir::TWIN_BITS;
 use crate::format::inode::{Time, Times};
@@ -255,20 +256,24 @@ pub struct Entered<'c> {
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         // A panic may be on its way: then nothing is known of the group, and a second one would end the process.
-        let fresh = self.explicit.fresh.lock().map(|mut fresh| std::mem::take(&mut *fresh)).unwrap_or_default();
         let is_changed = self.explicit.body.lock().map_or(true, |mut body| std::mem::take(&mut body.is_changed));
-        if !is_changed {
-            for (shared, claim) in fresh.into_iter().rev() {
-                let Ok(mut state) = shared.state.write() else { continue };
-                state.release_one(self.explicit.id, &claim);
-                drop(state);
-                if matches!(claim, Fresh::Twin) {
-                    let mut twins = self.explicit.twins.lock().unwrap();
-                    let twin = twins.as_mut().and_then(|twins| twins.remove(&shared.id.ino));
-                    drop(twins);
-                    if twin.is_some() {
-                        self.core.forget(&shared, 1);
-                    }
+        let claimed = self.explicit.fresh.lock().map(|mut fresh| match is_changed {
+            true => {
+                fresh.clear();
+                Vec::new()
+            }
+            false => std::mem::take(&mut *fresh),
+        });
+        for (shared, claim) in claimed.unwrap_or_default().into_iter().rev() {
+            let Ok(mut state) = shared.state.write() else { continue };
+            state.release_one(self.explicit.id, &claim);
+            drop(state);
+            if matches!(claim, Fresh::Twin) {
+                let mut twins = self.explicit.twins.lock().unwrap();
+                let twin = twins.as_mut().and_then(|twins| twins.remove(&shared.id.ino));
+                drop(twins);
+                if twin.is_some() {
+                    self.core.forget(&shared, 1);
                 }
             }
         }
@@ -464,6 +469,11 @@ impl Core {
 
     fn claim(&self, explicit: &Arc<Explicit>, shared: &Arc<Inode>, what: What<'_>) -> Result<Arc<Inode>> {
         let me = explicit.id;
+        let is_dir = shared.kind == DIRECTORY;
+        // The group has it alone: nothing is left to be claimed, and it has a reference.
+        if !is_dir && let Some(twin) = explicit.twin(shared.id.ino) {
+            return Ok(twin);
+        }
         // Before the lock: who gives the last reference back waits for it with the shard locked.
         let mut reference = Some(self.held(shared.id.ino)?);
         let mut state = shared.state.write().unwrap();
@@ -480,27 +490,31 @@ impl Core {
                 twin
             }
         };
-        let is_dir = shared.kind == DIRECTORY;
         if is_dir && matches!(what, What::Itself | What::Alone) && !state.has_attributes(Some(me)) {
             // From here on those of the twin count. Whoever claims them has not locked it.
             twin.state.try_write().map_err(|_| Errno::BUSY)?.record.more = state.record.more;
         }
-        let claims = state.claims.get_or_insert_default();
-        let claim = match what {
-            What::Itself if is_dir => claims.attributes.replace(me).is_none().then_some(Fresh::Attributes),
-            What::Itself | What::Alone => claims.alone.replace(me).is_none().then_some(Fresh::Alone),
-            What::Name(name) if claims.names.contains_key(name) => None,
-            What::Name(name) => {
-                claims.names.insert(name.to_vec(), Named { group: me, room: None });
-                Some(Fresh::Name(name.to_vec()))
-            }
-            What::Place => None,
-        };
         let mut fresh = explicit.fresh.lock().unwrap();
-        fresh.extend(claim.map(|claim| (shared.clone(), claim)));
-        if is_dir && !claims.sharers.contains(&me) {
-            claims.sharers.push(me);
-            fresh.push((shared.clone(), Fresh::Sharer));
+        let mut claimed = |claim| fresh.push((shared.clone(), claim));
+        if !is_dir || matches!(what, What::Alone) {
+            if state.alone.replace(me).is_none() {
+                claimed(Fresh::Alone);
+            }
+        } else if matches!(what, What::Itself) && state.claims().attributes.replace(me).is_none() {
+            claimed(Fresh::Attributes);
+        }
+        if is_dir {
+            let claims = state.claims();
+            if let What::Name(name) = what
+                && !claims.names.contains_key(name)
+            {
+                claims.names.insert(name.to_vec(), Named { group: me, room: None });
+                claimed(Fresh::Name(name.to_vec()));
+            }
+            if !claims.sharers.contains(&me) {
+                claims.sharers.push(me);
+                claimed(Fresh::Sharer);
+            }
         }
         drop(fresh);
         drop(state);
@@ -540,7 +554,7 @@ impl Core {
         let mut held = self.born(ino, record, nameable, dir.group().is_some());
         if let Some(explicit) = dir.group() {
             let mut state = held.shared().state.write().unwrap();
-            state.claims.get_or_insert_default().alone = Some(explicit.id);
+            state.alone = Some(explicit.id);
             let twin = self.make_twin(explicit, held.shared(), &state, true)?;
             self.held(ino)?.keep();
             drop(state);

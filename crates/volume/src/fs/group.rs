@@ -390,9 +390,8 @@ impl<'c> Group<'c> {
         }
         let ended = self.body.part(core, |engine, part| engine.end_call(part));
         ended.inspect_err(|error| core.fail(error))?;
-        for run in std::mem::take(&mut self.body.space.taken) {
-            self.body.own.add(run);
-        }
+        let Body { space, own, .. } = &mut *self.body;
+        space.taken.drain(..).for_each(|run| own.add(run));
         self.body.trim(core);
         self.body.is_changed = true;
         self.is_committed = true;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering};
 
-use super::table::ByNumber;
+use crate::by_number::ByNumber;
 use crate::format::Lba;
 use crate::format::dir::SLOTS;
 

@@ -1,7 +1,6 @@
 //! Inodes in memory: those that somebody refers to, and some that nobody does, up to a number.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use epochs::Mark;
@@ -13,30 +12,11 @@ use super::Core;
 use super::explicit::{Claims, Twin};
 use super::known::{Leaves, Pieces};
 use super::storage::Record;
+use crate::by_number::ByNumber;
 use crate::engine::InoGen;
 
 const SHARDS: u64 = 64;
 
-/// By numbers that we give out: nobody can choose them so that they collide.
-pub type ByNumber<T> = HashMap<u64, T, BuildHasherDefault<NumberHasher>>;
-
-/// One multiplication.
-#[derive(Default)]
-pub struct NumberHasher(u64);
-
-impl Hasher for NumberHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _bytes: &[u8]) {
-        unreachable!("keys are numbers");
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = crate::format::mix(number, 0);
-    }
-}
 /// What an inode takes in memory, about.
 pub const INODE_BYTES: usize = 512;
 
@@ -50,7 +30,9 @@ pub struct State {
     pub nameable: bool,
     /// Of a file: what is known of its map.
     pub pieces: Pieces,
-    /// What running groups keep others from.
+    /// The running group that has it alone.
+    pub alone: Option<GroupId>,
+    /// What running groups keep others from else.
     pub claims: Option<Box<Claims>>,
 }
 

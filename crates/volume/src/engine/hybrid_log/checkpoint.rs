@@ -1,13 +1,13 @@
 //! Writing back (the paper's selective checkpointing, III-E, algorithm 1), and dropping lists of homes that nothing
 //! uses any more.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use index::{Claim, LinesVersion, NO_VERSION, latest_lines};
 use sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use wholly_error::Result;
 
+use super::queue::{CHEAPEST, DUE, Lists, REFUSED, Ranked};
 use super::{HOME, HOME_FENCE, HybridLog, Last, SETTLE, SWAP, SWAP_FENCE, WIPE, WIPE_FENCE, WriteBack};
 use crate::engine::{InoGen, Maps, Mistake, Reclaim, corrupt};
 use crate::format::head::{self, PendingHead, runs};
@@ -20,70 +20,6 @@ const AT_ONCE: usize = 64;
 const LINES_AT_ONCE: u64 = 256;
 /// Lists without a rank that a thread ranks at a time.
 const RANKED_AT_ONCE: usize = 64;
-/// Lists whose files were in use, and that a thread asks for again.
-const ASKED_AT_ONCE: usize = 16;
-
-/// The rank of a list that is long.
-pub(super) const DUE: u64 = 0;
-/// The rank of the others begins here: the lines that are copied for each block that becomes free, in 64ths, are added.
-const CHEAPEST: u64 = 1;
-/// The rank of a list whose pointer could not be swapped, because its file was in use.
-const REFUSED: u64 = CHEAPEST + 64 * 64 + 1;
-const RANK_SHIFT: u32 = 48;
-
-/// The home of a list in the queue.
-fn home_of(list: u64) -> u64 {
-    list & ((1 << RANK_SHIFT) - 1)
-}
-
-/// The lists that nobody is writing back. Its lock is taken under the claim of a list, never waiting for one.
-#[derive(Default)]
-pub(super) struct Queue {
-    /// Of each list its rank, and its home below that: the cheapest first.
-    lists: BTreeSet<u64>,
-    /// Homes with lists that have no rank: they have got a version since somebody wrote back, recovery has found them,
-    /// or their files were in use. Some have no list any more.
-    pub found: Vec<u64>,
-    /// Covered versions, by home: their places in commit order, and their blocks.
-    pub covered: BTreeMap<u64, Vec<(u64, Lba)>>,
-    /// The variant [`WriteBack::CommitOrder`]: all versions, by place in commit order, and their homes.
-    pub in_order: BTreeSet<(u64, u64)>,
-}
-
-impl Queue {
-    pub fn enter(&mut self, rank: u64, home: u64) {
-        self.lists.insert(rank << RANK_SHIFT | home);
-    }
-
-    /// Takes a list out that has this rank, or none. Returns whether it had one.
-    fn leave(&mut self, rank: u64, home: u64) -> bool {
-        self.lists.remove(&(rank << RANK_SHIFT | home)) || self.lists.remove(&(REFUSED << RANK_SHIFT | home))
-    }
-
-    /// Some lists whose files were in use get a rank again.
-    fn ask_again(&mut self) {
-        let refused: Vec<u64> = self.lists.range(REFUSED << RANK_SHIFT..).take(ASKED_AT_ONCE).copied().collect();
-        for list in refused {
-            self.lists.remove(&list);
-            self.found.push(home_of(list));
-        }
-    }
-
-    pub fn is_due(&self) -> bool {
-        self.lists.first().is_some_and(|first| first >> RANK_SHIFT == DUE)
-    }
-
-    /// How many versions of a home are covered.
-    fn covered(&self, home: u64) -> usize {
-        self.covered.get(&home).map_or(0, Vec::len)
-    }
-
-    /// Bytes of memory, about: a set is three quarters full.
-    pub fn memory_bytes(&self) -> u64 {
-        (self.lists.len() as u64 * 4 / 3 + self.found.capacity() as u64) * size_of::<u64>() as u64
-    }
-}
-
 /// What happens to a list whose pointer cannot be swapped, because its file is in use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum InUse {
@@ -175,56 +111,57 @@ fn select(versions: impl IntoIterator<Item = LinesVersion>) -> (Option<LinesVers
 }
 
 impl HybridLog {
-    /// What it costs to write back a list that the caller has claimed.
-    pub(super) fn cost(&self, newest: u32, covered: usize) -> Cost {
+    /// What it costs to write back a list of these versions, newest first, and so many that are covered.
+    fn cost(listed: impl Iterator<Item = LinesVersion>, covered: usize) -> Cost {
         let mut heads = covered;
-        let (_, copied) = select(self.arena.list(newest).inspect(|_| heads += 1));
+        let (_, copied) = select(listed.inspect(|_| heads += 1));
         Cost { heads, copied: u64::from(copied) }
     }
 
-    pub(super) fn rank(&self, cost: Cost) -> u64 {
+    fn rank(&self, cost: Cost) -> u64 {
         match cost.heads > self.how.most_versions() {
             true => DUE,
             false => CHEAPEST + cost.copied * 64 / cost.heads.max(1) as u64,
         }
     }
 
-    /// A list has got a version, its newest, and others are covered now. `before`: its newest version until then. The
-    /// caller has its claim. A commit ranks no list, but for a long one: who writes back does ([`rank_found`]).
+    /// The rank of a list, if it has one. The caller has its claim.
+    pub(super) fn rank_of(&self, home: u64, newest: u32) -> Option<u64> {
+        let may_have = newest != NO_VERSION && self.queue.has_ranked();
+        may_have.then(|| self.rank(Self::cost(self.arena.list(newest), self.queue.covered(home))))
+    }
+
+    /// A list has got a version, its newest, and others are covered now. `before`: its newest version until then, and
+    /// its rank. The caller has its claim. A commit ranks no list, but for a long one: who writes back does
+    /// ([`rank_found`]).
     ///
     /// [`rank_found`]: Self::rank_found
     pub(super) fn grown(
         &self,
         home: u64,
-        before: u32,
+        before: (u32, Option<u64>),
         (newest, order): (u32, u64),
-        now_covered: impl ExactSizeIterator<Item = LinesVersion>,
+        now_covered: &[u32],
     ) {
-        let mut queue = self.queue.lock().unwrap();
-        let covered = queue.covered(home);
-        if now_covered.len() > 0 {
-            let old = now_covered.map(|old| (old.stamp, Lba(old.position)));
-            queue.covered.entry(home).or_default().extend(old);
-        }
+        let covered = match before.0 {
+            NO_VERSION => 0,
+            _ => self.queue.cover(&self.arena, home, now_covered) + now_covered.len(),
+        };
         if self.how == WriteBack::CommitOrder {
-            queue.in_order.insert((order, home));
+            self.queue.lists().in_order.insert((order, home));
             return;
         }
-        let had_rank =
-            before != NO_VERSION && !queue.lists.is_empty() && queue.leave(self.rank(self.cost(before, covered)), home);
-        let heads = self.arena.list(newest).count() + queue.covered(home);
-        if heads > self.how.most_versions() {
-            queue.enter(DUE, home);
-        } else if had_rank || before == NO_VERSION {
-            if queue.found.len() == queue.found.capacity() {
-                // Some may have no list any more, or be there twice.
-                let has_list = |home: &u64| self.index.get(*home).is_some_and(|slot| !slot.is_empty());
-                queue.found.sort_unstable();
-                queue.found.dedup();
-                queue.found.retain(has_list);
-            }
-            queue.found.push(home);
+        let had_rank = before.1.is_some_and(|rank| self.queue.leave(&mut self.queue.lists(), rank, home));
+        if self.arena.list(newest).count() + covered > self.how.most_versions() {
+            self.queue.enter(&mut self.queue.lists(), Ranked::new(DUE, home));
+        } else if had_rank || before.0 == NO_VERSION {
+            self.found(home);
         }
+    }
+
+    /// A list has no rank.
+    pub(super) fn found(&self, home: u64) {
+        self.queue.found(home, |home| self.index.get(home).is_some_and(|slot| !slot.is_empty()));
     }
 
     /// Writes back long lists, and then the cheapest until no more blocks are wanted.
@@ -236,7 +173,7 @@ impl HybridLog {
         if space.wanted() == u64::MAX {
             return self.write_all_back(space, maps);
         }
-        self.queue.lock().unwrap().ask_again();
+        self.queue.ask_again();
         loop {
             let (lot, in_use) = self.next_lot(space);
             if lot.is_empty() {
@@ -249,11 +186,7 @@ impl HybridLog {
 
     /// Writes back all lists that there are now.
     fn write_all_back(&self, space: &dyn Reclaim, maps: &dyn Maps) -> Result<()> {
-        let mut homes: VecDeque<u64> = {
-            let mut queue = self.queue.lock().unwrap();
-            let Queue { lists, found, .. } = &mut *queue;
-            lists.iter().map(|list| home_of(*list)).chain(found.drain(..)).collect()
-        };
+        let mut homes = VecDeque::from(self.queue.take_all());
         // First those that nobody has; then, one at a time, those that somebody had.
         let mut later = Vec::new();
         while !homes.is_empty() {
@@ -286,14 +219,14 @@ impl HybridLog {
     fn next_lot(&self, space: &dyn Reclaim) -> (Vec<Taken<'_>>, InUse) {
         let wanted = space.wanted();
         let (mut lot, mut in_use, mut lines) = (Vec::new(), InUse::Left, 0);
-        let mut queue = self.queue.lock().unwrap();
+        let mut lists = self.queue.lists();
         if wanted > 0 {
-            self.rank_found(&mut queue);
+            self.rank_found(&mut lists);
         }
-        let most = AT_ONCE.min(queue.lists.len().div_ceil(2));
-        let (mut keys, mut skipped) = (Vec::new(), 0);
-        for key in &queue.lists {
-            let (rank, home) = (key >> RANK_SHIFT, home_of(*key));
+        let most = AT_ONCE.min(lists.ranked().len().div_ceil(2));
+        let (mut taken, mut skipped) = (Vec::new(), 0);
+        for ranked in lists.ranked() {
+            let (rank, home) = (ranked.rank(), ranked.home());
             let is_one_more = rank == DUE || wanted > lot.len() as u64;
             let is_full = lot.len() == most || lines >= LINES_AT_ONCE || skipped == AT_ONCE;
             if is_full || !is_one_more || (!lot.is_empty() && InUse::of(rank) != in_use) {
@@ -304,8 +237,8 @@ impl HybridLog {
                 skipped += 1;
                 continue;
             };
-            let Some(list) = self.taken(&queue, home, claim, u64::MAX) else {
-                keys.push(*key);
+            let Some(list) = self.taken(home, claim, u64::MAX) else {
+                taken.push(ranked);
                 continue;
             };
             let more = list.cost.lines();
@@ -313,32 +246,30 @@ impl HybridLog {
                 break;
             }
             (in_use, lines) = (InUse::of(rank), lines + more);
-            keys.push(*key);
+            taken.push(ranked);
             lot.push(list);
         }
-        for key in &keys {
-            queue.lists.remove(key);
+        for ranked in taken {
+            self.queue.remove(&mut lists, ranked);
         }
         (lot, in_use)
     }
 
     /// Ranks some of the lists that have no rank.
-    fn rank_found(&self, queue: &mut Queue) {
-        let enough = queue.found.len().saturating_sub(RANKED_AT_ONCE);
-        while queue.found.len() > enough || queue.lists.is_empty() {
-            let Some(home) = queue.found.pop() else { return };
+    fn rank_found(&self, lists: &mut Lists) {
+        let (mut ranked, mut shard) = (0, 0);
+        while ranked < RANKED_AT_ONCE || lists.ranked().len() == 0 {
+            let Some(home) = self.queue.pop_found(&mut shard) else { return };
+            ranked += 1;
             let Some(slot) = self.index.get(home) else { continue };
             match slot.try_claim() {
                 Some(claim) if claim.newest() != NO_VERSION => {
-                    let rank = self.rank(self.cost(claim.newest(), queue.covered(home)));
-                    queue.enter(rank, home);
+                    let cost = Self::cost(self.arena.list(claim.newest()), self.queue.covered(home));
+                    self.queue.enter(lists, Ranked::new(self.rank(cost), home));
                 }
                 Some(_) => {}
                 // Looked at later.
-                None => {
-                    queue.found.push(home);
-                    return;
-                }
+                None => return self.found(home),
             }
         }
     }
@@ -373,7 +304,7 @@ impl HybridLog {
         let region = &*self.base.region;
         let _alone = self.one_by_one.lock().unwrap();
         while space.wanted() > 0 && space.allows((AT_ONCE * 64) as u64) {
-            let lot: Vec<(u64, u64)> = self.queue.lock().unwrap().in_order.iter().take(AT_ONCE).copied().collect();
+            let lot: Vec<(u64, u64)> = self.queue.lists().in_order.iter().take(AT_ONCE).copied().collect();
             let Some((upto, _)) = lot.last() else { break };
             let taken = self.take_lists(&lot.iter().map(|(_, home)| *home).collect(), *upto);
             for list in &taken {
@@ -393,24 +324,23 @@ impl HybridLog {
     }
 
     /// A list whose claim the caller has, to take what was committed up to a place in commit order off it.
-    fn taken<'e>(&self, queue: &Queue, home: u64, claim: Claim<'e>, upto: u64) -> Option<Taken<'e>> {
+    fn taken<'e>(&self, home: u64, claim: Claim<'e>, upto: u64) -> Option<Taken<'e>> {
         if claim.newest() == NO_VERSION {
             return None;
         }
-        let covered = queue.covered.get(&home).into_iter().flatten().copied();
-        let mut heads: Vec<_> = covered.filter(|(order, _)| *order <= upto).collect();
-        let listed = self.arena.list(claim.newest()).filter(|version| version.stamp <= upto);
-        heads.extend(listed.map(|version| (version.stamp, Lba(version.position))));
+        let covered = self.queue.covered_versions(&self.arena, home);
+        let cost = Self::cost(self.arena.list(claim.newest()), covered.len());
+        let all = covered.into_iter().chain(self.arena.list(claim.newest()));
+        let heads = all.filter(|version| version.stamp <= upto).map(|version| (version.stamp, Lba(version.position)));
+        let mut heads: Vec<_> = heads.collect();
         heads.sort_unstable();
-        let cost = self.cost(claim.newest(), queue.covered(home));
         Some(Taken { home: Lba(home), claim, upto, heads, cost, into: Lba(home), is_refused: false })
     }
 
     /// The same, and it leaves the queue. (With the variant in commit order it is in no queue of lists.)
     fn take<'e>(&self, home: u64, claim: Claim<'e>, upto: u64) -> Option<Taken<'e>> {
-        let mut queue = self.queue.lock().unwrap();
-        let taken = self.taken(&queue, home, claim, upto)?;
-        queue.leave(self.rank(taken.cost), home);
+        let taken = self.taken(home, claim, upto)?;
+        self.queue.leave(&mut self.queue.lists(), self.rank(taken.cost), home);
         Some(taken)
     }
 
@@ -457,7 +387,7 @@ impl HybridLog {
             if list.into != list.home && (list.is_refused || !self.swap(&list, maps)?) {
                 if in_use == InUse::Left {
                     // Under its claim.
-                    self.queue.lock().unwrap().enter(REFUSED, list.home.0);
+                    self.queue.enter(&mut self.queue.lists(), Ranked::new(REFUSED, list.home.0));
                     refused.push(list.home.0);
                     continue;
                 }
@@ -570,19 +500,13 @@ impl HybridLog {
             let blocks = list.heads.iter().map(|(_, at)| *at);
             free.extend(blocks.map(|at| if at == list.into { list.home } else { at }));
             let home = list.home.0;
-            let mut queue = self.queue.lock().unwrap();
-            if let Entry::Occupied(mut covered) = queue.covered.entry(home) {
-                covered.get_mut().retain(|(order, _)| *order > list.upto);
-                if covered.get().is_empty() {
-                    covered.remove();
-                }
-            }
+            self.queue.uncover(&self.arena, home, list.upto, &mut numbers);
             if self.how == WriteBack::CommitOrder {
+                let mut lists = self.queue.lists();
                 for (order, _) in &list.heads {
-                    queue.in_order.remove(&(*order, home));
+                    lists.in_order.remove(&(*order, home));
                 }
             }
-            drop(queue);
             let goes = |version: &LinesVersion| version.stamp <= list.upto;
             list.claim.change_last(|newest| self.arena.drop_tail(newest, goes, &mut numbers));
         }

@@ -43,7 +43,7 @@ impl HybridLog {
         let (lane, sequence) = cursor.group();
         // 1: heads and old bytes, and who built on what.
         let mut sum = self.store_heads((lane, sequence, order), draft)?;
-        let mut entries = draft.pended.blocks.len() as u32;
+        let mut entries = draft.pended.blocks.iter().len() as u32;
         let is_changed = cursor.entries.undo_all(region, &ENTRIES, space, draft)?;
         for (at, line) in draft.changes() {
             for run in line.runs(OLD_MAX) {
@@ -85,7 +85,7 @@ impl HybridLog {
     fn store_heads(&self, (lane, sequence, order): (u32, u64, u64), draft: &Draft) -> Result<u64> {
         let seed = self.head_seed();
         let mut total = 0u64;
-        for (home, tentative) in &draft.pended.blocks {
+        for (home, tentative) in draft.pended.blocks.iter() {
             let sum = self.line_seed.total(&tentative.sums, tentative.at);
             let head = PendingHead {
                 lane,
@@ -94,7 +94,7 @@ impl HybridLog {
                 ino: tentative.file.ino,
                 generation: tentative.file.generation,
                 block: tentative.block,
-                home: Lba(*home),
+                home: Lba(home),
                 lines: tentative.lines,
                 sum: sum as u32,
             };
@@ -107,20 +107,20 @@ impl HybridLog {
 
     /// Enters the versions of a committed group.
     fn publish(&self, draft: &Draft, order: u64) {
-        let blocks = &draft.pended.blocks;
+        let blocks = draft.pended.blocks.iter();
         let (mut numbers, mut freed) = (Vec::new(), Vec::new());
         self.arena.refill(&mut numbers, blocks.len());
-        for ((home, tentative), number) in blocks.iter().zip(numbers) {
+        for ((home, tentative), number) in blocks.zip(numbers) {
             let (position, stamp) = (tentative.at.0, order);
             let version =
                 LinesVersion { position, stamp, lines: tentative.lines, next: NO_VERSION, before_thinning: 0 };
             // Counted before it can be seen: whoever counts none reads past the index.
             self.pending.fetch_add(1, Ordering::Relaxed);
-            let claim = self.index.get_or_make(*home).claim();
-            let before = claim.newest();
+            let claim = self.index.get_or_make(home).claim();
+            let before = (claim.newest(), self.rank_of(home, claim.newest()));
             claim.push(&self.arena, number, version, &mut freed);
-            self.grown(*home, before, (claim.newest(), order), freed.iter().map(|number| self.arena.get(*number)));
-            self.arena.give_back(&mut freed);
+            self.grown(home, before, (claim.newest(), order), &freed);
+            freed.clear();
         }
     }
 }

@@ -169,11 +169,13 @@
 //! | `pending.rs` | pending blocks and the index: reading and writing lines |
 //! | `commit.rs` | the epochs of a commit |
 //! | `checkpoint.rs` | writing back, and dropping |
+//! | `queue.rs` | which lists wait for that |
 //! | `recover.rs` | what a crash has left, and how it is repaired |
 
 mod checkpoint;
 mod commit;
 mod pending;
+mod queue;
 mod recover;
 
 use std::sync::Arc;
@@ -197,7 +199,8 @@ use super::{
 use crate::format::head::{HeadSeed, HeadTable, LineSeed};
 use crate::format::log::{LINE, LogArea};
 use crate::format::{BLOCK, Lba, Seed};
-use checkpoint::{Queue, Stuck};
+use checkpoint::Stuck;
+use queue::Queue;
 
 pub use pending::Pended;
 use recover::Counted;
@@ -329,7 +332,7 @@ pub struct HybridLog {
     index: SparseIndex,
     arena: VersionArena<LinesVersion>,
     /// Lists that nobody is writing back.
-    queue: Mutex<Queue>,
+    queue: Queue,
     /// How many blocks are pending.
     pending: AtomicU64,
     /// Held by who writes back in commit order: one thread at a time.
@@ -360,7 +363,7 @@ impl HybridLog {
             lasts: (0..area.lanes).map(|_| last()).collect(),
             index: SparseIndex::default(),
             arena: VersionArena::new(),
-            queue: Mutex::default(),
+            queue: Queue::default(),
             pending: AtomicU64::new(0),
             one_by_one: Mutex::default(),
             recovered: Mutex::default(),
@@ -526,7 +529,7 @@ impl Engine for HybridLog {
     }
 
     fn index_bytes(&self) -> u64 {
-        self.index.memory_bytes() + self.arena.memory_bytes() + self.queue.lock().unwrap().memory_bytes()
+        self.index.memory_bytes() + self.arena.memory_bytes() + self.queue.memory_bytes()
     }
 
     fn writes_back(&self) -> bool {
@@ -538,7 +541,7 @@ impl Engine for HybridLog {
     }
 
     fn is_due(&self) -> bool {
-        self.has_pending() && self.queue.lock().unwrap().is_due()
+        self.has_pending() && self.queue.is_due()
     }
 
     fn checkpoint(&self, space: &dyn Reclaim, maps: &dyn Maps) -> Result<()> {

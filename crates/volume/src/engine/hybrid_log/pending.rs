@@ -1,6 +1,6 @@
 //! Pending blocks, and the index over them: reading and writing lines of content.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use index::{NO_VERSION, latest_lines};
@@ -9,6 +9,7 @@ use wholly_media::Region;
 use wholly_media::lines::LineSums;
 
 use super::{HybridLog, PENDING};
+use crate::by_number::ByNumber;
 use crate::engine::draft::whole_lines;
 use crate::engine::{Allocate, DataAt, InoGen, Part, check_within, read_within};
 use crate::format::head::runs;
@@ -18,8 +19,7 @@ use crate::format::{BLOCK, Lba, Run};
 /// What a running group does to content.
 #[derive(Debug, Default)]
 pub struct Pended {
-    /// Its pending blocks, by home.
-    pub(super) blocks: BTreeMap<u64, Tentative>,
+    pub(super) blocks: Tentatives,
     /// Homes with versions that have no content any more once it is committed.
     pub(super) left: BTreeSet<u64>,
     /// Whether it frees any block.
@@ -35,6 +35,62 @@ pub struct Tentative {
     pub sums: LineSums,
     pub file: InoGen,
     pub block: u64,
+}
+
+/// The pending blocks of a running group, and their homes, in the order in which it took them.
+#[derive(Debug, Default)]
+pub struct Tentatives {
+    all: Vec<(u64, Tentative)>,
+    /// Where the block of a home is among them, if they are more than [`FEW`].
+    places: ByNumber<usize>,
+}
+
+/// So many are looked through as fast as a map is.
+const FEW: usize = 8;
+
+impl Tentatives {
+    fn place(&self, home: u64) -> Option<usize> {
+        match self.all.len() <= FEW {
+            true => self.all.iter().rposition(|(of, _)| *of == home),
+            false => self.places.get(&home).copied(),
+        }
+    }
+
+    pub fn get(&self, home: u64) -> Option<&Tentative> {
+        Some(&self.all[self.place(home)?].1)
+    }
+
+    fn get_or_make(&mut self, home: u64, make: impl FnOnce() -> Tentative) -> &mut Tentative {
+        let place = self.place(home).unwrap_or_else(|| {
+            self.all.push((home, make()));
+            let last = self.all.len() - 1;
+            match last {
+                FEW => self.places = self.all.iter().enumerate().map(|(place, (home, _))| (*home, place)).collect(),
+                FEW.. => _ = self.places.insert(home, last),
+                _ => {}
+            }
+            last
+        });
+        &mut self.all[place].1
+    }
+
+    fn remove(&mut self, home: u64) -> Option<Tentative> {
+        let place = self.place(home)?;
+        let (_, removed) = self.all.swap_remove(place);
+        self.places.remove(&home);
+        if let Some((moved, _)) = self.all.get(place).filter(|_| self.all.len() > FEW) {
+            self.places.insert(*moved, place);
+        }
+        Some(removed)
+    }
+
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &Tentative)> {
+        self.all.iter().map(|(home, tentative)| (*home, tentative))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
 }
 
 /// The blocks of a range of bytes that begins in the first of them: the number of each, the first byte in it, and which
@@ -64,7 +120,7 @@ fn read_lines(region: &dyn Region, from: Lba, lines: u64, offset: usize, buf: &m
 impl Pended {
     /// Puts the group's own lines over the committed bytes of a home.
     pub(super) fn overlay(&self, region: &dyn Region, home: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
-        match self.blocks.get(&home.0) {
+        match self.blocks.get(home.0) {
             Some(own) if !buf.is_empty() => {
                 read_lines(region, own.at, own.lines & lines_of(offset, buf.len()), offset, buf)
             }
@@ -97,16 +153,14 @@ impl HybridLog {
         let region = &*self.base.region;
         let home = at.home.expect("only what has a home is written over");
         check_within(region, home.byte(), BLOCK)?;
-        let mut tentative = match part.draft.pended.blocks.get(&home.0) {
-            Some(tentative) => *tentative,
-            None => Tentative {
-                at: part.space.take(1).start,
-                lines: 0,
-                sums: LineSums::default(),
-                file: at.file,
-                block: at.block,
-            },
-        };
+        part.draft.stored = true;
+        let tentative = part.draft.pended.blocks.get_or_make(home.0, || Tentative {
+            at: part.space.take(1).start,
+            lines: 0,
+            sums: LineSums::default(),
+            file: at.file,
+            block: at.block,
+        });
         let lines = lines_of(offset, data.len());
         let seed = &self.line_seed;
         // Lines that it has already are written over.
@@ -116,7 +170,6 @@ impl HybridLog {
             region.read(tentative.at.byte() + (first * LINE) as u64, old)?;
             seed.take(&mut tentative.sums, tentative.at, first, old);
         }
-        part.draft.stored = true;
         let mut store = |line: usize, bytes: &[u8]| {
             seed.add(&mut tentative.sums, tentative.at, line, bytes);
             region.write(PENDING, tentative.at.byte() + (line * LINE) as u64, bytes)
@@ -137,13 +190,12 @@ impl HybridLog {
             store(line, &merged)?;
         }
         tentative.lines |= lines;
-        part.draft.pended.blocks.insert(home.0, tentative);
         Ok(())
     }
 
     /// A block has no content any more once the group is committed: what the group has written there goes, too.
     pub(super) fn leave(&self, pended: &mut Pended, space: &mut dyn Allocate, home: Lba) {
-        if let Some(own) = pended.blocks.remove(&home.0) {
+        if let Some(own) = pended.blocks.remove(home.0) {
             // Free again when the group has ended.
             space.release(Run { start: own.at, count: 1 });
         }
@@ -156,6 +208,29 @@ impl HybridLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Few or many, in any order of calls, they are those of a map.
+    #[test]
+    fn tentative_blocks_are_those_of_a_map() {
+        let mut random = wholly_sim::Random(7);
+        let (mut blocks, mut model) = (Tentatives::default(), std::collections::BTreeMap::new());
+        for n in 0..4000 {
+            let home = random.below(if n % 1000 < 500 { 40 } else { 9 });
+            if random.below(3) > 0 {
+                let file = InoGen { ino: 0, generation: 0 };
+                let make = || Tentative { at: Lba(n), lines: 0, sums: LineSums::default(), file, block: 0 };
+                blocks.get_or_make(home, make).lines += 1;
+                model.entry(home).or_insert((n, 0)).1 += 1;
+            } else {
+                let removed = blocks.remove(home).map(|gone| (gone.at.0, gone.lines));
+                assert_eq!(removed, model.remove(&home));
+            }
+            for home in 0..40 {
+                assert_eq!(blocks.get(home).map(|own| (own.at.0, own.lines)), model.get(&home).copied());
+            }
+            assert_eq!(blocks.iter().len(), model.len());
+        }
+    }
 
     #[test]
     fn ranges_are_cut_into_blocks_and_lines() {

@@ -7,7 +7,7 @@ use sync::{AtomicU64, Mutex, Ordering, thread};
 use wholly_error::Result;
 use wholly_media::Region;
 
-use super::checkpoint::DUE;
+use super::queue::{DUE, Ranked};
 use super::{HybridLog, KEEP, KEEP_FENCE, RECOVER, RECOVER_FENCE, RECOVERY, WriteBack};
 use crate::engine::kind::{self, Left};
 use crate::engine::marks::Marks;
@@ -46,7 +46,6 @@ pub(super) struct Counted {
 /// What a thread has entered.
 #[derive(Default)]
 struct Entered {
-    covered: Vec<(u64, Vec<(u64, Lba)>)>,
     /// All homes, and those with long lists.
     homes: Vec<u64>,
     long: Vec<u64>,
@@ -415,14 +414,13 @@ impl HybridLog {
             Ok(entered)
         });
         let entered = entered.expect("nothing of it fails");
-        let mut queue = self.queue.lock().unwrap();
-        for Entered { covered, homes, long } in entered {
-            queue.covered.extend(covered);
-            queue.found.extend(homes);
-            long.into_iter().for_each(|home| queue.enter(DUE, home));
+        let mut lists = self.queue.lists();
+        for Entered { homes, long } in entered {
+            homes.into_iter().for_each(|home| self.found(home));
+            long.into_iter().for_each(|home| self.queue.enter(&mut lists, Ranked::new(DUE, home)));
         }
-        queue.in_order = in_order;
-        drop(queue);
+        lists.in_order = in_order;
+        drop(lists);
         self.pending.store(count as u64, Ordering::Release);
         let is_first = self.unverified.set(unverified).is_ok();
         assert!(is_first, "a volume is recovered once");
@@ -435,25 +433,30 @@ impl HybridLog {
             return;
         }
         let mut numbers = self.arena.take_fresh(most);
-        let (mut shown, mut freed) = (Vec::new(), Vec::new());
+        let (mut shown, mut hidden, mut freed) = (Vec::new(), Vec::new(), Vec::new());
         for versions in share.chunk_by(|one, other| one.home == other.home) {
             let home = versions[0].home;
-            let (mut open, mut hidden) = (u64::MAX, Vec::new());
+            let mut open = u64::MAX;
             for version in versions.iter().rev() {
-                match open & version.lines {
-                    0 => hidden.push((version.order, Lba(version.at))),
-                    _ => shown.push(*version),
+                let Counted { at, order, lines, .. } = *version;
+                let number = numbers.next().expect("one for each");
+                let made = LinesVersion { position: at, stamp: order, lines, next: NO_VERSION, before_thinning: 0 };
+                match open & lines {
+                    0 => {
+                        self.arena.set(number, made);
+                        hidden.push(number);
+                    }
+                    _ => shown.push((number, made)),
                 }
-                open &= !version.lines;
+                open &= !lines;
             }
             let slot = self.index.get_or_make(home);
-            while let Some(Counted { at, order, lines, .. }) = shown.pop() {
-                let number = numbers.next().expect("one for each");
-                let version = LinesVersion { position: at, stamp: order, lines, next: NO_VERSION, before_thinning: 0 };
+            while let Some((number, version)) = shown.pop() {
                 slot.push_recovered(&self.arena, number, version, &mut freed);
             }
             if !hidden.is_empty() {
-                entered.covered.push((home, hidden));
+                self.queue.cover(&self.arena, home, &hidden);
+                hidden.clear();
             }
             entered.homes.push(home);
             if versions.len() > self.how.most_versions() {

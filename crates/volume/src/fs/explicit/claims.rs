@@ -7,14 +7,12 @@ use wholly_vfs::{Errno, GroupId, Result};
 use crate::fs::DIRECTORY;
 use crate::fs::table::{Inode, State};
 
-/// What running groups keep others from, at a shared inode.
+/// What running groups keep others from, at a shared directory that none of them has alone.
 #[derive(Debug, Default)]
 pub struct Claims {
-    /// The group that has it alone.
-    pub(super) alone: Option<GroupId>,
-    /// The one that has the attributes of a directory.
+    /// The one that has the attributes.
     pub(super) attributes: Option<GroupId>,
-    /// Those that rely on where a directory is.
+    /// Those that rely on where it is.
     pub(super) sharers: Vec<GroupId>,
     pub(super) names: BTreeMap<Vec<u8>, Named>,
     /// Slots for names to come, by key: the first one, and how many.
@@ -56,34 +54,36 @@ impl State {
     /// # Errors
     /// `EBUSY`.
     pub fn check_free(&self, inode: &Inode, me: Option<GroupId>, what: What<'_>) -> Result<()> {
-        let Some(claims) = &self.claims else { return Ok(()) };
         let other = |of: Option<GroupId>| of.is_some() && of != me;
         let is_dir = inode.kind == DIRECTORY;
-        let is_busy = match what {
+        let is_busy = self.claims.as_ref().is_some_and(|claims| match what {
             What::Itself => is_dir && other(claims.attributes),
             What::Name(name) => other(claims.names.get(name).map(|named| named.group)),
             What::Place => false,
             What::Alone => other(claims.attributes) || claims.sharers.iter().any(|group| other(Some(*group))),
-        };
-        if is_busy || other(claims.alone) { Err(Errno::BUSY) } else { Ok(()) }
+        });
+        if is_busy || other(self.alone) { Err(Errno::BUSY) } else { Ok(()) }
     }
 
     /// Whether a group has the attributes of a directory.
     pub fn has_attributes(&self, group: Option<GroupId>) -> bool {
-        let of = self.claims.as_ref().map_or((None, None), |claims| (claims.attributes, claims.alone));
-        group.is_some() && (of.0 == group || of.1 == group)
+        let attributes = self.claims.as_ref().and_then(|claims| claims.attributes);
+        group.is_some() && (attributes == group || self.alone == group)
     }
 
     /// Whether a group has it alone.
     pub fn is_claimed(&self) -> bool {
-        self.claims.as_ref().is_some_and(|claims| claims.alone.is_some())
+        self.alone.is_some()
+    }
+
+    pub(super) fn claims(&mut self) -> &mut Claims {
+        self.claims.get_or_insert_default()
     }
 
     pub(super) fn release(&mut self, group: GroupId) {
+        self.alone.take_if(|of| *of == group);
         let Some(claims) = &mut self.claims else { return };
-        for claim in [&mut claims.alone, &mut claims.attributes] {
-            claim.take_if(|of| *of == group);
-        }
+        claims.attributes.take_if(|of| *of == group);
         claims.sharers.retain(|of| *of != group);
         let rooms = &mut claims.rooms;
         claims.names.retain(|_, named| {
@@ -96,10 +96,12 @@ impl State {
     }
 
     pub(super) fn release_one(&mut self, group: GroupId, claim: &Fresh) {
+        if let Fresh::Alone = claim {
+            self.alone = None;
+        }
         let Some(claims) = &mut self.claims else { return };
         match claim {
-            Fresh::Twin => {}
-            Fresh::Alone => claims.alone = None,
+            Fresh::Twin | Fresh::Alone => {}
             Fresh::Attributes => claims.attributes = None,
             Fresh::Sharer => claims.sharers.retain(|of| *of != group),
             Fresh::Name(name) => {
@@ -111,11 +113,7 @@ impl State {
     }
 
     fn drop_empty_claims(&mut self) {
-        self.claims.take_if(|claims| {
-            claims.alone.is_none()
-                && claims.attributes.is_none()
-                && claims.sharers.is_empty()
-                && claims.names.is_empty()
-        });
+        self.claims
+            .take_if(|claims| claims.attributes.is_none() && claims.sharers.is_empty() && claims.names.is_empty());
     }
 }

@@ -85,10 +85,11 @@ impl Core {
             true if dirs > 1 => self.line_of(&Context::superuser(), shared).map_or(usize::MAX, |line| line.len()),
             _ => usize::MAX,
         };
-        twins.sort_by_cached_key(|twin| {
-            let shared = shared(twin);
-            (shared.kind != DIRECTORY, depth(shared), shared.id.ino)
-        });
+        let order = |twin: &Arc<Inode>| (shared(twin).kind != DIRECTORY, depth(shared(twin)), shared(twin).id.ino);
+        match dirs {
+            0 | 1 => twins.sort_unstable_by_key(order),
+            _ => twins.sort_by_cached_key(order),
+        }
         let mut states: Vec<RwLockWriteGuard<'_, State>> =
             twins.iter().map(|twin| shared(twin).state.write().unwrap()).collect();
         // All places are looked up first: what is read now is as others know it, and damage that is met changes
