@@ -1,6 +1,6 @@
 //! The 64-bit checksum by which bytes on media prove themselves, and the seeds that bind it to one place and one life.
 
-use twox_hash::XxHash3_64;
+use wholly_media::xxh3;
 
 /// A piece: what is hashed at once, in bytes. The processor hashes one while it stores the one before it.
 pub const PIECE: usize = 4096;
@@ -25,13 +25,13 @@ const _: () = assert!(MIX.wrapping_mul(UNMIX) == 1);
 /// One step of [`checksum`]: of the state so far, and the next piece.
 #[inline(always)]
 pub fn fold(state: u64, piece: &[u8]) -> u64 {
-    (state ^ XxHash3_64::oneshot(piece)).wrapping_mul(MIX).rotate_left(29)
+    (state ^ xxh3::of(piece)).wrapping_mul(MIX).rotate_left(29)
 }
 
 /// The only seed under which `bytes` have this checksum: where bytes that were damaged around them, or went astray, say
 /// that they belong.
 pub fn claimed_seed(sum: u64, bytes: &[u8]) -> u64 {
-    let unfold = |state: u64, piece: &[u8]| state.rotate_right(29).wrapping_mul(UNMIX) ^ XxHash3_64::oneshot(piece);
+    let unfold = |state: u64, piece: &[u8]| state.rotate_right(29).wrapping_mul(UNMIX) ^ xxh3::of(piece);
     if bytes.len() <= PIECE {
         return unfold(sum, bytes);
     }

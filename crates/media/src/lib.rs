@@ -9,7 +9,7 @@
 //! | [`pmem`] | persistent memory: real (DAX) or *emulated* (tmpfs, hugetlb, ordinary files) |
 //! | [`disk`] | a file or block device of today's disks |
 //!
-//! [`lines`] has the checksum of what a commit stores, and [`sys`] the system calls that several media make. An
+//! [`lines`] and [`xxh3`] have the checksums of what a commit stores, and [`sys`] the system calls that several media make. An
 //! ordinary directory is a medium, too, with calls of its own: the crate `wholly-host`.
 //!
 //! # Words
@@ -31,6 +31,7 @@ mod guarantees;
 pub mod lines;
 pub mod pmem;
 pub mod sys;
+pub mod xxh3;
 
 pub use error::{Error, Result, in_words};
 pub use guarantees::{Guarantees, Kind, PersistenceDomain};
