@@ -40,7 +40,7 @@ const WARM_UP: usize = 1 << 15;
 /// The most instructions of a group, by case and system.
 const BOUNDS: [(&str, &str, u64); 7] = [
     ("one_64", "store_deferred", 800),
-    ("one_4k", "store_deferred", 1500),
+    ("one_4k", "store_deferred", 2700),
     ("two_files", "store_deferred", 9000),
     ("two_files", "none", 9000),
     ("two_files", "hybrid_log_deferred", 20_000),
