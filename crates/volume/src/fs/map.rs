@@ -197,7 +197,7 @@ pub fn assign(
         return exchange(view, tree, old, to(0));
     }
     let (mut block, end) = (first, first + count);
-    let mut raw = [0; BLOCK];
+    let mut raw = vec![0; count.min(FANOUT) as usize * 8];
     while block < end {
         let node = make_node(view, seed, tree, block)?;
         let from = slot(block);
