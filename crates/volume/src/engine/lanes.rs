@@ -16,6 +16,7 @@ use wholly_vfs::GroupId;
 
 use super::Allocate;
 use super::draft::Draft;
+use super::logging::ZEROS;
 use crate::format::log::{self, ENTRIES, Entry, LINE, LaneSeed, LogArea, LogSeed, OLD_MAX, payload_lines};
 use crate::format::{BLOCK, Lba, Run};
 
@@ -184,7 +185,7 @@ pub(super) fn lines_of_all(draft: &Draft) -> u64 {
 /// Lines that [`Entries::undo_runs`] stores, but for links and what these cut in two.
 pub(super) fn lines_of_runs(draft: &Draft) -> u64 {
     let mut lines = 0;
-    let counted = draft.each_old_run(0..u64::MAX, |_, old| {
+    let counted = draft.each_old_run(|_, old| {
         lines += lines_of_old(old);
         Ok(())
     });
@@ -192,7 +193,7 @@ pub(super) fn lines_of_runs(draft: &Draft) -> u64 {
 }
 
 pub(super) fn is_zeros(bytes: &[u8]) -> bool {
-    bytes.iter().all(|byte| *byte == 0)
+    bytes.chunks(BLOCK).all(|part| *part == ZEROS[..part.len()])
 }
 
 /// A commit that has begun. If it is dropped before its end, it has failed.
@@ -281,18 +282,18 @@ impl Entries {
         Ok(())
     }
 
-    /// Sees to it that there is room for `need` lines, of which there are `want` to come.
+    /// Sees to it that there is room for `need` lines. `want` says how many there are to come, if there is none.
     fn make_room(
         &mut self,
         region: &dyn Region,
         link: Site,
         space: &mut dyn Allocate,
-        (need, want): (u64, u64),
+        (need, want): (u64, impl FnOnce() -> u64),
     ) -> Result<()> {
         if self.room() >= need {
             return Ok(());
         }
-        let run = space.take((want + 1).div_ceil(log::lines_of(1)));
+        let run = space.take((want() + 1).div_ceil(log::lines_of(1)));
         self.entry(region, link, &Entry::Link(run))?;
         // Free again when the group has ended.
         space.release(run);
@@ -300,16 +301,16 @@ impl Entries {
         Ok(())
     }
 
-    /// Notes old bytes. `left` more such entries follow.
+    /// Notes old bytes. `left` says how many lines follow.
     fn undo(
         &mut self,
         region: &dyn Region,
         sites: &Sites,
         space: &mut dyn Allocate,
         (at, bytes): (u64, &[u8]),
-        left: u64,
+        left: impl FnOnce() -> u64,
     ) -> Result<()> {
-        self.make_room(region, sites.link, space, (1, left + 1))?;
+        self.make_room(region, sites.link, space, (1, || left() + 1))?;
         let mut old = [0; OLD_MAX];
         old[..bytes.len()].copy_from_slice(bytes);
         self.entry(region, sites.undo, &Entry::Undo { at, len: bytes.len() as u8, old })
@@ -323,15 +324,15 @@ impl Entries {
         space: &mut dyn Allocate,
         draft: &Draft,
     ) -> Result<bool> {
-        let mut left = lines_of_all(draft);
-        let is_changed = left > 0;
+        let mut done = 0;
         for (at, line) in draft.changes() {
             for run in line.runs(OLD_MAX) {
-                left -= 1;
-                self.undo(region, sites, space, (at + run.start as u64, &line.old[run]), left)?;
+                done += 1;
+                let old = (at + run.start as u64, &line.old[run]);
+                self.undo(region, sites, space, old, || lines_of_all(draft) - done)?;
             }
         }
-        Ok(is_changed)
+        Ok(done > 0)
     }
 
     /// The same, with one entry for each run of changed words, however long it is.
@@ -342,14 +343,15 @@ impl Entries {
         space: &mut dyn Allocate,
         draft: &Draft,
     ) -> Result<()> {
-        let mut left = lines_of_runs(draft);
-        draft.each_old_run(0..u64::MAX, |at, old| {
-            left -= lines_of_old(old);
+        let mut done = 0;
+        draft.each_old_run(|at, old| {
+            done += lines_of_old(old);
+            let left = || lines_of_runs(draft) - done;
             if old.len() <= OLD_MAX {
                 return self.undo(region, sites, space, (at, old), left);
             }
             if is_zeros(old) {
-                self.make_room(region, sites.link, space, (1, left + 1))?;
+                self.make_room(region, sites.link, space, (1, || left() + 1))?;
                 return self.entry(region, sites.undo, &Entry::OldZeros { at, len: old.len() as u64 });
             }
             self.with_payload(region, sites, space, ((at, old), left), |at, len, sum| Entry::Old { at, len, sum })
@@ -364,21 +366,21 @@ impl Entries {
         space: &mut dyn Allocate,
         data: (u64, &[u8]),
     ) -> Result<()> {
-        self.with_payload(region, sites, space, (data, 0), |at, len, sum| Entry::Data { at, len, sum })
+        self.with_payload(region, sites, space, (data, || 0), |at, len, sum| Entry::Data { at, len, sum })
     }
 
-    /// Notes bytes of any length. `left` more lines follow.
+    /// Notes bytes of any length. `left` says how many lines follow.
     fn with_payload(
         &mut self,
         region: &dyn Region,
         sites: &Sites,
         space: &mut dyn Allocate,
-        ((mut at, mut bytes), left): ((u64, &[u8]), u64),
+        ((mut at, mut bytes), left): ((u64, &[u8]), impl Fn() -> u64),
         entry: fn(u64, u64, u64) -> Entry,
     ) -> Result<()> {
         while !bytes.is_empty() {
             let lines = 1 + payload_lines(bytes.len() as u64);
-            self.make_room(region, sites.link, space, (2, lines + left))?;
+            self.make_room(region, sites.link, space, (2, || lines + left()))?;
             let most = (self.room() - 1) as usize * LINE;
             let (part, rest) = bytes.split_at(bytes.len().min(most));
             let len = part.len() as u64;
@@ -402,7 +404,7 @@ impl Entries {
         space: &mut dyn Allocate,
         (at, len): (u64, u64),
     ) -> Result<()> {
-        self.make_room(region, sites.link, space, (1, 1))?;
+        self.make_room(region, sites.link, space, (1, || 1))?;
         self.redo.push(Redo { from: None, at, len });
         self.entry(region, sites.head, &Entry::Zero { at, len })
     }

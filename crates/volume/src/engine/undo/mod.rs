@@ -130,7 +130,7 @@ use wholly_error::Result;
 use wholly_media::{Region, Site};
 use wholly_vfs::GroupId;
 
-use super::draft::{Draft, Drafting, lines_of};
+use super::draft::{Draft, Drafting, cut};
 use super::lanes::{Sites, is_zeros, lines_of_runs};
 use super::logging::{Logging, MOVE_FROM, ZEROS, commit_each, most_moved};
 use super::patch;
@@ -211,7 +211,7 @@ const LINES_OF_HOME: u64 = 2 * (BLOCK / LINE) as u64;
 /// Changed bytes of a home.
 fn changed(draft: &Draft, home: Lba) -> Result<usize> {
     let mut changed = 0;
-    draft.each_old_run(lines_of(home), |_, old| {
+    draft.each_old_run_of(home, |_, old| {
         changed += if is_zeros(old) { 0 } else { old.len() };
         Ok(())
     })?;
@@ -226,31 +226,25 @@ struct WouldChange {
     /// Lines that change.
     lines: usize,
     /// Where the last run ends, how long it is, and whether its old bytes are other than zeros.
-    end: usize,
+    end: u64,
     run: usize,
     is_logged: bool,
 }
 
 impl WouldChange {
     /// `at`: where the line is. Lines come in ascending order.
-    fn line(&mut self, at: usize, old: &[u8; LINE], new: &[u8; LINE]) {
-        let (mut differ, mut set) = (0u32, 0u32);
-        for (word, (old, new)) in old.as_chunks::<8>().0.iter().zip(new.as_chunks::<8>().0).enumerate() {
-            differ |= u32::from(old != new) << word;
-            set |= u32::from(*old != [0; 8]) << word;
-        }
-        if differ == 0 {
-            return;
-        }
-        let (first, last) = (differ.trailing_zeros(), differ.ilog2());
-        let words = u32::MAX >> (31 - last) & u32::MAX << first;
-        let (from, to) = (at + first as usize * 8, at + (last as usize + 1) * 8);
-        if self.end != from {
+    fn line(&mut self, at: u64, old: &[u8; LINE], new: &[u8; LINE]) {
+        let mut words = old.as_chunks::<8>().0.iter().zip(new.as_chunks::<8>().0);
+        let differ = |(old, new): (&[u8; 8], &[u8; 8])| old != new;
+        let Some(first) = words.clone().position(differ) else { return };
+        let last = words.rposition(differ).expect("the first one does");
+        let run = first * 8..(last + 1) * 8;
+        if self.end != at + run.start as u64 {
             self.logged = self.logged();
             (self.run, self.is_logged) = (0, false);
         }
-        (self.end, self.run, self.lines) = (to, self.run + to - from, self.lines + 1);
-        self.is_logged |= set & words != 0;
+        (self.end, self.run, self.lines) = (at + run.end as u64, self.run + run.len(), self.lines + 1);
+        self.is_logged = self.is_logged || !is_zeros(&old[run]);
     }
 
     /// Bytes that are logged.
@@ -285,27 +279,23 @@ impl UndoLog {
         }
         let (region, draft) = (&*self.base.region, &mut *part.draft);
         let at = home.byte() + offset as u64;
-        if draft.has_lines(lines_of(home)) {
+        if draft.has_lines(home) {
             draft.put(region, DATA, at, bytes)?;
             return Ok(draft.len() <= MOST_LINES && changed(draft, home)? < self.move_from);
         }
         // Nothing is put where it does not stay.
         let mut count = WouldChange::default();
-        let (end, mut old) = (offset + bytes.len(), [0; LINES_READ * LINE]);
-        for first in (offset / LINE * LINE..end).step_by(old.len()) {
-            let old = &mut old[..(end.next_multiple_of(LINE) - first).min(LINES_READ * LINE)];
-            read_within(region, home.byte() + first as u64, old)?;
-            for (at, old) in (first..).step_by(LINE).zip(old.as_chunks::<LINE>().0) {
-                let (from, to) = (at.max(offset), (at + LINE).min(end));
-                let part = &bytes[from - offset..to - offset];
-                match part.first_chunk() {
-                    Some(new) => count.line(at, old, new),
-                    None => {
-                        let mut new = *old;
-                        new[from - at..to - at].copy_from_slice(part);
-                        count.line(at, old, &new);
-                    }
-                }
+        let [mut read, mut put] = [[0; LINES_READ * LINE]; 2];
+        for (from, part) in cut(LINES_READ * LINE, at, bytes) {
+            let first = from / LINE as u64 * LINE as u64;
+            let inside = (from - first) as usize;
+            let old = &mut read[..(inside + part.len()).next_multiple_of(LINE)];
+            read_within(region, first, old)?;
+            let new = &mut put[..old.len()];
+            new.copy_from_slice(old);
+            new[inside..inside + part.len()].copy_from_slice(part);
+            for (at, (old, new)) in (first..).step_by(LINE).zip(old.as_chunks().0.iter().zip(new.as_chunks().0)) {
+                count.line(at, old, new);
             }
             if count.logged() >= self.move_from || draft.len() + count.lines > MOST_LINES {
                 return Ok(false);
@@ -440,7 +430,7 @@ mod tests {
             let mut count = WouldChange::default();
             for at in (0..BLOCK).step_by(LINE) {
                 let line = |of: &[u8]| *of[at..].first_chunk().expect("a line");
-                count.line(at, &line(&old), &line(&new));
+                count.line(at as u64, &line(&old), &line(&new));
             }
             let counted = (changed(&draft, Lba(0)).expect("count"), draft.len());
             assert_eq!((count.logged(), count.lines), counted, "round {round}");
