@@ -186,6 +186,25 @@ impl Redo {
     }
 }
 
+/// Notes data that is newer than what was there.
+fn note(data: &mut BTreeMap<u64, Redo>, new: Redo) {
+    let end = new.at + new.len;
+    let before = data.range(..new.at).next_back().map(|(_, old)| *old);
+    if let Some(old) = before.filter(|old| old.at + old.len > new.at) {
+        data.insert(old.at, Redo { len: new.at - old.at, ..old });
+        if old.at + old.len > end {
+            data.insert(end, old.tail(end));
+        }
+    }
+    while let Some(old) = data.range(new.at..end).next().map(|(_, old)| *old) {
+        data.remove(&old.at);
+        if old.at + old.len > end {
+            data.insert(end, old.tail(end));
+        }
+    }
+    data.insert(new.at, new);
+}
+
 impl Draft {
     /// That of an explicit group.
     pub fn of_group(group: GroupId) -> Draft {
@@ -208,23 +227,10 @@ impl Draft {
         missing == 0
     }
 
-    /// Notes data that was logged: it is newer than what was there.
-    pub(super) fn log(&mut self, new: Redo) {
-        let end = new.at + new.len;
-        let before = self.data.range(..new.at).next_back().map(|(_, old)| *old);
-        if let Some(old) = before.filter(|old| old.at + old.len > new.at) {
-            self.data.insert(old.at, Redo { len: new.at - old.at, ..old });
-            if old.at + old.len > end {
-                self.data.insert(end, old.tail(end));
-            }
-        }
-        while let Some(old) = self.data.range(new.at..end).next().map(|(_, old)| *old) {
-            self.data.remove(&old.at);
-            if old.at + old.len > end {
-                self.data.insert(end, old.tail(end));
-            }
-        }
-        self.data.insert(new.at, new);
+    /// Notes the data that was added to its chain.
+    pub(super) fn note_logged(&mut self) {
+        let chain = self.chain.as_mut().expect("data goes to a chain");
+        chain.entries.redo.drain(..).for_each(|redo| note(&mut self.data, redo));
     }
 
     /// The data that is logged, by the places where it belongs.
@@ -474,7 +480,7 @@ mod tests {
             let (at, piece) = (random.below(200), random.below(64));
             let len = 1 + random.below(56);
             let from = (random.below(4) > 0).then_some(piece * 64);
-            draft.log(Redo { from, at, len });
+            note(&mut draft.data, Redo { from, at, len });
             model[at as usize..(at + len) as usize].fill(from.map_or(0, |_| byte(piece)));
             let (from, mut read) = (random.below(100), [0; 150]);
             draft.overlay_data(&*region, from, &mut read).expect("read");
@@ -562,13 +568,13 @@ mod tests {
                 runs
             };
             let (mut all, mut of_one) = (Vec::new(), Vec::new());
-            let note = |runs: &mut Vec<(u64, Vec<u8>)>, at, old: &[u8]| {
+            let add = |runs: &mut Vec<(u64, Vec<u8>)>, at, old: &[u8]| {
                 runs.push((at, old.to_vec()));
                 Ok(())
             };
-            draft.each_old_run(|at, old| note(&mut all, at, old)).expect("all");
+            draft.each_old_run(|at, old| add(&mut all, at, old)).expect("all");
             assert_eq!(all, runs(0..u64::MAX));
-            draft.each_old_run_of(Lba(1), |at, old| note(&mut of_one, at, old)).expect("one");
+            draft.each_old_run_of(Lba(1), |at, old| add(&mut of_one, at, old)).expect("one");
             assert_eq!(of_one, runs(of(1)));
         }
     }

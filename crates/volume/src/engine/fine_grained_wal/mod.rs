@@ -127,7 +127,7 @@ use wholly_media::{Region, Site};
 use wholly_vfs::GroupId;
 
 use super::draft::{Draft, Drafting};
-use super::lanes::{Cursor, Entries, Lanes, Redo, Sites, lines_of_all};
+use super::lanes::{Cursor, Entries, Lanes, Sites, lines_of_all};
 use super::logging::{Logging, MOVE_FROM, ZEROS, commit_each, most_moved};
 use super::patch;
 use super::{
@@ -265,8 +265,7 @@ impl FineGrainedWal {
         part.draft.stored = true;
         let entries = &mut part.draft.chain.as_mut().expect("it was just made").entries;
         add(entries, part.space)?;
-        let logged: Vec<Redo> = std::mem::take(&mut entries.redo);
-        logged.into_iter().for_each(|redo| part.draft.log(redo));
+        part.draft.note_logged();
         Ok(())
     }
 }
