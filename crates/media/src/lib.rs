@@ -9,8 +9,8 @@
 //! | [`pmem`] | persistent memory: real (DAX) or *emulated* (tmpfs, hugetlb, ordinary files) |
 //! | [`disk`] | a file or block device of today's disks |
 //!
-//! [`lines`] and [`xxh3`] have the checksums of what a commit stores, and [`sys`] the system calls that several media make. An
-//! ordinary directory is a medium, too, with calls of its own: the crate `wholly-host`.
+//! [`lines`] and [`xxh3`] have the checksums of what a commit stores, and [`sys`] the system calls that several media
+//! make. An ordinary directory is a medium, too, with calls of its own: the crate `wholly-host`.
 //!
 //! # Words
 //!
