@@ -155,14 +155,16 @@ pub trait Region: Send + Sync {
 
     /// [`set_len`](Self::set_len) for a caller who is about to write all that is new, in large pieces: what is new may
     /// be allocated only, so that the first write to it takes longer. It reads as zeros, and writing it cannot fail for
-    /// want of space.
+    /// want of space, unless the region is [sparse](pmem::PmemOptions::sparse).
     fn extend(&self, site: Site, len: u64) -> Result<()> {
         self.set_len(site, len)
     }
 
     /// The parts of a file that are holes, or look like them: nothing was written there. In the order of their offsets.
-    /// Empty where the file system does not tell, on devices, and on persistent memory, which has space for all of it.
-    fn holes(&self) -> Vec<std::ops::Range<u64>> {
+    /// From now on the caller answers for them: it takes space for a part with [`allocate`](Self::allocate) before it
+    /// reads or writes there. Empty where the file system does not tell, on devices, and on persistent memory that has
+    /// space for all of it.
+    fn hand_over_holes(&self) -> Vec<std::ops::Range<u64>> {
         Vec::new()
     }
 

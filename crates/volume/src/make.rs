@@ -34,7 +34,8 @@ const PIECE: usize = 256 << 10;
 impl Volume {
     /// Makes an empty volume of `bytes` bytes in a file, which is made if it does not exist (0: as long as the file
     /// is), or on a block device or a flash disk ([`Location`]), all of which it takes. The volume is durable on
-    /// return; the name of a new file is not. If this fails, a file that it has made is removed.
+    /// return; the name of a new file is not. A file on tmpfs takes memory as the volume is filled; any other file has
+    /// all its space. If this fails, a file that it has made is removed.
     ///
     /// # Errors
     /// [`Error::Exists`] if something is in the file or device and `force` is not set; the text says what. A file has

@@ -117,7 +117,7 @@ pub(crate) fn region(file: OwnedFd, path: &Path, medium: Medium) -> Result<Arc<d
         });
     }
     Ok(match medium == Medium::Pmem || medium == Medium::Auto && in_memory(&file, path)? {
-        true => Arc::new(PmemRegion::open(file, PmemOptions { name, ..PmemOptions::default() })?),
+        true => Arc::new(PmemRegion::open(file, PmemOptions { name, sparse: true, ..PmemOptions::default() })?),
         false => Arc::new(DiskRegion::open(file, name)?),
     })
 }
@@ -153,7 +153,7 @@ fn refuse_flash(region: &dyn Region, path: &Path) -> Result<()> {
 /// # Errors
 /// [`Error::NoSpace`] if the host has too little. Nothing in the file has changed then.
 fn take_space(file: &dyn Region) -> Result<()> {
-    let holes = file.holes();
+    let holes = file.hand_over_holes();
     match holes.iter().all(|hole| file.allocate(hole.start, hole.end - hole.start)) {
         true => Ok(()),
         false => Err(Error::NoSpace(format!(

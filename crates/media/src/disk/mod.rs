@@ -344,7 +344,7 @@ impl Region for DiskRegion {
         self.change_len(len, false)
     }
 
-    fn holes(&self) -> Vec<Range<u64>> {
+    fn hand_over_holes(&self) -> Vec<Range<u64>> {
         if self.device_len.is_some() { Vec::new() } else { sys::holes(&self.cached, self.len()) }
     }
 

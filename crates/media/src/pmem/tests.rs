@@ -111,11 +111,58 @@ fn an_existing_file_is_opened_with_its_bytes_and_its_holes_allocated() {
     assert!(metadata.blocks() * 512 >= 100_000);
 }
 
+/// Bytes that the file takes.
+fn taken(dir: &TestDir) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(dir.path().join("region")).expect("stat").blocks() * 512
+}
+
+#[test]
+fn a_sparse_region_takes_what_is_written_or_asked_for() {
+    const LEN: u64 = 32 << 20;
+    let Some(dir) = TestDir::on_tmpfs() else { return };
+    let open = || PmemRegion::open(dir.file("region"), PmemOptions { sparse: true, ..options() }).expect("open");
+    let region = open();
+    region.extend(SITE, LEN).expect("grow");
+    assert!(read(&region, 0, LEN as usize) == vec![0; LEN as usize]);
+    assert!(region.address(0, 10).is_none() && taken(&dir) == 0);
+    region.write_through(SITE, 4096 * 3 - 1, &[1; 2]).expect("write");
+    assert_eq!(taken(&dir), 2 * 4096);
+    drop(region);
+
+    let region = open();
+    assert!(region.address(4096 * 2, 8192).is_some() && region.address(4096 * 2, 8193).is_none());
+    region.write(SITE, 4096 * 3, &[2; 4097]).expect("write");
+    assert_eq!((read(&region, 4096 * 3 - 2, 3), taken(&dir)), (vec![0, 1, 2], 3 * 4096));
+    region.set_len(SITE, LEN / 2).expect("shrink");
+    region.set_len(SITE, LEN / 2 + 4096).expect("grow, with space");
+    assert_eq!(taken(&dir), 4 * 4096);
+
+    assert_eq!(region.hand_over_holes(), [0..4096 * 2, 4096 * 4..LEN / 2]);
+    assert!(region.address(0, LEN as usize / 2).is_some() && region.hand_over_holes().is_empty());
+    assert!(region.allocate(LEN / 4, 1 << 20));
+    assert_eq!(taken(&dir), 4 * 4096 + (1 << 20));
+    region.write(SITE, LEN / 4, &[3; 1 << 20]).expect("write");
+    assert_eq!(taken(&dir), 4 * 4096 + (1 << 20));
+}
+
+#[test]
+fn a_sparse_region_on_a_disk_has_its_space() {
+    let dir = TestDir::on_disk();
+    let region = PmemRegion::open(dir.file("region"), PmemOptions { sparse: true, ..options() }).expect("open");
+    region.extend(SITE, 1 << 20).expect("grow");
+    assert!(region.address(0, 1 << 20).is_some() && taken(&dir) >= 1 << 20);
+}
+
 #[test]
 fn ranges_outside_are_our_bugs() {
     let Some(dir) = TestDir::on_tmpfs() else { return };
-    let region = open(&dir);
-    region.set_len(SITE, 100).expect("grow");
+    outside(&open(&dir));
+    outside(&PmemRegion::open(dir.file("sparse"), PmemOptions { sparse: true, ..options() }).expect("open"));
+}
+
+fn outside(region: &PmemRegion) {
+    region.extend(SITE, 100).expect("grow");
     for (offset, len) in [(100, 1), (0, 101), (u64::MAX, 1), (u64::MAX - 50, 100), (101, 0)] {
         let mut buf = vec![0; len];
         assert!(catch_unwind(AssertUnwindSafe(|| region.read(offset, &mut buf))).is_err(), "read {len} at {offset}");
@@ -188,11 +235,12 @@ proptest! {
     /// Any writes at any offsets leave what they leave in a plain buffer, in the mapping and in the file.
     #[test]
     fn behaves_as_a_plain_buffer(
+        sparse in any::<bool>(),
         writes in proptest::collection::vec((0u64..20_000, proptest::collection::vec(any::<u8>(), 0..3000)), 1..20),
     ) {
         let Some(dir) = TestDir::on_tmpfs() else { return Ok(()) };
-        let region = open(&dir);
-        region.set_len(SITE, 23_000).expect("grow");
+        let region = PmemRegion::open(dir.file("region"), PmemOptions { sparse, ..options() }).expect("open");
+        region.extend(SITE, 23_000).expect("grow");
         let mut model = vec![0; 23_000];
         for (offset, data) in &writes {
             region.write(SITE, *offset, data).expect("write");

@@ -1,10 +1,11 @@
 //! Blocks of an image that take no space of the host yet.
 //!
-//! An image that was copied may have holes. A store to a hole takes space of the host file system, which may have none:
-//! a commit must not meet that. So the allocator counts free blocks in holes as used until the host has set space aside
-//! for them, piece by piece, when blocks are reserved: the call that needs them gets `ENOSPC`, and another try may find
-//! space. An image that [`Volume::format`](crate::Volume::format) has made has its space: to the host's calls it may
-//! look like a hole until it is written, and asking again changes nothing.
+//! An image on tmpfs, or one that was copied, has holes. A store to a hole takes space of the host file system, which
+//! may have none: a commit must not meet that, and in memory it is a `SIGBUS`. So the allocator counts free blocks in
+//! holes as used until the host has set space aside for them, piece by piece, when blocks are reserved: the call that
+//! needs them gets `ENOSPC`, and another try may find space. An image that [`Volume::format`](crate::Volume::format)
+//! has made on a disk has its space: to the host's calls it may look like a hole until it is written, and asking again
+//! changes nothing.
 //!
 //! # Invariants
 //!
@@ -12,8 +13,8 @@
 //! 2. What is saved at an unmount does not know of this: such blocks are free there.
 //! 3. Blocks in use have space: the mount takes it for those in holes, and fails without it. A copy may have left out
 //!    the log, and content of zeros.
-//!
-//! As persistent memory an image has space for all of it when it is open: a store to memory cannot be refused.
+//! 4. Where a block has space, so has its line in the table of heads. Blocks of the table have none else, and count as
+//!    used.
 
 use std::sync::Arc;
 
@@ -23,6 +24,8 @@ use wholly_media::Region;
 
 use super::Core;
 use super::space::Space;
+use crate::format::head::HeadTable;
+use crate::format::log::LINE;
 use crate::format::{BLOCK, Lba, Run};
 
 /// Blocks that the host is asked for at a time, and if it has not so many.
@@ -33,6 +36,7 @@ const PIECES: [u64; 2] = [256, 16];
 pub struct Backing {
     /// Where the space comes from: nothing is missing without it.
     region: Option<Arc<dyn Region>>,
+    heads: Option<HeadTable>,
     /// The first block last.
     runs: Mutex<Vec<Run>>,
     /// All blocks of them.
@@ -44,10 +48,11 @@ impl Backing {
     ///
     /// # Errors
     /// [`Error::NoSpace`] if the host has none for what is in use.
-    pub fn find(region: &Arc<dyn Region>, blocks: &Space) -> Result<Backing> {
+    pub fn find(region: &Arc<dyn Region>, blocks: &Space, heads: Option<HeadTable>) -> Result<Backing> {
         let block = BLOCK as u64;
         let (mut runs, mut used) = (Vec::new(), Vec::new());
-        for hole in region.holes() {
+        let holes = region.hand_over_holes();
+        for hole in &holes {
             let (mut at, end) = (hole.start / block, hole.end.div_ceil(block).min(blocks.units()));
             blocks.withhold(at, end, &mut |first, count| {
                 used.push((at, first));
@@ -56,16 +61,32 @@ impl Backing {
             });
             used.push((at, end));
         }
-        for (first, end) in used.into_iter().filter(|(first, end)| first < end) {
-            let bytes = (end - first) * block;
-            if !region.allocate(first * block, bytes) {
+        let of_table = heads.map_or((0, 0), |HeadTable(run)| (run.start.0, run.start.0 + run.count));
+        let outside = |(first, end): (u64, u64)| [(first, end.min(of_table.0)), (first.max(of_table.1), end)];
+        let mut wanted: Vec<_> =
+            used.into_iter().flat_map(outside).map(|(from, to)| (from * block, to * block)).collect();
+        if let Some(heads) = heads.filter(|_| !holes.is_empty()) {
+            let ends = runs.iter().map(|run| run.start.0).chain([blocks.units()]);
+            let starts = [0].into_iter().chain(runs.iter().map(|run| run.start.0 + run.count));
+            let with_space = starts.zip(ends).filter(|(first, end)| first < end);
+            wanted.extend(with_space.map(|(first, end)| (heads.at(Lba(first)), heads.at(Lba(end - 1)) + LINE as u64)));
+        }
+        for (from, to) in wanted.into_iter().filter(|(from, to)| from < to) {
+            if !region.allocate(from, to - from) {
+                let bytes = to - from;
                 let what = format!("{bytes} bytes for what is in use of the volume, on the file system of its image");
                 return Err(Error::NoSpace(what));
             }
         }
         runs.reverse();
         let count = AtomicU64::new(runs.iter().map(|run| run.count).sum());
-        Ok(Backing { region: Some(region.clone()), runs: Mutex::new(runs), count })
+        Ok(Backing { region: Some(region.clone()), heads, runs: Mutex::new(runs), count })
+    }
+
+    /// Has the host set space aside for blocks and their heads.
+    fn take(&self, region: &dyn Region, first: Lba, count: u64) -> bool {
+        let of_heads = || self.heads.is_none_or(|heads| region.allocate(heads.at(first), count * LINE as u64));
+        region.allocate(first.byte(), count * BLOCK as u64) && of_heads()
     }
 
     /// Blocks for which the host has set nothing aside.
@@ -97,8 +118,7 @@ impl Core {
             && let Some(run) = runs.last_mut()
         {
             let pieces = PIECES.iter().map(|piece| run.count.min(*piece));
-            let Some(piece) = pieces.into_iter().find(|piece| region.allocate(run.start.byte(), piece * BLOCK as u64))
-            else {
+            let Some(piece) = pieces.into_iter().find(|piece| self.backing.take(&**region, run.start, *piece)) else {
                 break;
             };
             self.blocks.give(run.start.0, piece);
@@ -128,7 +148,7 @@ mod tests {
         (100..900).filter(|block| *block != 500).for_each(|block| assert!(blocks.set(block, false)));
         blocks.count();
         let before = blocks.save();
-        let backing = Backing::find(&region, &blocks).expect("there is space");
+        let backing = Backing::find(&region, &blocks, None).expect("there is space");
         assert_eq!((blocks.free(), backing.missing()), (0, 799));
         let mut saved = blocks.save();
         backing.save(&mut saved);

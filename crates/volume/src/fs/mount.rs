@@ -334,11 +334,11 @@ pub fn mount(
         // Durable with the new incarnation, which makes void what the engine has of it.
         superblock.set_inode_file(map);
     }
-    let (is_clean, saved) = (superblock.is_clean, superblock.saved);
+    let (is_clean, saved, heads) = (superblock.is_clean, superblock.saved, superblock.heads);
     let mut core = Core::new(engine, Storage::new(superblock), cache_bytes, clock);
     let restored = is_clean && saved.is_some_and(|saved| restore(&core, &**region, saved).is_ok());
     let orphans = if restored { Vec::new() } else { rebuild(&core, &**region, waiting.as_ref())? };
-    core.backing = Backing::find(region, &core.blocks)?;
+    core.backing = Backing::find(region, &core.blocks, heads)?;
     {
         let mut superblock = core.storage.superblock.lock().unwrap();
         superblock.is_clean = false;

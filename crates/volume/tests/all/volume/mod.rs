@@ -24,5 +24,6 @@ mod repair;
 mod resize;
 mod selection;
 mod space;
+mod sparse;
 mod takeover;
 mod threads;
