@@ -18,8 +18,8 @@
 //!
 //! # Holes
 //!
-//! On tmpfs a load or store in a hole takes memory, and is a `SIGBUS` if there is none. So a region has space for all of
-//! its file, or knows its holes ([`PmemOptions::sparse`]) and reads and writes them by system calls, which can fail,
+//! On tmpfs a load or store in a hole takes memory, and is a `SIGBUS` if there is none. So a region has space for all
+//! of its file, or knows its holes ([`PmemOptions::sparse`]) and reads and writes them by system calls, which can fail,
 //! until [`Region::hand_over_holes`].
 
 mod emulate;

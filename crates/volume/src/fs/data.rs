@@ -134,12 +134,14 @@ impl Core {
     fn write_part(&self, inode: &Inode, state: &mut State, at: u64, data: &[u8]) -> Result<usize> {
         let (first, last) = (at / B, (at + data.len() as u64 - 1) / B);
         let piece = self.piece(&self.sight(inode), inode, state, at, data.len())?;
-        let mut group = if piece.len == data.len() && piece.at(inode).valid && inode.twin.is_none() {
+        let is_there = piece.len == data.len() && piece.at(inode).valid;
+        let mut group = if is_there && inode.twin.is_none() {
             let logged = Logged { bytes: data.len() as u64, ..Logged::default() };
             Group::begin_logging(self, Kind::Implicit, 0, Need::Vital, logged)?
         } else {
-            let (missing, valid) = self.missing(inode, state, first, last + 1)?;
-            let logged = Logged { pointers: last + 1 - first, bytes: (valid * B).min(data.len() as u64), zeros: 0 };
+            let blocks = last + 1 - first;
+            let (missing, valid) = if is_there { (0, blocks) } else { self.missing(inode, state, first, last + 1)? };
+            let logged = Logged { pointers: blocks, bytes: (valid * B).min(data.len() as u64), zeros: 0 };
             // What is there already can be written over on a full volume.
             let need = if missing > 0 { Need::Ordinary } else { Need::Vital };
             self.begin_logging(inode, Kind::Implicit, missing, need, logged)?

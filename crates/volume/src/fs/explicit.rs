@@ -484,7 +484,7 @@ impl Core {
         let twin = match explicit.twin(shared.id.ino) {
             Some(twin) => twin,
             None => {
-                let twin = self.make_twin(explicit, shared, &state, false)?;
+                let twin = self.make_twin(explicit, shared, &mut state, false)?;
                 reference.take().map(Held::keep);
                 explicit.fresh.lock().unwrap().push((shared.clone(), Fresh::Twin));
                 twin
@@ -526,12 +526,14 @@ impl Core {
         &self,
         explicit: &Arc<Explicit>,
         shared: &Arc<Inode>,
-        state: &State,
+        state: &mut State,
         is_born: bool,
     ) -> Result<Arc<Inode>> {
         let changes = || Mutex::new(Changes { seen: state.record.times, ..Changes::default() });
         let changes = (shared.kind == DIRECTORY && !is_born).then(changes);
-        let state = State { record: state.record, nameable: state.nameable, ..State::default() };
+        // Until the commit, which brings it back: nobody else changes the map meanwhile.
+        let pieces = std::mem::take(&mut state.pieces);
+        let state = State { record: state.record, nameable: state.nameable, pieces, ..State::default() };
         let twin = Arc::new(Inode {
             id: shared.id,
             kind: shared.kind,
@@ -555,7 +557,7 @@ impl Core {
         if let Some(explicit) = dir.group() {
             let mut state = held.shared().state.write().unwrap();
             state.alone = Some(explicit.id);
-            let twin = self.make_twin(explicit, held.shared(), &state, true)?;
+            let twin = self.make_twin(explicit, held.shared(), &mut state, true)?;
             self.held(ino)?.keep();
             drop(state);
             held.twin = Some(twin);

@@ -483,9 +483,10 @@ impl Engine for HybridLog {
         for end in [offset, offset + data.len()].into_iter().filter(|end| end % LINE != 0) {
             self.base.region.prefetch(home.byte() + (end / LINE * LINE) as u64);
         }
+        let mut spare = part.draft.pended.spare(home, offset, data.len());
         for (i, offset, inside) in pending::blocks(offset, data.len()) {
             let at = DataAt { block: at.block + i, home: Some(Lba(home.0 + i)), ..*at };
-            self.pend(part, &at, offset, &data[inside])?;
+            self.pend(part, &mut spare, &at, offset, &data[inside])?;
         }
         Ok(Placed::Home(data.len()))
     }

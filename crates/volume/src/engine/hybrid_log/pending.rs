@@ -117,7 +117,32 @@ fn read_lines(region: &dyn Region, from: Lba, lines: u64, offset: usize, buf: &m
     Ok(())
 }
 
+/// Blocks that a write needs, taken as few times as there are runs of free ones.
+pub(super) struct Spare {
+    needed: u64,
+    taken: Run,
+}
+
+impl Spare {
+    fn take(&mut self, space: &mut dyn Allocate) -> Lba {
+        if self.taken.count == 0 {
+            self.taken = space.take(self.needed);
+        }
+        let Run { start, count } = self.taken;
+        self.taken = Run { start: Lba(start.0 + 1), count: count - 1 };
+        self.needed -= 1;
+        start
+    }
+}
+
 impl Pended {
+    /// For a write over the blocks from a home on.
+    pub(super) fn spare(&self, home: Lba, offset: usize, len: usize) -> Spare {
+        let is_new = |i: &u64| self.blocks.get(home.0 + i).is_none();
+        let needed = blocks(offset, len).map(|(i, ..)| i).filter(is_new).count() as u64;
+        Spare { needed, taken: Run { start: home, count: 0 } }
+    }
+
     /// Puts the group's own lines over the committed bytes of a home.
     pub(super) fn overlay(&self, region: &dyn Region, home: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
         match self.blocks.get(home.0) {
@@ -149,13 +174,20 @@ impl HybridLog {
     }
 
     /// Writes bytes over others, inside of one block, to a pending block of the group.
-    pub(super) fn pend(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, data: &[u8]) -> Result<()> {
+    pub(super) fn pend(
+        &self,
+        part: &mut Part<'_>,
+        spare: &mut Spare,
+        at: &DataAt,
+        offset: usize,
+        data: &[u8],
+    ) -> Result<()> {
         let region = &*self.base.region;
         let home = at.home.expect("only what has a home is written over");
         check_within(region, home.byte(), BLOCK)?;
         part.draft.stored = true;
         let tentative = part.draft.pended.blocks.get_or_make(home.0, || Tentative {
-            at: part.space.take(1).start,
+            at: spare.take(part.space),
             lines: 0,
             sums: LineSums::default(),
             file: at.file,

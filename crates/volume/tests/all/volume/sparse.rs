@@ -1,4 +1,5 @@
-//! Images with holes in memory: a load or store in a hole would be a `SIGBUS` once the host is full. Here it is a panic.
+//! Images with holes in memory: a load or store in a hole would be a `SIGBUS` once the host is full. Here it is a
+//! panic.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
