@@ -73,21 +73,20 @@ impl Running {
 pub struct Explicit {
     pub id: GroupId,
     body: Mutex<Body>,
-    /// By the numbers of the inodes; `None` once the group has ended.
-    twins: Mutex<Option<ByNumber<Arc<Inode>>>>,
-    /// What the call that runs has claimed.
-    fresh: Mutex<Vec<(Arc<Inode>, Fresh)>>,
     calls: Mutex<Calls>,
     returned: Condvar,
 }
 
-/// The calls of a group.
-#[derive(Default)]
+/// The calls of a group, and what they have of inodes.
 struct Calls {
     /// Whether one runs.
     runs: bool,
     /// How many wait for it.
     waiting: u32,
+    /// What it has claimed.
+    fresh: Vec<(Arc<Inode>, Fresh)>,
+    /// By the numbers of the inodes; `None` once the group has ended.
+    twins: Option<ByNumber<Arc<Inode>>>,
 }
 
 /// What makes an inode a twin.
@@ -224,8 +223,12 @@ impl Explicit {
         self.body.lock().unwrap()
     }
 
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap()
+    }
+
     fn twin(&self, ino: u64) -> Option<Arc<Inode>> {
-        self.twins.lock().unwrap().as_ref()?.get(&ino).cloned()
+        self.calls().twins.as_ref()?.get(&ino).cloned()
     }
 }
 
@@ -257,27 +260,15 @@ impl Drop for Entered<'_> {
     fn drop(&mut self) {
         // A panic may be on its way: then nothing is known of the group, and a second one would end the process.
         let is_changed = self.explicit.body.lock().map_or(true, |mut body| std::mem::take(&mut body.is_changed));
-        let claimed = self.explicit.fresh.lock().map(|mut fresh| match is_changed {
-            true => {
-                fresh.clear();
-                Vec::new()
-            }
-            false => std::mem::take(&mut *fresh),
-        });
-        for (shared, claim) in claimed.unwrap_or_default().into_iter().rev() {
-            let Ok(mut state) = shared.state.write() else { continue };
-            state.release_one(self.explicit.id, &claim);
-            drop(state);
-            if matches!(claim, Fresh::Twin) {
-                let mut twins = self.explicit.twins.lock().unwrap();
-                let twin = twins.as_mut().and_then(|twins| twins.remove(&shared.id.ino));
-                drop(twins);
-                if twin.is_some() {
-                    self.core.forget(&shared, 1);
-                }
-            }
+        let Ok(mut calls) = self.explicit.calls.lock() else { return };
+        if is_changed {
+            calls.fresh.clear();
+        } else if !calls.fresh.is_empty() {
+            let fresh = std::mem::take(&mut calls.fresh);
+            drop(calls);
+            fresh.into_iter().rev().for_each(|(shared, claim)| self.release(&shared, &claim));
+            calls = self.explicit.calls();
         }
-        let mut calls = self.explicit.calls.lock().unwrap();
         calls.runs = false;
         // Without anybody who waits, it would be a system call for nothing.
         if calls.waiting > 0 {
@@ -292,17 +283,30 @@ impl<'c> Entered<'c> {
     /// # Errors
     /// `EINVAL` if the group has ended.
     fn new(core: &'c Core, explicit: Arc<Explicit>, admitted: Option<RwLockReadGuard<'c, ()>>) -> Result<Entered<'c>> {
-        let mut calls = explicit.calls.lock().unwrap();
+        let mut calls = explicit.calls();
         while calls.runs {
             calls.waiting += 1;
             calls = explicit.returned.wait(calls).unwrap();
             calls.waiting -= 1;
         }
         calls.runs = true;
+        let has_ended = calls.twins.is_none();
         drop(calls);
         let entered = Entered { core, explicit, _admitted: admitted };
-        let has_ended = entered.explicit.twins.lock().unwrap().is_none();
         if has_ended { Err(Errno::INVAL) } else { Ok(entered) }
+    }
+
+    /// The call gives a claim back.
+    fn release(&self, shared: &Arc<Inode>, claim: &Fresh) {
+        let Ok(mut state) = shared.state.write() else { return };
+        state.release_one(self.explicit.id, claim);
+        drop(state);
+        if matches!(claim, Fresh::Twin) {
+            let twin = self.explicit.calls().twins.as_mut().and_then(|twins| twins.remove(&shared.id.ino));
+            if twin.is_some() {
+                self.core.forget(shared, 1);
+            }
+        }
     }
 }
 
@@ -317,14 +321,9 @@ impl Core {
             return Err(Errno::OPNOTSUPP);
         }
         let id = GroupId(self.next_group.fetch_add(1, Ordering::Relaxed));
-        let explicit = Explicit {
-            id,
-            body: Mutex::new(Body::explicit(self)),
-            twins: Mutex::new(Some(ByNumber::default())),
-            fresh: Mutex::default(),
-            calls: Mutex::default(),
-            returned: Condvar::new(),
-        };
+        let calls = Calls { runs: false, waiting: 0, fresh: Vec::new(), twins: Some(ByNumber::default()) };
+        let explicit =
+            Explicit { id, body: Mutex::new(Body::explicit(self)), calls: Mutex::new(calls), returned: Condvar::new() };
         self.groups.of(id).lock().unwrap().insert(id.0, Arc::new(explicit));
         Ok(id)
     }
@@ -445,7 +444,7 @@ impl Core {
     pub fn add_to_group(&self, group: GroupId, shared: &Arc<Inode>) -> Result<()> {
         let entered = Entered::new(self, self.explicit(group)?, Some(self.admit()?))?;
         self.claim(&entered.explicit, shared, What::Itself)?;
-        entered.explicit.fresh.lock().unwrap().clear();
+        entered.explicit.calls().fresh.clear();
         Ok(())
     }
 
@@ -486,7 +485,7 @@ impl Core {
             None => {
                 let twin = self.make_twin(explicit, shared, &mut state, false)?;
                 reference.take().map(Held::keep);
-                explicit.fresh.lock().unwrap().push((shared.clone(), Fresh::Twin));
+                explicit.calls().fresh.push((shared.clone(), Fresh::Twin));
                 twin
             }
         };
@@ -494,8 +493,8 @@ impl Core {
             // From here on those of the twin count. Whoever claims them has not locked it.
             twin.state.try_write().map_err(|_| Errno::BUSY)?.record.more = state.record.more;
         }
-        let mut fresh = explicit.fresh.lock().unwrap();
-        let mut claimed = |claim| fresh.push((shared.clone(), claim));
+        let mut calls = explicit.calls();
+        let mut claimed = |claim| calls.fresh.push((shared.clone(), claim));
         if !is_dir || matches!(what, What::Alone) {
             if state.alone.replace(me).is_none() {
                 claimed(Fresh::Alone);
@@ -516,7 +515,7 @@ impl Core {
                 claimed(Fresh::Sharer);
             }
         }
-        drop(fresh);
+        drop(calls);
         drop(state);
         Self::refresh(&twin, false);
         Ok(twin)
@@ -546,8 +545,7 @@ impl Core {
             twin: Some(Twin { group: explicit.clone(), shared: shared.clone(), changes }),
             mark: sync::OnceLock::new(),
         });
-        let mut twins = explicit.twins.lock().unwrap();
-        twins.as_mut().ok_or(Errno::INVAL)?.insert(shared.id.ino, twin.clone());
+        explicit.calls().twins.as_mut().ok_or(Errno::INVAL)?.insert(shared.id.ino, twin.clone());
         Ok(twin)
     }
 

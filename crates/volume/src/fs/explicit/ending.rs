@@ -23,7 +23,7 @@ impl Core {
     fn end_group(&self, id: GroupId) -> Result<(Arc<Explicit>, Twins)> {
         let explicit = self.groups.of(id).lock().unwrap().remove(&id.0).ok_or(Errno::INVAL)?;
         let entered = Entered::new(self, explicit.clone(), None)?;
-        let twins = explicit.twins.lock().unwrap().take().ok_or(Errno::INVAL)?;
+        let twins = explicit.calls().twins.take().ok_or(Errno::INVAL)?;
         drop(entered);
         Ok((explicit, twins.into_values().collect()))
     }
