@@ -7,9 +7,16 @@ use std::ops::Range;
 #[derive(Clone, Debug)]
 pub struct Runs<T>(BTreeMap<u64, (u64, T)>);
 
+impl<T> Runs<T> {
+    /// None.
+    pub const fn new() -> Self {
+        Runs(BTreeMap::new())
+    }
+}
+
 impl<T> Default for Runs<T> {
     fn default() -> Self {
-        Runs(BTreeMap::new())
+        Runs::new()
     }
 }
 

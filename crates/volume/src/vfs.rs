@@ -89,6 +89,7 @@ pub(crate) struct UnguardedVfs {
 }
 
 impl OverVolume for UnguardedVfs {
+    #[inline]
     fn settle(&self) -> wholly_error::Result<()> {
         let core = self.core();
         core.checkpointers.tell(core);
@@ -206,6 +207,7 @@ impl UnguardedVfs {
         self.given(self.core().make(ctx, dir.0, name, birth)?)
     }
 
+    #[inline]
     fn write_at(&self, ctx: &Context, open: &Open, offset: Option<u64>, data: &[u8]) -> Result<(u64, usize)> {
         if !open.writes() {
             return Err(Errno::BADF);
@@ -218,6 +220,7 @@ impl UnguardedVfs {
         Ok(written)
     }
 
+    #[inline]
     fn read_from(&self, ctx: &Context, open: &Open, offset: u64, buf: &mut [u8]) -> Result<usize> {
         if !open.reads() {
             return Err(Errno::BADF);

@@ -19,7 +19,7 @@ use wholly_vfs::GroupId;
 
 use super::hybrid_log::Pended;
 use super::lanes::{Chain, Cursor, Redo};
-use super::page_cache_wal::Paged;
+use super::page_cache_wal::Boxed;
 use super::{Allocate, CommitSequence, Load, StorageView, read_within};
 use crate::format::log::LINE;
 use crate::format::{BLOCK, Lba, Run};
@@ -66,8 +66,8 @@ pub struct Draft {
     pub(super) stored: bool,
     /// Content that it has written elsewhere.
     pub(super) pended: Pended,
-    /// What it has in a page cache.
-    pub(super) paged: Paged,
+    /// What it has in a page cache, with the engine that has one: in the others it takes no room.
+    pub(super) paged: Boxed,
     /// The number of an explicit group.
     pub(super) group: Option<GroupId>,
     /// The log of an explicit group's data, once it has one.

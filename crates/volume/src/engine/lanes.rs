@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use sync::{AtomicU32, Condvar, Mutex, Ordering};
+use sync::{AtomicBool, AtomicU32, AtomicU64, Condvar, Mutex, Ordering};
 use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
 use wholly_vfs::GroupId;
@@ -31,8 +31,7 @@ pub struct Lane {
 /// Lanes that no group has.
 #[derive(Default)]
 struct Free {
-    /// `None` once a commit has failed.
-    lanes: Option<VecDeque<Lane>>,
+    lanes: VecDeque<Lane>,
     /// How many groups wait for one.
     waiting: u32,
 }
@@ -40,8 +39,10 @@ struct Free {
 /// All lanes of a volume.
 pub struct Lanes {
     pub area: LogArea,
-    seed: Mutex<LogSeed>,
+    seed: AtomicU64,
     free: Mutex<Free>,
+    /// Whether a commit has failed. Set with the lock of the free lanes.
+    failed: AtomicBool,
     given: Condvar,
     /// Whether lanes are taken in turn.
     in_turn: bool,
@@ -52,24 +53,22 @@ pub struct Lanes {
 impl Lanes {
     pub fn new(area: LogArea, seed: LogSeed, in_turn: bool) -> Lanes {
         let (free, given, used) = (Mutex::default(), Condvar::new(), AtomicU32::new(0));
-        let lanes = Lanes { area, seed: Mutex::new(seed), free, given, in_turn, used };
+        let failed = AtomicBool::new(false);
+        let lanes = Lanes { area, seed: AtomicU64::new(seed.0), free, failed, given, in_turn, used };
         lanes.start(seed);
         lanes
     }
 
     /// Begins a new incarnation: all entries so far are void.
     pub fn start(&self, seed: LogSeed) {
-        *self.seed.lock().unwrap() = seed;
+        self.seed.store(seed.0, Ordering::Release);
+        self.failed.store(false, Ordering::Release);
         let lanes = (0..self.area.lanes).map(|number| Lane { number, committed: 0 });
-        self.free.lock().unwrap().lanes = Some(lanes.collect());
+        self.free.lock().unwrap().lanes = lanes.collect();
     }
 
     pub fn seed(&self) -> LogSeed {
-        *self.seed.lock().unwrap()
-    }
-
-    fn failed() -> Error {
-        Error::Poisoned("an earlier commit of the volume failed".into())
+        LogSeed(self.seed.load(Ordering::Acquire))
     }
 
     /// That no commit has failed.
@@ -77,7 +76,10 @@ impl Lanes {
     /// # Errors
     /// [`Error::Poisoned`] if one has.
     pub fn check(&self) -> Result<()> {
-        self.free.lock().unwrap().lanes.as_ref().map(drop).ok_or_else(Self::failed)
+        match self.failed.load(Ordering::Acquire) {
+            true => Err(Error::Poisoned("an earlier commit of the volume failed".into())),
+            false => Ok(()),
+        }
     }
 
     /// A lane for a group; waits for one.
@@ -88,8 +90,8 @@ impl Lanes {
         let seed = self.seed();
         let mut free = self.free.lock().unwrap();
         let lane = loop {
-            let lanes = free.lanes.as_mut().ok_or_else(Self::failed)?;
-            if let Some(lane) = lanes.pop_front() {
+            self.check()?;
+            if let Some(lane) = free.lanes.pop_front() {
                 break lane;
             }
             free.waiting += 1;
@@ -115,11 +117,9 @@ impl Lanes {
 
     fn give(&self, lane: Lane) {
         let mut free = self.free.lock().unwrap();
-        if let Some(lanes) = &mut free.lanes {
-            match self.in_turn {
-                true => lanes.push_back(lane),
-                false => lanes.push_front(lane),
-            }
+        match self.in_turn {
+            true => free.lanes.push_back(lane),
+            false => free.lanes.push_front(lane),
         }
         // Without anybody who waits, it would be a system call for nothing.
         if free.waiting > 0 {
@@ -209,7 +209,9 @@ impl Committing<'_> {
 
 impl Drop for Committing<'_> {
     fn drop(&mut self) {
-        self.0.free.lock().unwrap().lanes = None;
+        let free = self.0.free.lock().unwrap();
+        self.0.failed.store(true, Ordering::Release);
+        drop(free);
         self.0.given.notify_all();
     }
 }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crossbeam_utils::CachePadded;
 use sync::{AtomicU64, Ordering};
 use wholly_error::Result;
 use wholly_media::{Region, Site};
@@ -32,8 +33,8 @@ pub struct Logging {
     pub region: Arc<dyn Region>,
     pub lanes: Lanes,
     pub volume: Seed,
-    groups: AtomicU64,
-    commits: AtomicU64,
+    groups: CachePadded<AtomicU64>,
+    commits: CachePadded<AtomicU64>,
     /// Where it stores to blocks of running groups.
     fresh: Site,
 }
@@ -51,8 +52,9 @@ impl Logging {
         (volume, incarnation): (Seed, u64),
         fresh: Site,
     ) -> Logging {
+        let first = || CachePadded::new(AtomicU64::new(1));
         let lanes = Lanes::new(area, LogSeed::of(volume, incarnation), in_turn);
-        Logging { region, lanes, volume, groups: AtomicU64::new(1), commits: AtomicU64::new(1), fresh }
+        Logging { region, lanes, volume, groups: first(), commits: first(), fresh }
     }
 
     /// A new incarnation is durable.

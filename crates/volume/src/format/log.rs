@@ -168,7 +168,7 @@ pub enum Entry {
 
 /// The seed of the log in one incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogSeed(u64);
+pub struct LogSeed(pub u64);
 
 impl LogSeed {
     /// That of a volume while it is mounted for the `incarnation`th time.

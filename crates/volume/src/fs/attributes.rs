@@ -28,6 +28,7 @@ fn timestamp(time: Time) -> Timestamp {
 
 impl State {
     /// Whether an access is to be noted: `relatime`.
+    #[inline]
     pub fn is_accessed_late(&self) -> bool {
         let times = &self.record.times;
         times.atime <= times.mtime || times.atime <= times.ctime

@@ -70,8 +70,8 @@ impl Maps for Checkpoint<'_> {
         // Damage is told to those who read the file.
         let found = map::swapped(&*core.engine, seed, &tree, block, (from, to)).ok().flatten();
         let Some((at, word)) = found else { return Ok(false) };
-        state.pieces.clear();
         store(at, word)?;
+        state.pieces.moved(block, to);
         Ok(true)
     }
 

@@ -7,7 +7,7 @@ use super::group::{Group, Need};
 use super::known::PIECE;
 use super::table::{Inode, State};
 use super::{Core, LARGEST_FILE, map};
-use crate::engine::{DataAt, Fields, Kind, Load, Logged, Mapped, Operation, Placed};
+use crate::engine::{DataAt, Fields, Kind, Load, Logged, Mapped, Operation, Placed, View};
 use crate::format::pointer::{FANOUT, Pointer, depth_for, nodes_for, reach};
 use crate::format::{BLOCK, Run};
 
@@ -55,23 +55,38 @@ fn end_of(offset: u64, len: u64) -> Result<u64> {
 
 impl Core {
     /// What is at `at`, up to `len` bytes.
+    #[inline]
     fn piece(&self, load: &(impl Load + ?Sized), inode: &Inode, state: &State, at: u64, len: usize) -> Result<Piece> {
         let (block, offset) = (at / B, (at % B) as usize);
         let most = ((offset + len) as u64).div_ceil(B);
-        if let Some(lba) = state.pieces.get(block, most) {
-            return Ok(Piece { block, offset, len, pointer: Some(Pointer::to(lba)), own: false });
-        }
+        let (pointer, count) = match state.pieces.get(block, most) {
+            Some((lba, count)) => (Some(Pointer::to(lba)), count),
+            None => self.look(load, inode, state, block, most)?,
+        };
+        Ok(Piece { block, offset, len: len.min((count * B) as usize - offset), pointer, own: false })
+    }
+
+    /// What the map has at a block, and for how many of up to `most` blocks it goes on.
+    fn look(
+        &self,
+        load: &(impl Load + ?Sized),
+        inode: &Inode,
+        state: &State,
+        block: u64,
+        most: u64,
+    ) -> Result<(Option<Pointer>, u64)> {
         let seed = self.storage.data_seed(inode.id);
         let tree = &state.record.owned.tree;
         let (pointer, count) = map::run(load, seed, tree, block, most)?;
-        if pointer.is_some_and(|pointer| !pointer.reserved) {
-            state.pieces.looked(&self.known, block, state.record.owned.size.div_ceil(B), |first| {
+        if let Some(Pointer { block: lba, reserved: false }) = pointer {
+            let blocks = state.record.owned.size.div_ceil(B);
+            state.pieces.looked(&self.known, (block, count), lba, blocks, |first| {
                 // Damage of other blocks is told to those who want them.
                 let (found, count) = map::run(load, seed, tree, first, PIECE).ok()?;
                 found.filter(|found| !found.reserved && count == PIECE).map(|found| found.block)
             });
         }
-        Ok(Piece { block, offset, len: len.min((count * B) as usize - offset), pointer, own: false })
+        Ok((pointer, count))
     }
 
     /// Reads up to `buf.len()` bytes. Returns how many, and whether the time of access is to be renewed.
@@ -80,10 +95,28 @@ impl Core {
         let state = inode.state.read().unwrap();
         let left = state.record.owned.size.saturating_sub(offset);
         let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let buf = &mut buf[..len];
+        match Self::resolved(inode, &state, offset, len) {
+            Some(at) => self.engine.read(View::Committed, &at, (offset % B) as usize, buf)?,
+            None => self.read_pieces(inode, &state, offset, buf)?,
+        }
+        Ok((len, state.is_accessed_late()))
+    }
+
+    /// Where a range is, if the inode knows that all of it is in consecutive blocks with content.
+    #[inline]
+    fn resolved(inode: &Inode, state: &State, at: u64, len: usize) -> Option<DataAt> {
+        let (block, count) = (at / B, (at % B + len as u64).div_ceil(B));
+        let (home, known) = state.pieces.get(block, count).filter(|_| len > 0 && inode.twin.is_none())?;
+        (known == count).then_some(DataAt { file: inode.id, block, home: Some(home), valid: true, own: false })
+    }
+
+    /// Reads any range inside of a file.
+    fn read_pieces(&self, inode: &Inode, state: &State, offset: u64, buf: &mut [u8]) -> Result<()> {
         let mut done = 0;
         let sight = self.sight(inode);
-        while done < len {
-            let piece = self.piece(&sight, inode, &state, offset + done as u64, len - done)?;
+        while done < buf.len() {
+            let piece = self.piece(&sight, inode, state, offset + done as u64, buf.len() - done)?;
             let part = &mut buf[done..done + piece.len];
             let at = piece.at(inode);
             match at.valid {
@@ -92,7 +125,7 @@ impl Core {
             }
             done += piece.len;
         }
-        Ok((len, state.is_accessed_late()))
+        Ok(())
     }
 
     /// Writes at `offset`, or at the end. Returns where, and how much.
@@ -429,5 +462,143 @@ impl Core {
             block += count;
         }
         if wants_data { Err(Errno::NXIO) } else { Ok(size) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use wholly_sim::{Random, SimConfig, World};
+    use wholly_vfs::{Groups, Handle, Ino, Mode, OFlags, SetAttr, Vfs};
+
+    use super::*;
+    use crate::{EngineKind, Volume, VolumeOptions, VolumeVfs};
+
+    const MOST: u64 = 300 * B;
+
+    struct Checked<'v> {
+        volume: &'v Volume,
+        vfs: &'v VolumeVfs,
+        file: Handle,
+        ino: Ino,
+        model: Vec<u8>,
+        random: Random,
+    }
+
+    impl Checked<'_> {
+        fn range(&mut self) -> (u64, usize) {
+            let most = [100, B, 5 * B][self.random.below(3) as usize];
+            (self.random.below(MOST), 1 + self.random.below(most) as usize)
+        }
+
+        fn write(&mut self, ctx: &Context, model: &mut Vec<u8>, (at, len): (u64, usize)) {
+            let data = vec![1 + self.random.below(255) as u8; len];
+            assert_eq!(self.vfs.write(ctx, &self.file, at, &data), Ok(len));
+            model.resize(model.len().max(at as usize + len), 0);
+            model[at as usize..at as usize + len].copy_from_slice(&data);
+        }
+
+        /// A group changes the file. It sees that, others see nothing of it before its commit.
+        fn group(&mut self) {
+            let Ok(group) = self.vfs.begin() else { return };
+            let (within, mut changed) = (Context { group: Some(group), ..Context::superuser() }, self.model.clone());
+            for _ in 0..3 {
+                let range = self.range();
+                self.write(&within, &mut changed, range);
+                let (mut read, at) = ([0; 5000], self.random.below(changed.len() as u64));
+                let len = self.vfs.read(&within, &self.file, at, &mut read).expect("read in the group");
+                assert_eq!(read[..len], changed[at as usize..][..len]);
+                self.read(5);
+            }
+            if self.random.below(2) == 0 {
+                self.vfs.commit(group).expect("commit");
+                self.model = changed;
+            } else {
+                self.vfs.abort(group).expect("abort");
+            }
+        }
+
+        /// Reads by what the inode knows, by the map, and by the call.
+        fn read(&mut self, times: u32) {
+            let (core, ctx) = (&self.volume.inner().core, Context::superuser());
+            let inode = core.known(self.ino.0).expect("it is open");
+            for _ in 0..times {
+                let (at, len) = self.range();
+                let len = len.min((self.model.len() as u64).saturating_sub(at) as usize);
+                let mut read = vec![0; len];
+                assert_eq!(self.vfs.read(&ctx, &self.file, at, &mut read), Ok(len));
+                assert!(len == 0 || read == self.model[at as usize..at as usize + len], "{at}, {len}");
+                let state = inode.state.read().unwrap();
+                let plain = State { record: state.record, ..State::default() };
+                let mut general = vec![0; len];
+                core.read_pieces(&inode, &plain, at, &mut general).expect("read by the map");
+                assert_eq!(read, general, "{at}, {len}");
+                if let Some(found) = Core::resolved(&inode, &state, at, len) {
+                    let count = (at % B + len as u64).div_ceil(B);
+                    let by_map = map::run(
+                        &*core.engine,
+                        core.storage.data_seed(inode.id),
+                        &state.record.owned.tree,
+                        at / B,
+                        count,
+                    );
+                    assert_eq!(by_map.expect("look"), (Some(Pointer::to(found.home.expect("known"))), count));
+                }
+            }
+        }
+    }
+
+    /// The straight path and the general one read the same, whatever has changed the file or its map, also beside
+    /// groups that run and while content is written back.
+    #[test]
+    fn both_ways_of_reading_agree() {
+        for engine in EngineKind::ALL.iter().copied() {
+            let world = World::new(Arc::new(SimConfig { log_len: 2048 * 4096, ..SimConfig::pmem() }));
+            let options = VolumeOptions { engine: Some(engine), checkpointers: Some(0), ..VolumeOptions::default() };
+            Volume::format_region(&*world.log(), &options).expect("make a volume");
+            let volume = Volume::open_region(world.log(), &options).expect("open it");
+            let (vfs, ctx) = (VolumeVfs::new(&volume), Context::superuser());
+            let (made, file) = vfs.create(&ctx, Ino::ROOT, b"file", OFlags::RDWR, Mode::RUSR).expect("create");
+            let (vfs, volume, random) = (&vfs, &volume, Random(9));
+            let mut checked = Checked { volume, vfs, file, ino: made.ino, model: Vec::new(), random };
+            for _ in 0..60 {
+                let what = checked.random.below(10);
+                let (at, len) = checked.range();
+                match what {
+                    0 => {
+                        vfs.setattr(&ctx, made.ino, None, &SetAttr { size: Some(at), ..SetAttr::default() })
+                            .expect("cut");
+                        checked.model.resize(at as usize, 0);
+                    }
+                    1 => {
+                        let punched = vfs.fallocate(&ctx, &checked.file, Fallocate::Punch, at, len as u64);
+                        punched.expect("punch");
+                        let end = checked.model.len().min(at as usize + len);
+                        checked.model[end.min(at as usize)..end].fill(0);
+                    }
+                    2 | 3 => checked.group(),
+                    4 => volume.checkpoint().expect("write back"),
+                    _ => {}
+                }
+                // Many reads between two changes: only then the inode keeps where blocks are.
+                checked.read(90);
+                for _ in 0..4 {
+                    let (range, mut model) = (checked.range(), std::mem::take(&mut checked.model));
+                    let within = range.0 < model.len() as u64 || what > 8;
+                    if within {
+                        checked.write(&ctx, &mut model, range);
+                    }
+                    checked.model = model;
+                    checked.read(5);
+                }
+                if what > 6 {
+                    volume.checkpoint().expect("write back");
+                    checked.read(20);
+                }
+            }
+            let Checked { file, .. } = checked;
+            vfs.release(&ctx, file).expect("release");
+        }
     }
 }

@@ -336,10 +336,14 @@ impl Core {
     ///
     /// # Errors
     /// `EINVAL` if there is no such running group; if the volume has failed, or is being unmounted.
+    #[inline]
     pub fn enter(&self, ctx: &Context) -> Result<Option<Entered<'_>>> {
-        let Some(id) = ctx.group else { return Ok(None) };
+        ctx.group.map(|id| self.enter_group(id)).transpose()
+    }
+
+    fn enter_group(&self, id: GroupId) -> Result<Entered<'_>> {
         let admitted = self.admit()?;
-        Entered::new(self, self.explicit(id)?, Some(admitted)).map(Some)
+        Entered::new(self, self.explicit(id)?, Some(admitted))
     }
 
     /// Begins a group for a call that changes an inode: in an explicit group if that is a twin.
@@ -368,6 +372,7 @@ impl Core {
     }
 
     /// The storage version, as those see it who see this inode.
+    #[inline]
     pub fn sight<'c>(&'c self, inode: &'c Inode) -> Sight<'c> {
         Sight::new(self, inode.group().map(|explicit| &**explicit))
     }
@@ -376,17 +381,15 @@ impl Core {
     ///
     /// # Errors
     /// `ESTALE` if it is another group's; `EINVAL` if there is no such running group.
+    #[inline]
     pub fn twin(&self, ctx: &Context, shared: &Inode, is_first: bool) -> Result<Option<Arc<Inode>>> {
-        let twin = match ctx.group {
-            None => None,
-            Some(id) => self.explicit(id)?.twin(shared.id.ino),
-        };
-        match &twin {
-            Some(twin) => Self::refresh(twin, is_first),
-            None if shared.unborn.load(Ordering::Acquire) => return Err(Errno::STALE),
-            None => {}
-        }
-        Ok(twin)
+        let twin = ctx.group.map_or(Ok(None), |id| self.twin_of(id, shared, is_first))?;
+        if twin.is_none() && shared.unborn.load(Ordering::Acquire) { Err(Errno::STALE) } else { Ok(twin) }
+    }
+
+    fn twin_of(&self, id: GroupId, shared: &Inode, is_first: bool) -> Result<Option<Arc<Inode>>> {
+        let twin = self.explicit(id)?.twin(shared.id.ino);
+        Ok(twin.inspect(|twin| Self::refresh(twin, is_first)))
     }
 
     /// Whether a running group has changed an inode, or has claimed it.
@@ -403,6 +406,7 @@ impl Core {
     ///
     /// # Errors
     /// Those of [`twin`](Self::twin).
+    #[inline]
     pub fn view<'i>(&self, ctx: &Context, shared: &'i Inode) -> Result<Seen<'i>> {
         Ok(self.twin(ctx, shared, true)?.map_or(Seen::Shared(shared), Seen::Twin))
     }
@@ -433,6 +437,7 @@ impl Core {
     }
 
     /// The same of an inode that somebody refers to meanwhile.
+    #[inline]
     pub fn take_open<'i>(&self, ctx: &Context, shared: &'i Arc<Inode>) -> Result<Seen<'i>> {
         match ctx.group {
             None => self.view(ctx, shared),

@@ -461,11 +461,13 @@ pub struct Sight<'c> {
 
 impl<'c> Sight<'c> {
     /// Nothing of an explicit group may be begun while there is one.
+    #[inline]
     pub fn new(core: &'c Core, explicit: Option<&'c Explicit>) -> Sight<'c> {
         Sight { core, body: explicit.map(Explicit::body) }
     }
 
     /// For data.
+    #[inline]
     pub fn view(&self) -> View<'_> {
         self.body.as_ref().map_or(View::Committed, |body| View::Group(&body.draft))
     }

@@ -105,62 +105,136 @@ impl Drop for Leaves {
 
 /// Blocks of a piece.
 pub const PIECE: u64 = 64;
-/// A piece that is not consecutive, and one of which nothing is known.
-const SCATTERED: u64 = 1;
+/// A piece of which nothing is known, and one whose blocks are known one by one.
 const UNKNOWN: u64 = 0;
+const SCATTERED: u64 = 1;
 /// So many looks at a map that does not change are made before pieces are kept.
 const LOOKS: u32 = 64;
 /// The most pieces of a file that are kept: those of its first 16 GiB.
 const MOST_PIECES: u64 = 1 << 16;
 
-/// Where pieces of a file are that have consecutive blocks with content.
+/// Where blocks of a file are that have content.
 #[derive(Default)]
 pub struct Pieces {
     looks: AtomicU32,
-    starts: OnceLock<Option<Starts>>,
+    kept: OnceLock<Option<Kept>>,
 }
 
-struct Starts {
+struct Kept {
     budget: Arc<Budget>,
-    starts: Box<[AtomicU64]>,
+    pieces: Box<[Piece]>,
 }
 
-impl Starts {
-    fn new(budget: &Arc<Budget>, blocks: u64) -> Option<Starts> {
-        let count = blocks.div_ceil(PIECE).min(MOST_PIECES) as usize;
-        let taken = budget.take(count * size_of::<AtomicU64>());
-        taken.then(|| Starts { budget: budget.clone(), starts: (0..count).map(|_| AtomicU64::new(UNKNOWN)).collect() })
+/// Where the blocks of one piece are.
+#[derive(Default)]
+struct Piece {
+    /// Where the first block is, if all have content and are consecutive.
+    start: AtomicU64,
+    /// Where each is, if they are not; [`UNKNOWN`] too where there is none.
+    each: OnceLock<Option<Box<Each>>>,
+}
+
+type Each = [AtomicU64; PIECE as usize];
+
+impl Piece {
+    /// The words of its blocks, made from a function of their places in it if there are none.
+    fn scatter(&self, budget: &Budget, word: impl Fn(u64) -> u64) -> Option<&Each> {
+        let make = || {
+            let taken = budget.take(size_of::<Each>());
+            taken.then(|| Box::new(std::array::from_fn(|i| AtomicU64::new(word(i as u64)))))
+        };
+        let each = self.each.get_or_init(make).as_deref();
+        self.start.store(SCATTERED, Ordering::Relaxed);
+        each
+    }
+
+    /// Where a block is, and for how many blocks of the piece it goes on at least.
+    #[inline]
+    fn get(&self, within: u64) -> (u64, u64) {
+        match self.start.load(Ordering::Relaxed) {
+            UNKNOWN => (UNKNOWN, 0),
+            SCATTERED => {
+                let each = self.each.get().and_then(Option::as_deref);
+                (each.map_or(UNKNOWN, |each| each[within as usize].load(Ordering::Relaxed)), 1)
+            }
+            start => (start + within, PIECE - within),
+        }
     }
 }
 
-impl Drop for Starts {
+impl Kept {
+    fn new(budget: &Arc<Budget>, blocks: u64) -> Option<Kept> {
+        let count = blocks.div_ceil(PIECE).min(MOST_PIECES) as usize;
+        let taken = budget.take(count * size_of::<Piece>());
+        taken.then(|| Kept { budget: budget.clone(), pieces: (0..count).map(|_| Piece::default()).collect() })
+    }
+}
+
+impl Drop for Kept {
     fn drop(&mut self) {
-        self.budget.give(self.starts.len() * size_of::<AtomicU64>());
+        let scattered = self.pieces.iter().filter(|piece| matches!(piece.each.get(), Some(Some(_)))).count();
+        self.budget.give(self.pieces.len() * size_of::<Piece>() + scattered * size_of::<Each>());
     }
 }
 
 impl Pieces {
-    /// Where the `count` blocks from `block` on are, if that is known and they are in one piece.
+    /// Where a block is, and how many of the `most` blocks from it on are consecutive as far as that is known.
     #[inline]
-    pub fn get(&self, block: u64, count: u64) -> Option<Lba> {
-        let starts = self.starts.get()?.as_ref()?;
-        let start = starts.starts.get((block / PIECE) as usize)?.load(Ordering::Relaxed);
-        let within = block % PIECE;
-        (start > SCATTERED && within + count <= PIECE).then_some(Lba(start + within))
+    pub fn get(&self, block: u64, most: u64) -> Option<(Lba, u64)> {
+        let pieces = &self.kept.get()?.as_ref()?.pieces;
+        let at = |block: u64| pieces.get((block / PIECE) as usize).map(|piece| piece.get(block % PIECE));
+        let (first, mut count) = at(block).filter(|(first, _)| *first != UNKNOWN)?;
+        while count < most
+            && let Some((next, more)) = at(block + count)
+            && next == first + count
+        {
+            count += more;
+        }
+        Some((Lba(first), count.min(most)))
     }
 
-    /// After a look at the map of a file of `blocks` blocks: if it is time to keep the piece of `block`, `find` is
-    /// asked where it begins; `None`: it is scattered.
-    pub fn looked(&self, budget: &Arc<Budget>, block: u64, blocks: u64, find: impl FnOnce(u64) -> Option<Lba>) {
+    /// A look at the map of a file of `blocks` blocks has found consecutive blocks with content: `block` and the ones
+    /// behind it. If it is time to keep its piece, `find` is asked where that begins; `None`: it is scattered.
+    pub fn looked(
+        &self,
+        budget: &Arc<Budget>,
+        (block, count): (u64, u64),
+        lba: Lba,
+        blocks: u64,
+        find: impl FnOnce(u64) -> Option<Lba>,
+    ) {
         if self.looks.load(Ordering::Relaxed) < LOOKS {
             self.looks.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let Some(starts) = self.starts.get_or_init(|| Starts::new(budget, blocks)) else { return };
-        let Some(start) = starts.starts.get((block / PIECE) as usize) else { return };
-        if start.load(Ordering::Relaxed) == UNKNOWN {
-            let found = find(block / PIECE * PIECE);
-            start.store(found.map_or(SCATTERED, |lba| lba.0), Ordering::Relaxed);
+        let Some(kept) = self.kept.get_or_init(|| Kept::new(budget, blocks)) else { return };
+        let Some(piece) = kept.pieces.get((block / PIECE) as usize) else { return };
+        match piece.start.load(Ordering::Relaxed) {
+            SCATTERED => {}
+            UNKNOWN => {
+                if let Some(start) = find(block / PIECE * PIECE) {
+                    return piece.start.store(start.0, Ordering::Relaxed);
+                }
+            }
+            // Another thread has looked.
+            _ => return,
+        }
+        let Some(each) = piece.scatter(budget, |_| UNKNOWN) else { return };
+        let within = block % PIECE;
+        let words = each[within as usize..].iter().take(count as usize);
+        words.zip(lba.0..).for_each(|(word, lba)| word.store(lba, Ordering::Relaxed));
+    }
+
+    /// A block is elsewhere now.
+    pub fn moved(&mut self, block: u64, to: Lba) {
+        let Some(Some(kept)) = self.kept.get() else { return };
+        let Some(piece) = kept.pieces.get((block / PIECE) as usize) else { return };
+        if piece.start.load(Ordering::Relaxed) == UNKNOWN {
+            return;
+        }
+        let words = std::array::from_fn::<u64, { PIECE as usize }, _>(|i| piece.get(i as u64).0);
+        if let Some(each) = piece.scatter(&kept.budget, |i| words[i as usize]) {
+            each[(block % PIECE) as usize].store(to.0, Ordering::Relaxed);
         }
     }
 
@@ -207,12 +281,50 @@ mod tests {
         assert_eq!(left(&budget), 3 * LEAF_BYTES);
 
         let mut pieces = Pieces::default();
-        (0..2 * LOOKS).for_each(|_| pieces.looked(&budget, 0, 1000, |_| Some(Lba(100))));
-        assert_eq!((pieces.get(3, 61), pieces.get(3, 62)), (Some(Lba(103)), None));
+        let looked = |pieces: &Pieces, blocks| {
+            (0..2 * LOOKS).for_each(|_| pieces.looked(&budget, (0, 1), Lba(100), blocks, |_| Some(Lba(100))));
+        };
+        looked(&pieces, 1000);
+        assert_eq!(pieces.get(3, 62), Some((Lba(103), 61)));
         assert!(left(&budget) < 3 * LEAF_BYTES);
+        pieces.moved(5, Lba(7));
+        assert_eq!(pieces.get(5, 1), None, "there is no room for a scattered piece");
         pieces.clear();
         assert_eq!((pieces.get(3, 1), left(&budget)), (None, 3 * LEAF_BYTES));
-        (0..2 * LOOKS).for_each(|_| pieces.looked(&budget, 0, u64::MAX / 2, |_| Some(Lba(100))));
+        looked(&pieces, u64::MAX / 2);
         assert_eq!(pieces.get(0, 1), None, "there is no room");
+    }
+
+    /// Pieces tell what the map has told them, wherever blocks are, and after blocks have moved.
+    #[test]
+    fn pieces_know_where_blocks_are() {
+        let (budget, mut pieces) = (Budget::new(1 << 20), Pieces::default());
+        // The second piece is scattered: its blocks are in runs of eight.
+        let mut map: Vec<u64> = (0..PIECE).map(|i| 1000 + i).collect();
+        map.extend((0..PIECE).map(|i| 2000 + i + i / 8 * 100));
+        map.extend((0..PIECE).map(|i| 5000 + i));
+        let run = |map: &[u64], block: usize| {
+            let next = |count: &usize| map.get(block + count) == Some(&(map[block] + *count as u64));
+            (1..).take_while(next).count() as u64 + 1
+        };
+        let mut random = wholly_sim::Random(3);
+        for round in 0..4000 {
+            let (block, most) = (random.below(3 * PIECE), 1 + random.below(80));
+            let (lba, count) = (Lba(map[block as usize]), run(&map, block as usize).min(most));
+            match pieces.get(block, most) {
+                Some((known, known_count)) => assert!(known == lba && known_count <= count),
+                None => pieces.looked(&budget, (block, count), lba, 3 * PIECE, |first| {
+                    (run(&map, first as usize) >= PIECE).then_some(Lba(map[first as usize]))
+                }),
+            }
+            if round % 100 == 99 {
+                let (moved, to) = (random.below(3 * PIECE), 10_000 + random.below(1000));
+                pieces.moved(moved, Lba(to));
+                map[moved as usize] = to;
+            }
+        }
+        assert!((0..3 * PIECE).all(|block| pieces.get(block, 1) == Some((Lba(map[block as usize]), 1))));
+        drop(pieces);
+        assert_eq!(left(&budget), 1 << 20);
     }
 }

@@ -6,6 +6,7 @@
 //! | `space.rs` | which blocks and inodes are free |
 //! | `map.rs` | from a block of a file to a block of the volume |
 //! | `storage.rs` | where metadata is, and the mutators that change it |
+//! | `gate.rs` | what an unmount waits for |
 //! | `group.rs` | what one call changes, with its space |
 //! | `ordered.rs` | groups that are ordered, and durable later |
 //! | `explicit.rs` | explicit groups: twins of inodes, claims, commit and abort |
@@ -36,6 +37,7 @@ pub mod data;
 pub mod dir;
 pub mod dump;
 pub mod explicit;
+pub mod gate;
 pub mod group;
 pub mod inode_file;
 pub mod known;
@@ -54,6 +56,7 @@ pub mod xattrs;
 
 use std::sync::Arc;
 
+use crossbeam_utils::CachePadded;
 use rustix::time::{ClockId, clock_gettime};
 use sync::{AtomicBool, AtomicU64, Mutex, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use wholly_error::{Error, Result};
@@ -68,6 +71,7 @@ use backing::Backing;
 use checkpoint::Swapping;
 use checkpointers::Checkpointers;
 use explicit::Running;
+use gate::Gate;
 use group::{Group, Need};
 use known::Budget;
 use ordered::Ordered;
@@ -120,14 +124,14 @@ pub struct Core {
     /// From here on explicit groups and open files are numbered.
     pub first_number: u64,
     /// The next explicit group.
-    next_group: AtomicU64,
+    next_group: CachePadded<AtomicU64>,
     failed: AtomicBool,
     /// For the explorer.
     pub keeps_access_times: AtomicBool,
     /// Blocks that ordinary groups leave free.
     pub kept: u64,
     /// Held for reading by each running group, and for writing by an unmount.
-    gate: RwLock<()>,
+    gate: Gate,
     clock: fn() -> Timestamp,
 }
 
@@ -156,16 +160,17 @@ impl Core {
             checkpointers: Checkpointers::new(sync::now),
             groups: Running::default(),
             first_number,
-            next_group: AtomicU64::new(first_number),
+            next_group: CachePadded::new(AtomicU64::new(first_number)),
             failed: AtomicBool::new(false),
             keeps_access_times: AtomicBool::new(false),
             clock,
-            gate: RwLock::default(),
+            gate: Gate::default(),
         }
     }
 
     /// Whether an earlier write has failed: then nothing is known of what is on the medium. Or whether the medium
     /// contradicts itself: then it is not known what is free.
+    #[inline]
     pub fn check_usable(&self) -> Result<()> {
         if self.blocks.is_contradicted() || self.inodes.is_contradicted() || self.holes.is_contradicted() {
             return Err(corrupt("allocators", Fault("a block or inode is used twice")));
@@ -182,13 +187,13 @@ impl Core {
     /// If the volume has failed, or is being unmounted.
     pub fn admit(&self) -> Result<RwLockReadGuard<'_, ()>> {
         self.check_usable()?;
-        self.gate.try_read().map_err(|_| Error::Poisoned("the volume is being closed".into()))
+        self.gate.try_read().ok_or_else(|| Error::Poisoned("the volume is being closed".into()))
     }
 
-    /// Waits for all running groups. Until the guard is dropped, only groups of an unmount begin: what it saves of the
-    /// allocators stays true.
-    pub fn shut(&self) -> RwLockWriteGuard<'_, ()> {
-        self.gate.write().unwrap()
+    /// Waits for all running groups. Until the guards are dropped, only groups of an unmount begin: what it saves of
+    /// the allocators stays true.
+    pub fn shut(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
+        self.gate.write()
     }
 
     /// No call changes anything from here on.

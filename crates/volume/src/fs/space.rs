@@ -1,6 +1,7 @@
 //! Which units, blocks or inodes, are free: one bit each, in zones with a lock each. Volatile: a mount rebuilds it.
 
-use sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, RwLock, thread_token};
+use crossbeam_utils::CachePadded;
+use sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, OnceLock, Ordering, thread_token};
 
 /// Units of a zone.
 const ZONE: u64 = 1 << 15;
@@ -58,13 +59,38 @@ impl Zone {
     }
 }
 
+/// All zones, found without a lock. Row r has room for twice as many as the one before it.
+struct Zones([OnceLock<Row>; 32]);
+
+type Row = Box<[OnceLock<CachePadded<Mutex<Zone>>>]>;
+
+impl Zones {
+    /// The row of a zone, and its place there.
+    fn place(index: usize) -> (usize, usize) {
+        let row = (index + 1).ilog2();
+        (row as usize, index + 1 - (1 << row))
+    }
+
+    fn get(&self, index: usize) -> &Mutex<Zone> {
+        let (row, place) = Self::place(index);
+        let zone = self.0[row].get().and_then(|row| row[place].get());
+        zone.expect("zones are made before they are counted")
+    }
+
+    fn make(&self, index: usize) {
+        let (row, place) = Self::place(index);
+        let row = self.0[row].get_or_init(|| (0..1 << row).map(|_| OnceLock::new()).collect());
+        row[place].get_or_init(|| CachePadded::new(Mutex::new(Zone::all_used())));
+    }
+}
+
 /// See the module.
 pub struct Space {
-    zones: RwLock<Vec<Mutex<Zone>>>,
+    zones: Zones,
     units: AtomicU64,
     /// Free, and not reserved.
-    free: AtomicU64,
-    hints: [AtomicUsize; HINTS],
+    free: CachePadded<AtomicU64>,
+    hints: [CachePadded<AtomicUsize>; HINTS],
     contradicted: AtomicBool,
 }
 
@@ -72,10 +98,10 @@ impl Space {
     /// `units` units, all used.
     pub fn all_used(units: u64) -> Space {
         let space = Space {
-            zones: RwLock::default(),
+            zones: Zones(std::array::from_fn(|_| OnceLock::new())),
             units: AtomicU64::new(0),
-            free: AtomicU64::new(0),
-            hints: std::array::from_fn(AtomicUsize::new),
+            free: CachePadded::default(),
+            hints: std::array::from_fn(|first| CachePadded::new(AtomicUsize::new(first))),
             contradicted: AtomicBool::new(false),
         };
         space.grow(units);
@@ -84,14 +110,26 @@ impl Space {
 
     /// More units, which are used.
     pub fn grow(&self, units: u64) {
-        let mut zones = self.zones.write().unwrap();
-        zones.resize_with(units.div_ceil(ZONE) as usize, || Mutex::new(Zone::all_used()));
-        self.units.fetch_max(units, Ordering::Relaxed);
+        (self.zones()..units.div_ceil(ZONE) as usize).for_each(|index| self.zones.make(index));
+        self.units.fetch_max(units, Ordering::Release);
+    }
+
+    fn zones(&self) -> usize {
+        self.units().div_ceil(ZONE) as usize
+    }
+
+    /// The zone of a unit, and its bit there.
+    fn zone_of(&self, unit: u64) -> (MutexGuard<'_, Zone>, usize) {
+        (self.zones.get((unit / ZONE) as usize).lock().unwrap(), (unit % ZONE) as usize)
+    }
+
+    fn each_zone(&self, mut each: impl FnMut(MutexGuard<'_, Zone>)) {
+        (0..self.zones()).for_each(|index| each(self.zones.get(index).lock().unwrap()));
     }
 
     /// How many units there are.
     pub fn units(&self) -> u64 {
-        self.units.load(Ordering::Relaxed)
+        self.units.load(Ordering::Acquire)
     }
 
     /// How many are free and not reserved.
@@ -121,14 +159,13 @@ impl Space {
     /// # Panics
     /// If none is free: the caller has not reserved it.
     pub fn take(&self, want: u64) -> (u64, u64) {
-        let zones = self.zones.read().unwrap();
-        let hint = &self.hints[thread_token() as usize % HINTS];
+        let (zones, hint) = (self.zones(), &self.hints[thread_token() as usize % HINTS]);
         let begin = hint.load(Ordering::Relaxed);
         // Another thread may give a unit back in a zone that was passed, and take one in a zone that was not: once
         // more.
-        for round in 0..1000 * zones.len() {
-            let index = (begin + round) % zones.len();
-            let mut zone = zones[index].lock().unwrap();
+        for round in 0..1000 * zones {
+            let index = (begin + round) % zones;
+            let mut zone = self.zones.get(index).lock().unwrap();
             if zone.free > 0 {
                 let (first, count) = zone.take(want);
                 if round > 0 {
@@ -142,9 +179,8 @@ impl Space {
 
     /// Takes these units, of those that the caller has reserved, if all of them are free. They are in one zone.
     pub fn take_all(&self, first: u64, count: u64) -> bool {
-        let zones = self.zones.read().unwrap();
-        let mut zone = zones[(first / ZONE) as usize].lock().unwrap();
-        let bits = (first % ZONE) as usize..(first % ZONE + count) as usize;
+        let (mut zone, bit) = self.zone_of(first);
+        let bits = bit..bit + count as usize;
         let is_free = bits.clone().all(|bit| zone.bits[bit / 64] >> (bit % 64) & 1 == 0);
         if is_free {
             bits.for_each(|bit| _ = zone.set(bit, true));
@@ -154,16 +190,14 @@ impl Space {
 
     /// Whether a unit is used.
     pub fn is_used(&self, unit: u64) -> bool {
-        let zones = self.zones.read().unwrap();
-        let zone = zones[(unit / ZONE) as usize].lock().unwrap();
-        zone.bits[(unit % ZONE) as usize / 64] >> (unit % 64) & 1 != 0
+        let (zone, bit) = self.zone_of(unit);
+        zone.bits[bit / 64] >> (bit % 64) & 1 != 0
     }
 
     /// Calls `each` with the bits of 64 units at a time, in order, and the number of the word.
     pub fn each_word(&self, mut each: impl FnMut(u64, u64)) {
-        let zones = self.zones.read().unwrap().len();
-        for index in 0..zones {
-            let bits = self.zones.read().unwrap()[index].lock().unwrap().bits.clone();
+        for index in 0..self.zones() {
+            let bits = self.zones.get(index).lock().unwrap().bits.clone();
             bits.iter().zip((index * WORDS) as u64..).for_each(|(word, number)| each(number, *word));
         }
     }
@@ -171,11 +205,10 @@ impl Space {
     /// Takes the free units from `first` to before `end`, which nobody has reserved, and tells `each` which runs these
     /// are.
     pub fn withhold(&self, first: u64, end: u64, each: &mut dyn FnMut(u64, u64)) {
-        let zones = self.zones.read().unwrap();
         let mut run = (first, 0);
         let mut unit = first;
         while unit < end {
-            let mut zone = zones[(unit / ZONE) as usize].lock().unwrap();
+            let (mut zone, _) = self.zone_of(unit);
             let end = end.min((unit / ZONE + 1) * ZONE);
             while unit < end {
                 let bit = (unit % ZONE) as usize;
@@ -206,7 +239,6 @@ impl Space {
         if run.1 > 0 {
             each(run.0, run.1);
         }
-        drop(zones);
         self.count();
     }
 
@@ -232,25 +264,21 @@ impl Space {
 
     /// Marks a unit as used or free. Returns whether it was used. The count of free units is left alone.
     pub fn set(&self, unit: u64, used: bool) -> bool {
-        let zones = self.zones.read().unwrap();
-        let mut zone = zones[(unit / ZONE) as usize].lock().unwrap();
-        zone.set((unit % ZONE) as usize, used)
+        let (mut zone, bit) = self.zone_of(unit);
+        zone.set(bit, used)
     }
 
     /// Counts the free units anew.
     pub fn count(&self) {
-        let zones = self.zones.read().unwrap();
-        self.free.store(zones.iter().map(|zone| zone.lock().unwrap().free).sum(), Ordering::Relaxed);
+        let mut free = 0;
+        self.each_zone(|zone| free += zone.free);
+        self.free.store(free, Ordering::Relaxed);
     }
 
     /// All bits, for [`restore`](Self::restore).
     pub fn save(&self) -> Vec<u8> {
-        let zones = self.zones.read().unwrap();
         let mut bytes = Vec::new();
-        for zone in zones.iter() {
-            let zone = zone.lock().unwrap();
-            zone.bits.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
-        }
+        self.each_zone(|zone| zone.bits.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes())));
         bytes
     }
 
@@ -261,15 +289,13 @@ impl Space {
 
     /// Sets all bits as they were saved.
     pub fn restore(&self, bytes: &[u8]) {
-        let zones = self.zones.read().unwrap();
-        for (zone, bytes) in zones.iter().zip(bytes.chunks(WORDS * 8)) {
-            let mut zone = zone.lock().unwrap();
+        for (index, bytes) in (0..self.zones()).zip(bytes.chunks(WORDS * 8)) {
+            let mut zone = self.zones.get(index).lock().unwrap();
             for (word, bytes) in zone.bits.iter_mut().zip(bytes.chunks(8)) {
                 *word = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
             }
             zone.free = zone.bits.iter().map(|word| u64::from(word.count_zeros())).sum();
         }
-        drop(zones);
         self.count();
     }
 }

@@ -1,6 +1,6 @@
 //! The storage version: where metadata is, and the mutators that change it (invariants 1 and 2).
 
-use sync::{Mutex, RwLock};
+use sync::{AtomicU64, Mutex, Ordering, RwLock};
 use wholly_error::{Error, Result};
 use wholly_media::Site;
 
@@ -24,9 +24,18 @@ const SUPERBLOCK: Site = Site("volume.superblock");
 pub const SITES: &[Site] =
     &[INODE_LINE, INODE_BORN, INODE_BLOCK, ENTRY_BODY, ENTRY_LIVE, ENTRY_CLEAR, LEAF, SUPERBLOCK];
 
+/// Blocks of the inode file whose places are kept.
+const PLACES: u64 = 256;
+/// The bits of the word of such a place that are the block of the volume. Above them is what tells apart the blocks
+/// that would have the same word.
+const LBA_BITS: u32 = 40;
+
 /// Where everything begins.
 pub struct Storage {
     pub seed: Seed,
+    /// Where blocks of the inode file are that were looked up, so that a call takes no lock that all calls take.
+    /// Changed with the lock of the map.
+    places: Box<[AtomicU64]>,
     /// The map of the inode file. Written with the growth lock held.
     inode_tree: RwLock<Tree>,
     pub superblock: Mutex<Superblock>,
@@ -46,6 +55,7 @@ impl Storage {
     pub fn new(superblock: Superblock) -> Storage {
         Storage {
             seed: Seed::of(&superblock.volume_id),
+            places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
             inode_tree: RwLock::new(superblock.inode_tree),
             superblock: Mutex::new(superblock),
             moves_blocks: false,
@@ -75,12 +85,34 @@ impl Storage {
         if self.moves_blocks {
             return Ok((inode_block(ino / PER_BLOCK), at));
         }
+        let block = ino / PER_BLOCK;
+        let known = self.places[(block % PLACES) as usize].load(Ordering::Relaxed);
+        if known != 0 && known >> LBA_BITS == block / PLACES {
+            return Ok((Lba(known & ((1 << LBA_BITS) - 1)), at));
+        }
+        Ok((self.find_place(load, ino)?, at))
+    }
+
+    fn find_place(&self, load: &(impl Load + ?Sized), ino: u64) -> Result<Lba> {
         // Kept as long as its nodes are read: those that it no longer needs are given up.
         let tree = self.inode_tree.read().unwrap();
-        match map::get(load, self.inode_seed(), &tree, ino / PER_BLOCK)? {
-            Some(pointer) => Ok((pointer.block, at)),
-            None => Err(corrupt(format!("inode {ino}"), Fault("the inode file has no block for it"))),
+        let block = ino / PER_BLOCK;
+        let Some(found) = map::get(load, self.inode_seed(), &tree, block)? else {
+            return Err(corrupt(format!("inode {ino}"), Fault("the inode file has no block for it")));
+        };
+        if found.block.0 >> LBA_BITS == 0 && (block / PLACES) >> (u64::BITS - LBA_BITS) == 0 {
+            let word = ((block / PLACES) << LBA_BITS) | found.block.0;
+            self.places[(block % PLACES) as usize].store(word, Ordering::Relaxed);
         }
+        Ok(found.block)
+    }
+
+    /// The inode file has another map.
+    fn set_inode_tree(&self, tree: Tree) {
+        // Waits for those who read nodes of the former map. They are given up when the group ends.
+        let mut now = self.inode_tree.write().unwrap();
+        *now = tree;
+        self.places.iter().for_each(|place| place.store(0, Ordering::Relaxed));
     }
 
     fn line<L: Line>(&self, ino: u64, raw: &[u8]) -> Result<L> {
@@ -292,8 +324,7 @@ impl Storage {
         let mut superblock = self.superblock.lock().unwrap();
         superblock.set_inode_file(map);
         write_superblock(view, &mut superblock)?;
-        // Waits for those who read nodes of the former map. They are given up when the group ends.
-        *self.inode_tree.write().unwrap() = map.tree;
+        self.set_inode_tree(map.tree);
         Ok(())
     }
 }
@@ -335,7 +366,7 @@ impl InodeFile for Storage {
 
     fn publish(&self, map: InodeMap) {
         self.superblock.lock().unwrap().set_inode_file(map);
-        *self.inode_tree.write().unwrap() = map.tree;
+        self.set_inode_tree(map.tree);
     }
 }
 

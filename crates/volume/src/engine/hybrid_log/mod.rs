@@ -180,6 +180,7 @@ mod recover;
 
 use std::sync::Arc;
 
+use crossbeam_utils::CachePadded;
 use index::{LinesVersion, SparseIndex, VersionArena};
 use sync::{AtomicU64, Mutex, OnceLock, Ordering};
 use wholly_error::Result;
@@ -324,7 +325,8 @@ pub struct HybridLog {
     how: WriteBack,
     mistake: Option<Mistake>,
     table: HeadTable,
-    head_seed: Mutex<HeadSeed>,
+    /// How often the volume was mounted.
+    incarnation: AtomicU64,
     line_seed: LineSeed,
     /// By lane. Held over the fence of a settled word.
     lasts: Vec<Mutex<Last>>,
@@ -334,7 +336,7 @@ pub struct HybridLog {
     /// Lists that nobody is writing back.
     queue: Queue,
     /// How many blocks are pending.
-    pending: AtomicU64,
+    pending: CachePadded<AtomicU64>,
     /// Held by who writes back in commit order: one thread at a time.
     one_by_one: Mutex<()>,
     /// Heads that recovery has found, until they are kept and entered.
@@ -358,13 +360,13 @@ impl HybridLog {
             how,
             mistake: trial.mistake,
             table,
-            head_seed: Mutex::new(HeadSeed::of(volume, incarnation)),
+            incarnation: AtomicU64::new(incarnation),
             line_seed: LineSeed::of(volume, version),
             lasts: (0..area.lanes).map(|_| last()).collect(),
             index: SparseIndex::default(),
             arena: VersionArena::new(),
             queue: Queue::default(),
-            pending: AtomicU64::new(0),
+            pending: CachePadded::default(),
             one_by_one: Mutex::default(),
             recovered: Mutex::default(),
             unverified: OnceLock::new(),
@@ -378,7 +380,7 @@ impl HybridLog {
     }
 
     fn head_seed(&self) -> HeadSeed {
-        *self.head_seed.lock().unwrap()
+        HeadSeed::of(self.base.volume, self.incarnation.load(Ordering::Acquire))
     }
 }
 
@@ -434,7 +436,7 @@ impl Engine for HybridLog {
 
     fn start(&self, incarnation: u64) {
         self.base.start(incarnation);
-        *self.head_seed.lock().unwrap() = HeadSeed::of(self.base.volume, incarnation);
+        self.incarnation.store(incarnation, Ordering::Release);
         self.enter();
     }
 

@@ -14,6 +14,7 @@ mod pages;
 
 use std::sync::Arc;
 
+use crossbeam_utils::CachePadded;
 use sync::{AtomicU64, Ordering};
 use wholly_error::Result;
 use wholly_media::{Kind as Medium, Region, Site};
@@ -56,7 +57,7 @@ pub struct NoneEngine {
     region: Arc<dyn Region>,
     /// On a disk.
     pages: Option<Pages>,
-    groups: AtomicU64,
+    groups: CachePadded<AtomicU64>,
 }
 
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
@@ -65,7 +66,7 @@ impl NoneEngine {
     /// Over a region, with a page cache of `cache_bytes` if it is a disk.
     pub fn new(region: Arc<dyn Region>, cache_bytes: usize) -> Self {
         let pages = (region.guarantees().kind == Medium::Disk).then(|| Pages::new(region.clone(), cache_bytes));
-        NoneEngine { region, pages, groups: AtomicU64::new(1) }
+        NoneEngine { region, pages, groups: CachePadded::new(AtomicU64::new(1)) }
     }
 
     /// Blocks come from the medium, or from pointers of it: one beyond its end is damage, not a defect of ours.

@@ -104,7 +104,7 @@ impl PageCacheWal {
             blocks.iter().for_each(|block| self.pages.forget(*block));
             sequence
         };
-        let paged = std::mem::take(&mut part.draft.paged);
+        let paged = std::mem::take(&mut *part.draft.paged);
         self.end_stolen(&paged);
         paged.fresh.iter().for_each(|block| self.pages.sent(*block, None));
         paged.pages.into_iter().for_each(|(block, page)| self.pages.put(block, page));

@@ -82,6 +82,7 @@ mod commit;
 mod recover;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use sync::{AtomicBool, AtomicU64, Mutex, Ordering, RwLock};
@@ -206,6 +207,33 @@ pub struct Paged {
     changed: BTreeSet<u64>,
     /// Blocks that it frees.
     freed: Vec<Run>,
+}
+
+/// [`Paged`], made when it first changes.
+#[derive(Debug, Default)]
+pub struct Boxed(Option<Box<Paged>>);
+
+static NOTHING: Paged = Paged {
+    pages: BTreeMap::new(),
+    fresh: BTreeSet::new(),
+    tx: None,
+    stolen: Runs::new(),
+    changed: BTreeSet::new(),
+    freed: Vec::new(),
+};
+
+impl Deref for Boxed {
+    type Target = Paged;
+
+    fn deref(&self) -> &Paged {
+        self.0.as_deref().unwrap_or(&NOTHING)
+    }
+}
+
+impl DerefMut for Boxed {
+    fn deref_mut(&mut self) -> &mut Paged {
+        self.0.get_or_insert_default()
+    }
 }
 
 impl Paged {

@@ -33,7 +33,7 @@ impl Core {
     /// # Errors
     /// `EINVAL` if there is no such running group; else the volume has failed, or had before.
     pub fn commit_group(&self, id: GroupId) -> Result<()> {
-        let _gate = self.gate.try_read().map_err(|_| Errno::IO)?;
+        let _gate = self.gate.try_read().ok_or(Errno::IO)?;
         let (explicit, mut twins) = self.end_group(id)?;
         let prepared = explicit.body().prepare(self);
         let committed = prepared.and_then(|()| self.commit_twins(&explicit, &mut twins));
@@ -50,7 +50,7 @@ impl Core {
     /// `EINVAL` if there is no such running group.
     pub fn abort_group(&self, id: GroupId) -> Result<()> {
         // An unmount that has begun aborts it, before it saves what is free.
-        let _gate = self.gate.try_read().map_err(|_| Errno::IO)?;
+        let _gate = self.gate.try_read().ok_or(Errno::IO)?;
         self.abort_running(id)
     }
 
