@@ -72,9 +72,8 @@ fn the_calls_of_the_library() {
 /// How often a group waits depends neither on the number of its calls nor on the threads that make them.
 #[test]
 fn a_group_waits_as_often_whatever_its_calls() -> Result<()> {
-    let fences: [(fn(u64) -> Place, u64); 4] =
-        [(Place::logged, 5), (Place::pending, 2), (Place::undone, 3), (Place::shadowed, 2)];
-    for (make, fences) in fences {
+    let makes: [fn(u64) -> Place; 4] = [Place::logged, Place::pending, Place::undone, Place::shadowed];
+    for (make, fences) in makes.into_iter().zip([5, 2, 3, 2]) {
         let place = make(4 << 20);
         let counting = CountingRegion::new(place.region.clone());
         let options = VolumeOptions { clock: ticking, ..VolumeOptions::default() };
