@@ -1,5 +1,6 @@
 //! Pending blocks, and the index over them: reading and writing lines of content.
 
+use std::cmp::Ordering::{Equal, Greater, Less};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -64,10 +65,10 @@ impl Tentatives {
         let place = self.place(home).unwrap_or_else(|| {
             self.all.push((home, make()));
             let last = self.all.len() - 1;
-            match last {
-                FEW => self.places = self.all.iter().enumerate().map(|(place, (home, _))| (*home, place)).collect(),
-                FEW.. => _ = self.places.insert(home, last),
-                _ => {}
+            match last.cmp(&FEW) {
+                Less => {}
+                Equal => self.places = self.all.iter().enumerate().map(|(place, (home, _))| (*home, place)).collect(),
+                Greater => _ = self.places.insert(home, last),
             }
             last
         });
