@@ -120,8 +120,11 @@ impl Region for TimedRegion {
         Ok(())
     }
 
+    /// The lock that follows waits for the stores, as a fence does.
     fn hand_over(&self, site: Site) -> Result<()> {
-        self.inner.hand_over(site)
+        self.inner.hand_over(site)?;
+        self.pay();
+        Ok(())
     }
 
     fn write_through(&self, site: Site, offset: u64, data: &[u8]) -> Result<()> {

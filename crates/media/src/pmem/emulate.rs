@@ -262,8 +262,11 @@ impl Region for EmulatedRegion {
         Ok(())
     }
 
+    /// The lock that follows waits for the stores, as a fence does.
     fn hand_over(&self, site: Site) -> Result<()> {
-        self.inner.hand_over(site)
+        self.inner.hand_over(site)?;
+        self.emulator.pay();
+        Ok(())
     }
 
     fn write_through(&self, site: Site, offset: u64, data: &[u8]) -> Result<()> {

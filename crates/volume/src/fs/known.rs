@@ -178,17 +178,20 @@ impl Drop for Kept {
 }
 
 impl Pieces {
-    /// Where a block is, and how many of the `most` blocks from it on are consecutive as far as that is known.
+    /// Where a block is, and how many of the `most` blocks from it on are consecutive, if that is known.
     #[inline]
     pub fn get(&self, block: u64, most: u64) -> Option<(Lba, u64)> {
         let pieces = &self.kept.get()?.as_ref()?.pieces;
-        let at = |block: u64| pieces.get((block / PIECE) as usize).map(|piece| piece.get(block % PIECE));
-        let (first, mut count) = at(block).filter(|(first, _)| *first != UNKNOWN)?;
-        while count < most
-            && let Some((next, more)) = at(block + count)
-            && next == first + count
-        {
-            count += more;
+        let at = |block: u64| {
+            let found = pieces.get((block / PIECE) as usize)?.get(block % PIECE);
+            Some(found).filter(|(lba, _)| *lba != UNKNOWN)
+        };
+        let (first, mut count) = at(block)?;
+        while count < most {
+            match at(block + count)? {
+                (next, more) if next == first + count => count += more,
+                _ => break,
+            }
         }
         Some((Lba(first), count.min(most)))
     }
