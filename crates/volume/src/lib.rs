@@ -72,7 +72,6 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod by_number;
 #[doc(hidden)]
 pub mod engine;
 mod fork;

@@ -13,10 +13,10 @@ use wholly_vfs::{
 };
 
 use crate::Volume;
-use crate::by_number::ByNumber;
 use crate::engine::{CommitSequence, DurableAt};
 use crate::fork::{Guarded, Opened, OverVolume, guard};
 use crate::format::BLOCK;
+use crate::format::by_number::ByNumber;
 use crate::format::inode::{PER_BLOCK, ROOT};
 use crate::fs::explicit::What;
 use crate::fs::names::Birth;

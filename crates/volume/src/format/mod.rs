@@ -15,7 +15,9 @@
 //! | `head.rs` | which lines of content are in pending blocks |
 //! | `saved.rs` | the allocators as a clean unmount saves them |
 //! | `repair.rs` | what a repair is going to store |
+//! | `by_number.rs` | no bytes: maps in memory, by the numbers of blocks and inodes |
 
+pub mod by_number;
 pub mod dir;
 pub mod head;
 pub mod inode;

@@ -10,8 +10,8 @@ use wholly_error::Result;
 use super::checkpointers::Why;
 use super::table::Held;
 use super::{Core, map};
-use crate::by_number::ByNumber;
 use crate::engine::{InoGen, Maps, Reclaim};
+use crate::format::by_number::ByNumber;
 use crate::format::log::LINE;
 use crate::format::{BLOCK, Lba, Run};
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering};
 
-use crate::by_number::ByNumber;
 use crate::format::Lba;
+use crate::format::by_number::ByNumber;
 use crate::format::dir::SLOTS;
 
 /// Bytes that may be taken yet.

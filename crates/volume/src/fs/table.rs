@@ -12,8 +12,8 @@ use super::Core;
 use super::explicit::{Claims, Twin};
 use super::known::{Leaves, Pieces};
 use super::storage::Record;
-use crate::by_number::ByNumber;
 use crate::engine::InoGen;
+use crate::format::by_number::ByNumber;
 
 const SHARDS: u64 = 64;
 

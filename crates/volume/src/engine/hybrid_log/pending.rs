@@ -10,9 +10,9 @@ use wholly_media::Region;
 use wholly_media::lines::LineSums;
 
 use super::{HybridLog, PENDING};
-use crate::by_number::ByNumber;
 use crate::engine::draft::whole_lines;
 use crate::engine::{Allocate, DataAt, InoGen, Part, check_within, read_within};
+use crate::format::by_number::ByNumber;
 use crate::format::head::runs;
 use crate::format::log::LINE;
 use crate::format::{BLOCK, Lba, Run};

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use index::{LinesVersion, NO_VERSION, Version, VersionArena};
 use sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
-use crate::by_number::ByNumber;
+use crate::format::by_number::ByNumber;
 
 /// The rank of a list that is long.
 pub const DUE: u64 = 0;

@@ -20,6 +20,6 @@ impl Hasher for NumberHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        self.0 = crate::format::mix(number, 0);
+        self.0 = super::mix(number, 0);
     }
 }
