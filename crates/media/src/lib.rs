@@ -129,12 +129,12 @@ pub trait Region: Send + Sync {
     /// After a failed fence nothing is known of the writes before it: the caller must treat the region as failed.
     fn fence(&self, site: Site) -> Result<()>;
 
-    /// Hands what this thread has written to whoever goes on with it: a fence of any thread, after this, makes it
-    /// survive.
+    /// Hands over what this thread has written: the next [`fence`](Self::fence) of any thread makes it survive.
     ///
-    /// The caller gives a lock free afterwards, and whoever goes on takes it. Persistent memory of x86-64 needs no
-    /// more: the locked instructions of a lock wait for non-temporal stores and for lines on their way, as `sfence`
-    /// does (Raad et al., POPL 2020 and 2022). Everywhere else this is a [`fence`](Self::fence).
+    /// Nothing is durable yet when this returns. The caller must release a lock afterwards, and the thread that fences
+    /// must have taken it. On persistent memory of x86-64 nothing else is done: the locked instructions of the lock
+    /// wait for non-temporal stores and flushes, as `sfence` does (Raad et al., POPL 2020 and 2022). Everywhere else
+    /// this is a [`fence`](Self::fence).
     ///
     /// # Errors
     /// As [`fence`](Self::fence).

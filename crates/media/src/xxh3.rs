@@ -348,7 +348,7 @@ mod tests {
         }
     }
 
-    /// Otherwise a store is damaged for whoever reads it by another processor.
+    /// Else a store would count as damaged on another processor.
     #[test]
     fn it_is_the_function_of_the_library() {
         let mut word = 1u64;

@@ -206,7 +206,7 @@ fn entries(count: u64) -> Count {
 
 const FENCE: Count = Count { calls: 1, bytes: 0, lines: 0, fences: 1 };
 
-/// The end of a part that stores: whoever goes on with the group has that.
+/// At the end of a part, what it has stored is handed over to the next thread of the group.
 const HAND_OVER: Count = Count { calls: 1, bytes: 0, lines: 0, fences: 0 };
 
 /// The times of so many files: old bytes, a fence, and new ones.

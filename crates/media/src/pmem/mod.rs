@@ -279,7 +279,7 @@ impl PmemRegion {
         holes.get(next).is_none_or(|hole| offset + len as u64 <= hole.start).then_some(place)
     }
 
-    /// A read of bytes of which some are in a hole. A load would take memory for it.
+    /// Reads bytes of which some are in a hole, by a system call: a load would take memory for the hole.
     #[cold]
     fn read_hole(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let place = || format!("{} at {offset}", self.options.name);
@@ -365,7 +365,7 @@ impl PmemRegion {
                 holes.iter_mut().for_each(|hole| hole.end = hole.end.min(len));
                 holes.retain(|hole| !hole.is_empty());
             }
-            // Before the mapping goes, so that nobody is let in any more.
+            // Before the mapping goes: no access may begin from here on.
             self.admit(len);
             return self.shrink(file, old, len);
         }

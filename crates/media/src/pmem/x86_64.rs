@@ -45,8 +45,8 @@ pub(super) fn fence() {
     unsafe { _mm_sfence() }
 }
 
-/// Nothing: the lock that the thread gives free afterwards is a locked instruction, which waits for every store and
-/// flush before it, as a fence does.
+/// Nothing: the thread releases a lock afterwards, by a locked instruction, which waits for every store and flush
+/// before it, as a fence does.
 #[inline(always)]
 pub(super) fn hand_over() {}
 

@@ -205,7 +205,7 @@ impl Logging {
         Ok(())
     }
 
-    /// The end of a call of an explicit group: whoever goes on with it has what the call has stored.
+    /// The end of a call of an explicit group: what it has stored is handed over to the group's next thread.
     ///
     /// # Errors
     /// The medium's.

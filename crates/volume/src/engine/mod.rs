@@ -700,8 +700,8 @@ pub trait Engine: Load + Send + Sync {
         false
     }
 
-    /// A call of an explicit group ends: the calling thread hands what it has stored over to whoever goes on with the
-    /// group, and commits it. The core takes a lock and gives it free before anybody can.
+    /// A call of an explicit group ends: the calling thread hands over what it has stored, since another one may make
+    /// the next call, or the commit. The core takes and releases a lock between the two.
     ///
     /// # Errors
     /// As `record`.

@@ -51,8 +51,8 @@ pub struct Queue {
     shards: [Mutex<Shard>; SHARDS as usize],
 }
 
-/// The lists that nobody is writing back, by their ranks. The lock is taken under the claim of a list, never waiting
-/// for one.
+/// The lists that nobody is writing back, by their ranks. Who has a list's claim may wait for this lock; who has this
+/// lock waits for no claim.
 #[derive(Default)]
 pub struct Lists {
     ranked: BTreeSet<Ranked>,
