@@ -66,7 +66,8 @@ fn writers(latency_ns: u64, bandwidth: f64) -> u64 {
 /// Bytes of a line.
 const LINE: u64 = 64;
 
-/// A wait that is longer leaves the processor to others.
+/// A wait that is longer leaves the processor to others, if more threads wait than there are processors. Else it does
+/// not: a system call makes the code after it slow, and the memory that is emulated would not.
 const LONG_NS: i64 = 2_000;
 
 thread_local! {
@@ -89,6 +90,9 @@ pub struct Emulator {
     /// The next queue number to be given out; numbers below `admitted` may write.
     tickets: AtomicU64,
     admitted: AtomicU64,
+    /// How many may write at once.
+    writers: u64,
+    processors: u64,
     /// What a payment takes besides what it measures, in ns.
     unmeasured_ns: i64,
 }
@@ -102,20 +106,22 @@ impl Emulator {
             start: Instant::now(),
             free_at_ns: AtomicU64::new(0),
             tickets: AtomicU64::new(0),
-            admitted: AtomicU64::new(0),
+            admitted: AtomicU64::new(1),
+            writers: 1,
+            processors: std::thread::available_parallelism().map_or(1, |processors| processors.get() as u64),
             unmeasured_ns: 0,
         };
         if let Emulation::Paper { latency_ns, bandwidth } = emulation {
             emulator.unmeasured_ns = emulator.unmeasured();
+            emulator.writers = writers(latency_ns, bandwidth);
             emulator.tickets = AtomicU64::new(0);
-            emulator.admitted = AtomicU64::new(writers(latency_ns, bandwidth));
+            emulator.admitted = AtomicU64::new(emulator.writers);
         }
         Arc::new(emulator)
     }
 
     /// The median of what payments of 1 ns take besides what they measure, in ns.
     fn unmeasured(&self) -> i64 {
-        self.admitted.store(1, Ordering::Relaxed);
         let mut all = [0; 101];
         for one in &mut all {
             let begun = Instant::now();
@@ -194,12 +200,18 @@ impl Emulator {
             let left = owed - self.unmeasured_ns - begun.elapsed().as_nanos() as i64;
             match left {
                 ..=0 => break left,
-                LONG_NS.. => std::thread::yield_now(),
+                LONG_NS.. if self.is_crowded() => std::thread::yield_now(),
                 _ => std::hint::spin_loop(),
             }
         };
         self.admitted.fetch_add(1, Ordering::Release);
         left
+    }
+
+    /// Whether more threads wait than there are processors.
+    fn is_crowded(&self) -> bool {
+        let admitted = self.admitted.load(Ordering::Relaxed);
+        self.tickets.load(Ordering::Relaxed) + self.writers > admitted + self.processors
     }
 
     fn now_ns(&self) -> u64 {
