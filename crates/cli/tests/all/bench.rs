@@ -20,8 +20,8 @@ fn tiny(suite: &str, all: usize, systems: &[&str]) -> Value {
     report
 }
 
-/// Instructions of a group by suite, case and system, as they were counted: in a release build, and in the test profile,
-/// which keeps assertions. Groups of whole blocks with checksums by AVX-512.
+/// Instructions of a group by suite, case and system, as they were counted: in a release build, and in the profile of
+/// tests, which keeps assertions. Groups of whole blocks with checksums by AVX-512.
 const INSTRUCTIONS: [(&str, &str, &str, f64, f64); 10] = [
     ("groups", "one_64", "store_deferred", 1908.0, 2569.0),
     ("groups", "one_4k", "store_deferred", 2634.0, 4477.0),
