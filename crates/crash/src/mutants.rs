@@ -138,9 +138,9 @@ type EquivalentOfVolume = (&'static [EngineKind], &'static str, &'static str, &'
 pub const EQUIVALENT_OF_VOLUMES: &[EquivalentOfVolume] = &[
     (&[], "volume.save", "drop-write", "", SAVED),
     (&[], "volume.save", "delay-write", "", SAVED),
-    (&[EngineKind::PageCacheWal], "volume.inode.block", "delay-write", "disk", MAKING),
-    (&[EngineKind::PageCacheWal], "volume.inode.born", "delay-write", "disk", MAKING),
-    (&[EngineKind::PageCacheWal], "volume.map.node", "delay-write", "disk", MAKING),
+    (&[EngineKind::PageCacheWal, EngineKind::OpLog], "volume.inode.block", "delay-write", "disk", MAKING),
+    (&[EngineKind::PageCacheWal, EngineKind::OpLog], "volume.inode.born", "delay-write", "disk", MAKING),
+    (&[EngineKind::PageCacheWal, EngineKind::OpLog], "volume.map.node", "delay-write", "disk", MAKING),
     (
         &[EngineKind::FineGrainedWal, EngineKind::ShortcutJfs, EngineKind::Undo],
         "volume.leaf",

@@ -110,8 +110,8 @@ pub fn repair_sites() -> Vec<wholly_media::Site> {
 
 /// All others.
 pub fn sites() -> Vec<wholly_media::Site> {
-    let mut sites = core_sites();
-    for site in EngineKind::ALL.iter().flat_map(|engine| engine.sites()) {
+    let mut sites = Vec::new();
+    for site in EngineKind::ALL.iter().flat_map(|engine| [sites_of_core(*engine), engine.sites()].concat()) {
         if !sites.contains(&site) {
             sites.push(site);
         }
@@ -119,7 +119,8 @@ pub fn sites() -> Vec<wholly_media::Site> {
     sites
 }
 
-/// Those of no engine.
-pub fn core_sites() -> Vec<wholly_media::Site> {
-    fs::sites()
+/// Those of the core, on a volume with this engine.
+pub fn sites_of_core(engine: EngineKind) -> Vec<wholly_media::Site> {
+    let of_bitmaps = if engine.keeps_bitmaps() { fs::storage::BITMAP_SITES } else { &[] };
+    [fs::sites(), of_bitmaps.to_vec()].concat()
 }

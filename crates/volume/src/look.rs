@@ -14,7 +14,9 @@ use wholly_media::{
 use crate::format::BLOCK;
 use crate::format::inode::PER_BLOCK;
 use crate::format::superblock::Superblock;
+use crate::fs::bitmaps::{self, Spaces};
 use crate::fs::mount::{self, Saved};
+use crate::fs::space::Space;
 use crate::medium::{Location, in_memory, region_to_read};
 use crate::open::{failed, open_file};
 use crate::{EngineKind, Volume, VolumeOptions, owner};
@@ -193,16 +195,22 @@ fn medium(file: OwnedFd, path: &Path, disk: &dyn Region, engine: EngineKind) -> 
     Ok((medium.into(), guarantees.emulated))
 }
 
-/// What the saved allocators tell. They are not believed if a mount has begun meanwhile, and has used their space.
+/// What the bitmaps tell, or the saved allocators. They are not believed if a mount has begun meanwhile, and has used
+/// their space.
 fn free(superblock: &Superblock, region: &dyn Region) -> Option<Free> {
+    let free = |blocks: u64, inodes: u64, holes: u64| {
+        // Free blocks have room for inodes, too, as `statfs` counts.
+        let room = blocks * PER_BLOCK;
+        Free { blocks, inodes: superblock.inodes - holes * PER_BLOCK + room, free_inodes: inodes + room }
+    };
+    if superblock.bitmaps.is_some() && superblock.is_clean {
+        let [blocks, inodes, holes] =
+            [superblock.blocks, superblock.inodes, superblock.inodes / PER_BLOCK].map(Space::all_used);
+        bitmaps::read(region, superblock, &Spaces { blocks: &blocks, inodes: &inodes, holes: &holes }).ok()?;
+        return Some(free(blocks.free(), inodes.free(), holes.free()));
+    }
     let at = superblock.saved.filter(|_| superblock.is_clean)?;
     let Saved { blocks, inodes, holes } = mount::read_saved(region, superblock, at).ok()?;
     let zeros = |bits: &[u8]| bits.iter().map(|byte| u64::from(byte.count_zeros())).sum::<u64>();
-    // Free blocks have room for inodes, too, as `statfs` counts.
-    let room = zeros(&blocks) * PER_BLOCK;
-    Some(Free {
-        blocks: zeros(&blocks),
-        inodes: superblock.inodes - zeros(&holes) * PER_BLOCK + room,
-        free_inodes: zeros(&inodes) + room,
-    })
+    Some(free(zeros(&blocks), zeros(&inodes), zeros(&holes)))
 }

@@ -16,7 +16,9 @@ use wholly_error::{Error, Result};
 use wholly_media::{Region, disk::DiskRegion};
 
 use crate::EngineKind;
+use crate::engine::kind::Description;
 use crate::format::BLOCK;
+use crate::format::bitmap::{Layout, fitting};
 use crate::fs::mount;
 use crate::medium::{Location, is_whole, region, region_to_read};
 use crate::open::{Access, LENGTH, Volume, VolumeOptions, failed, lock, own};
@@ -138,7 +140,9 @@ impl<'p> Target<'p> {
         let engine = options.engine.unwrap_or_else(|| EngineKind::for_medium(region.guarantees()));
         let len = if *is_whole || bytes == 0 { region.len() } else { bytes } / block * block;
         engine.check_medium(&*region)?;
-        mount::log_area(engine.description().log, len / block)?;
+        let Description { log, keeps_bitmaps, .. } = *engine.description();
+        let blocks = if keeps_bitmaps { fitting(len / block) } else { len / block };
+        mount::log_area(log, keeps_bitmaps.then(|| Layout::of_new(blocks)), blocks)?;
         if *is_whole {
             Volume::format_watched(&*region, options, watch)?;
             return Ok(region);

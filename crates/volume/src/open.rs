@@ -21,9 +21,10 @@ use crate::engine::fine_grained_wal;
 use crate::engine::hybrid_log::WriteBack;
 use crate::engine::kind::{Description, EngineKind, Left, Logs, Opening, Tuning};
 use crate::engine::none::NoneEngine;
-use crate::engine::page_cache_wal::PageCacheWal;
+use crate::engine::page_engine::PageEngine;
 use crate::engine::patch::{self, Patch};
 use crate::engine::{DurableAt, Engine, InoGen, InodeMap, Moved, Reached, Trial};
+use crate::engine::{op_log, page_cache_wal};
 use crate::fork::{Opened, Owned};
 use crate::format::inode::{PER_BLOCK, Time};
 use crate::format::superblock::{Superblock, copies};
@@ -267,7 +268,7 @@ impl Volume {
         engine.check_medium(region)?;
         let Timestamp { sec, nsec } = (options.clock)();
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let Description { number, log, zeroes_log, has_heads, .. } = *engine.description();
+        let Description { number, log, zeroes_log, has_heads, keeps_bitmaps, .. } = *engine.description();
         let making = mount::Making {
             volume_id,
             label: &options.label,
@@ -277,6 +278,7 @@ impl Volume {
             log,
             zeroes_log,
             has_heads,
+            has_bitmaps: keeps_bitmaps,
             watch,
         };
         mount::format(region, &making)
@@ -325,7 +327,8 @@ impl Volume {
         Self::open_changed(region, None, options.clone(), change)
     }
 
-    /// A volume of `page_cache_wal` on a medium that has transactions of its own: without a log. For the explorer.
+    /// A volume of `page_cache_wal` or `op_log` on a medium that has transactions of its own: without a log. For the
+    /// explorer.
     ///
     /// # Errors
     /// Those of [`open`](Self::open).
@@ -335,7 +338,8 @@ impl Volume {
         let superblock = mount::read_superblock(&*region)?;
         let pages = options.trial.pages.unwrap_or(options.cache_bytes / BLOCK);
         let of = (Seed::of(&superblock.volume_id), pages, options.trial);
-        let engine = PageCacheWal::new(region.clone(), blocks, None, of);
+        let which = superblock.bitmaps.map_or(page_cache_wal::OF, |it| op_log::of(it, superblock.blocks));
+        let engine = PageEngine::new(region.clone(), blocks, None, of, which);
         Self::open_changed(region, None, options.clone(), |_| Box::new(engine))
     }
 
@@ -621,6 +625,7 @@ fn engine(region: &Arc<dyn Region>, cache_bytes: usize, options: &VolumeOptions)
         region: region.clone(),
         log: superblock.log,
         heads: superblock.heads,
+        bitmaps: superblock.bitmaps,
         blocks: superblock.blocks,
         version: superblock.version,
         volume: Seed::of(&superblock.volume_id),
@@ -816,8 +821,7 @@ fn repair_all(
     }
     if repaired.left.is_empty() {
         if !repaired.done.is_empty() {
-            // It has no log any more, and so the medium need not be one for its engine.
-            repair::tidy(region, &in_place)?;
+            tidy(region, options)?;
         }
         give_back(region, options, idle, repaired)?;
         if repaired.done.is_empty() {
@@ -832,6 +836,16 @@ fn repair_all(
     repaired.checked = check_region(&**region, &mut show)?;
     repaired.left = repaired.checked.findings.clone();
     Ok(())
+}
+
+/// What a mount and an unmount put in order.
+fn tidy(region: &Arc<dyn Region>, options: &VolumeOptions) -> Result<()> {
+    match mount::read_superblock(&**region)?.bitmaps {
+        // Its own engine keeps them in step.
+        Some(_) => Volume::open_region(region.clone(), options)?.close(),
+        // It has no log any more, and so the medium need not be one for its engine.
+        None => repair::tidy(region, &in_place),
+    }
 }
 
 /// The inode file gives back blocks, as in each unmount. Where the medium is none for the engine, the next one does.

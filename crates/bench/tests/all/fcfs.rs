@@ -73,7 +73,7 @@ fn counts_and_runs_are_the_same_each_time() {
         for system in ["none", "fine_grained_wal", "hybrid_log", "hybrid_log:soc", "hybrid_log:sync"] {
             assert_eq!(row(&report, "two_files", system).formula, "equal to the line", "{system}");
         }
-        assert!(bound(&report, "hybrid_log / none, wall time deferred").bound == 1.35);
+        assert!(bound(&report, "hybrid_log / none, wall time deferred").bound == 2.0);
         assert_eq!(report.machine.emulator, None);
         of(&report)
     });

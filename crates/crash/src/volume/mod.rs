@@ -54,7 +54,7 @@ pub const BYTES: u64 = 128 * 4096;
 
 /// How many times as large a volume with such an engine is: some reserve whole blocks for what others need lines for.
 pub fn times_as_large(engine: EngineKind) -> u64 {
-    if engine == EngineKind::Shadow { 2 } else { 1 }
+    if matches!(engine, EngineKind::Shadow | EngineKind::OpLog) { 2 } else { 1 }
 }
 
 /// Which volume it is.
@@ -169,14 +169,14 @@ fn blank(sim: Arc<SimConfig>) -> Arc<World> {
 /// The same, if the engine takes such a medium.
 pub fn setting_for(engine: EngineKind, name: &str) -> Option<Setting> {
     setting(name).filter(|setting| match &setting.sim {
-        sim if has_blocks(sim) => engine == EngineKind::PageCacheWal,
+        sim if has_blocks(sim) => matches!(engine, EngineKind::PageCacheWal | EngineKind::OpLog),
         sim => sim.log.is_pmem() || engine.takes_disks(),
     })
 }
 
 /// The sites that a volume with such an engine passes.
 pub fn sites(engine: EngineKind) -> Vec<Site> {
-    [wholly_volume::core_sites(), engine.sites()].concat()
+    [wholly_volume::sites_of_core(engine), engine.sites()].concat()
 }
 
 /// Where a program's volume comes from.

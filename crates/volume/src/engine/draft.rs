@@ -19,7 +19,7 @@ use wholly_vfs::GroupId;
 
 use super::hybrid_log::Pended;
 use super::lanes::{Chain, Cursor, Redo};
-use super::page_cache_wal::Boxed;
+use super::page_engine::Boxed;
 use super::{Allocate, CommitSequence, Load, StorageView, read_within};
 use crate::format::log::LINE;
 use crate::format::{BLOCK, Lba, Run};

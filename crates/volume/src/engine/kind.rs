@@ -9,6 +9,7 @@ use wholly_media::{Guarantees, Region, Site};
 use super::hybrid_log::WriteBack;
 use super::patch::Patch;
 use super::{Engine, InoGen, InodeMap, Moved, Trial, corrupt};
+use crate::format::bitmap::Layout;
 use crate::format::head::HeadTable;
 use crate::format::log::{LogArea, LogSeed};
 use crate::format::superblock::Superblock;
@@ -33,6 +34,8 @@ pub struct Description {
     pub zeroes_log: bool,
     /// Whether a new volume has a table of heads.
     pub has_heads: bool,
+    /// Whether its volumes have bitmaps, which it keeps in step.
+    pub keeps_bitmaps: bool,
     /// Where it stores.
     pub sites: &'static [&'static [Site]],
     /// The engine of a volume that is being opened. `None`: its superblock does not name what it has on the medium.
@@ -46,6 +49,7 @@ pub struct Opening {
     pub region: Arc<dyn Region>,
     pub log: Option<LogArea>,
     pub heads: Option<HeadTable>,
+    pub bitmaps: Option<Layout>,
     /// Blocks of the volume.
     pub blocks: u64,
     /// The version of its format.
@@ -162,6 +166,9 @@ engines! {
     Shadow => super::shadow::DESCRIPTION,
     /// A page cache of bounded size, and a log of whole blocks. On any medium, with the same promise.
     PageCacheWal => super::page_cache_wal::DESCRIPTION,
+    /// Bitmaps on the medium, and one transaction for each group. On any medium, with the same promise; a mount after a
+    /// crash reads no maps.
+    OpLog => super::op_log::DESCRIPTION,
     /// Like `FineGrainedWal`, but a block is moved if half of it is written over. For comparison, on persistent memory,
     /// with the same promise.
     ShortcutJfs => super::fine_grained_wal::SHORTCUT_DESCRIPTION,
@@ -188,6 +195,11 @@ impl EngineKind {
         self.description().takes_disks
     }
 
+    /// Whether its volumes have bitmaps of blocks and inodes, so that a mount after a crash reads no maps.
+    pub fn keeps_bitmaps(self) -> bool {
+        self.description().keeps_bitmaps
+    }
+
     /// The places of it that change or order bytes on the medium.
     pub fn sites(self) -> Vec<Site> {
         self.description().sites.concat()
@@ -205,10 +217,25 @@ impl EngineKind {
 
     pub(crate) fn of(superblock: &Superblock) -> Result<EngineKind> {
         let kind = Self::ALL.iter().copied().find(|kind| kind.description().number == superblock.engine);
-        kind.ok_or_else(|| {
+        let kind = kind.ok_or_else(|| {
             let why = format!("this version of Wholly does not know the volume's engine, number {}", superblock.engine);
             Error::Unsupported(why + ": open it with the version that made it")
-        })
+        })?;
+        let keeps = kind.description().keeps_bitmaps;
+        if keeps == superblock.bitmaps.is_some() {
+            return Ok(kind);
+        }
+        let others = Self::ALL.iter().filter(|kind| kind.description().keeps_bitmaps != keeps);
+        let others: Vec<&str> = others.map(|kind| kind.name()).collect();
+        let (name, others) = (kind.name(), others.join(", "));
+        Err(Error::Unsupported(match keeps {
+            true => {
+                format!("the volume has no bitmaps, which its engine {name} needs: those that need none are {others}")
+            }
+            false => {
+                format!("the volume has bitmaps, which its engine {name} does not keep: those that do are {others}")
+            }
+        }))
     }
 
     /// Whether the superblock names what the engine has on the medium.

@@ -36,7 +36,10 @@
 //! 10. Blocks that an engine keeps, for committed content or because a crash may bring back what they had, count as
 //!     free: the core asks for them with `checkpoint`.
 //!
-//! Operations that come later: `Add` and `Toggle`, with bitmaps and counters on the medium.
+//! 11. On a volume with bitmaps, the core records what a group has taken and freed, on the whole, as the last
+//!     operations before [`Engine::commit`] ([`Operation::Toggle`]). Groups that run at the same time change the same
+//!     bitmap blocks: so the engine makes these changes in commit order, on what is committed then. No call changes a
+//!     bit, and an abort none.
 
 pub mod draft;
 pub mod fine_grained_wal;
@@ -46,8 +49,10 @@ mod lanes;
 mod logging;
 pub mod marks;
 pub mod none;
+pub mod op_log;
 pub mod page_cache;
 pub mod page_cache_wal;
+pub mod page_engine;
 pub mod patch;
 pub mod shadow;
 pub mod undo;
@@ -56,6 +61,7 @@ use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
 use wholly_vfs::GroupId;
 
+use crate::format::bitmap::BitmapAt;
 use crate::format::dir::Head;
 pub use crate::format::inode::InodeMap;
 use crate::format::inode::Times;
@@ -209,6 +215,19 @@ pub enum Operation<'o> {
         /// Their checksum.
         sum: u32,
     },
+    /// Changes bits of a bitmap block, which have the other value, and the count of its zeros with them.
+    Toggle {
+        /// The bitmap block.
+        bitmap: BitmapAt,
+        /// The block of the volume that it is.
+        at: Lba,
+        /// The first bit.
+        first: u64,
+        /// How many.
+        count: u64,
+        /// What they become.
+        to: bool,
+    },
     /// A structure change: in a group of its own, never undone.
     Structure(Structure),
     /// One, too: the inode file gives back blocks in which no inode is in use.
@@ -239,6 +258,8 @@ impl Operation<'_> {
             }
             Operation::Remove { dir, .. } => [Some(dir.ino), None],
             Operation::Free { what } => [Some(what.ino), None],
+            // What is in a bitmap block follows from the rest of the group.
+            Operation::Toggle { .. } => [None, None],
             Operation::Structure(Structure::GrowInodes { .. }) | Operation::GiveBack { .. } => [Some(INODE_FILE), None],
             Operation::Structure(
                 Structure::FirstLeaf { dir } | Structure::Split { dir, .. } | Structure::Merge { dir, .. },
@@ -312,6 +333,12 @@ pub enum Mistake {
     AfterNothing,
     /// `page_cache_wal`: a wait covers its own group, and what that depends on.
     WaitsForOwn,
+    /// `op_log`: no bit of a block is changed.
+    BitsKept,
+    /// `op_log`: the bit of an orphan stays when that is freed.
+    OrphanKept,
+    /// `op_log`: an inode that loses its last name is no orphan.
+    OrphanForgotten,
     /// `hybrid_log`: groups are ordered by their begin.
     OrderOfBegin,
     /// `hybrid_log`: the heads of a list are wiped newest first.
@@ -674,6 +701,12 @@ pub trait Engine: Load + Send + Sync {
     fn log_blocks(&self, logged: Logged) -> u64 {
         let _ = logged;
         0
+    }
+
+    /// Whether it keeps the bitmaps of a volume in step (rule 11). What else than such an engine changes a volume with
+    /// bitmaps has to write them anew.
+    fn keeps_bitmaps(&self) -> bool {
+        false
     }
 
     /// Whether groups can have more than one call.

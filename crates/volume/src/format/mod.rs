@@ -13,10 +13,12 @@
 //! | `xattr.rs` | the extended attributes of an inode, as one run of bytes |
 //! | `log.rs` | the log: lanes, and entries of one line. (That of whole blocks: the crate `wholly-blocks`.) |
 //! | `head.rs` | which lines of content are in pending blocks |
+//! | `bitmap.rs` | which blocks and inodes are in use, kept in step |
 //! | `saved.rs` | the allocators as a clean unmount saves them |
 //! | `repair.rs` | what a repair is going to store |
 //! | `by_number.rs` | no bytes: maps in memory, by the numbers of blocks and inodes |
 
+pub mod bitmap;
 pub mod by_number;
 pub mod dir;
 pub mod head;

@@ -4,6 +4,7 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::bitmap::Layout;
 use super::head::HeadTable;
 use super::inode::{InodeMap, PER_BLOCK, Tree};
 use super::log::LogArea;
@@ -27,14 +28,14 @@ pub const MIN_BLOCKS: u64 = 16;
 const MAGIC: [u8; 8] = *b"WHOLLYVL";
 const BYTES: usize = 512;
 
-/// Bitmaps of blocks and inodes are on the medium, and kept in step. For engines on disks, later.
+/// Bitmaps of blocks and inodes are on the medium, and kept in step.
 pub const FEATURE_BITMAPS: u64 = 1;
 /// A repair is to be finished before anything else is read.
 pub const FEATURE_REPAIR: u64 = 2;
 /// The inode file has given back blocks: it may have holes, and numbers there have had generations.
 pub const FEATURE_GIVEN_BACK: u64 = 4;
 /// Features that a reader must know.
-pub const KNOWN_INCOMPATIBLE: u64 = FEATURE_REPAIR | FEATURE_GIVEN_BACK;
+pub const KNOWN_INCOMPATIBLE: u64 = FEATURE_BITMAPS | FEATURE_REPAIR | FEATURE_GIVEN_BACK;
 /// Features that a writer must know.
 pub const KNOWN_READ_ONLY: u64 = 0;
 
@@ -70,7 +71,8 @@ struct RawSuperblock {
     heads_start: U64,
     heads_blocks: U64,
     generation_floor: U32,
-    more: [u8; BYTES - 260],
+    bitmaps: U32,
+    more: [u8; BYTES - 264],
 }
 const _: () = assert!(size_of::<RawSuperblock>() == BYTES);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, volume_id) == 48);
@@ -78,6 +80,7 @@ const _: () = assert!(std::mem::offset_of!(RawSuperblock, label) == 144);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, log_start) == 208);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, repair) == 224);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, generation_floor) == 256);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, bitmaps) == 260);
 
 /// A superblock that was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +115,8 @@ pub struct Superblock {
     pub repair: Option<(Lba, u64)>,
     /// The table of heads, of an engine with pending blocks.
     pub heads: Option<HeadTable>,
+    /// Where its bitmaps are, if it has some.
+    pub bitmaps: Option<Layout>,
     /// What a later version has put here, and a writer need not know.
     pub later: Later,
 }
@@ -122,12 +127,12 @@ pub struct Later {
     /// Bits of features.
     pub compatible: u64,
     /// The bytes behind all fields.
-    pub more: [u8; BYTES - 260],
+    pub more: [u8; BYTES - 264],
 }
 
 impl Later {
     /// Nothing.
-    pub const NONE: Later = Later { compatible: 0, more: [0; BYTES - 260] };
+    pub const NONE: Later = Later { compatible: 0, more: [0; BYTES - 264] };
 }
 
 /// What is wrong with a superblock that is sound, but has a version or features that are not known here.
@@ -163,9 +168,12 @@ impl Superblock {
         (self.inode_tree, self.inodes, self.generation_floor) = (tree, inodes, generation_floor);
     }
 
-    /// The blocks that the engine has for itself.
-    pub fn of_engine(&self) -> impl Iterator<Item = Run> + use<> {
-        self.log.map(|log| log.run()).into_iter().chain(self.heads.map(|heads| heads.0))
+    /// The blocks at fixed places, besides the copies of the superblock: those that the engine has for itself, and the
+    /// bitmaps.
+    pub fn fixed(&self) -> impl Iterator<Item = Run> + use<> {
+        let blocks = self.blocks;
+        let of_engine = self.log.map(|log| log.run()).into_iter().chain(self.heads.map(|heads| heads.0));
+        of_engine.chain(self.bitmaps.into_iter().flat_map(move |layout| layout.runs(blocks)))
     }
 
     /// As it stands in the copy at `at`.
@@ -174,11 +182,12 @@ impl Superblock {
         let (repair, repair_check) = self.repair.unwrap_or((Lba(0), 0));
         let of_repair = if self.repair.is_some() { FEATURE_REPAIR } else { 0 };
         let of_inode_file = if self.generation_floor > 0 { FEATURE_GIVEN_BACK } else { 0 };
+        let of_bitmaps = if self.bitmaps.is_some() { FEATURE_BITMAPS } else { 0 };
         let mut raw = RawSuperblock {
             magic: MAGIC,
             version: self.version.into(),
             block_bytes: (BLOCK as u32).into(),
-            incompatible: (of_repair | of_inode_file).into(),
+            incompatible: (of_repair | of_inode_file | of_bitmaps).into(),
             volume_id: self.volume_id,
             blocks: self.blocks.into(),
             generation: self.generation.into(),
@@ -200,6 +209,7 @@ impl Superblock {
             heads_start: self.heads.map_or(0, |heads| heads.0.start.0).into(),
             heads_blocks: self.heads.map_or(0, |heads| heads.0.count).into(),
             generation_floor: self.generation_floor.into(),
+            bitmaps: self.bitmaps.map_or(0, Layout::encode).into(),
             compatible: self.later.compatible.into(),
             more: self.later.more,
             ..RawSuperblock::new_zeroed()
@@ -281,6 +291,11 @@ impl Superblock {
         if heads.is_some_and(|heads| heads.blocks() < blocks) {
             return Err(Fault("a superblock with a table of heads that is too short"));
         }
+        let bitmaps = match raw.incompatible.get() & FEATURE_BITMAPS != 0 {
+            true => Some(Layout::decode(raw.bitmaps.get(), blocks)?),
+            false if raw.bitmaps.get() != 0 => return Err(Fault("a superblock that contradicts its features")),
+            false => None,
+        };
         Ok(Superblock {
             version,
             volume_id: raw.volume_id,
@@ -298,6 +313,7 @@ impl Superblock {
             repair: (raw.incompatible.get() & FEATURE_REPAIR != 0)
                 .then_some((Lba(raw.repair.get()), raw.repair_check.get())),
             heads,
+            bitmaps,
             later: Later { compatible: raw.compatible.get(), more: raw.more },
         })
     }
@@ -329,7 +345,8 @@ mod tests {
             log: Some(LogArea { start: Lba(2), half_blocks: 2, lanes: 3 }),
             repair: Some((Lba(78), 6)),
             heads: Some(HeadTable::for_volume(Lba(20), 1000)),
-            later: Later { compatible: 9, more: [8; BYTES - 260] },
+            bitmaps: Some(Layout::of_new(1000)),
+            later: Later { compatible: 9, more: [8; BYTES - 264] },
         };
         let block = superblock.encode(Lba(1));
         assert_eq!(Superblock::decode(&block, Lba(1)), Ok(superblock.clone()));

@@ -16,11 +16,13 @@ use rustix::io::Errno;
 use wholly_error::{Error, Result};
 use wholly_media::Region;
 
+use super::bitmaps::{self, Truth};
 use super::mount::{FIRST_INODE_BLOCKS, Plain, read_copy, read_superblock};
 use super::remedy::{MapOf, RANKS, Remedy};
 use super::{DIRECTORY, REGULAR, SYMLINK, TYPE, map};
 use crate::engine::marks::Marks;
 use crate::engine::{InoGen, Load};
+use crate::format::bitmap::Bits;
 use crate::format::dir::{self, Leaf, MAX_TRIE_DEPTH, NAME_MAX, SLOT, SLOTS, TWIN_BITS};
 use crate::format::inode::{
     FIRST, INODE, INODE_FILE, LINE, Line, More, Owned, PER_BLOCK, ROOT, SHORT_TARGET, Target, Times, Tree,
@@ -175,11 +177,15 @@ pub fn examine<'w>(region: &dyn Region, superblock: &Superblock, watch: &'w mut 
         watch,
     };
     check.superblocks(superblock)?;
-    superblock.of_engine().for_each(|run| check.marks.mark_run(run));
+    superblock.fixed().for_each(|run| check.marks.mark_run(run));
     let leaves = check.all_inodes(superblock)?;
     check.disputes(superblock, &leaves)?;
     check.all_directories(superblock)?;
     check.names()?;
+    // Anything else that is wrong makes bitmaps wrong, too.
+    if check.report.findings.is_empty() {
+        check.bitmaps(superblock, &leaves)?;
+    }
     if check.unlisted > 0 {
         check.find("the volume", format!("{} more faults", check.unlisted), Remedy::Other);
     }
@@ -615,6 +621,43 @@ impl Check<'_, '_> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Compares the bitmaps with what was found.
+    fn bitmaps(&mut self, superblock: &Superblock, leaves: &[(u64, Lba)]) -> Result<()> {
+        let Some(layout) = superblock.bitmaps else { return Ok(()) };
+        let present: HashSet<u64> = leaves.iter().map(|(index, _)| *index).collect();
+        let mut faults = Vec::new();
+        {
+            let is_used = |block| self.marks.is_marked(Lba(block));
+            let life = |ino| match self.inodes.get(&ino) {
+                Some(known) => (true, known.links == 0),
+                None if ino < FIRST => (true, false),
+                None => (false, !present.contains(&(ino / PER_BLOCK))),
+            };
+            let truth = Truth { is_used: &is_used, life: &life };
+            for at in layout.all(superblock.blocks, superblock.inodes) {
+                let mut block = [0; BLOCK];
+                self.view.load(layout.place(at), 0, &mut block)?;
+                let fault = match Bits::decode(self.seed, at, &block) {
+                    Err(fault) => fault.0.to_string(),
+                    Ok(bits) => {
+                        let expected = bitmaps::expected(superblock, at, &truth);
+                        let differ = |is: bool| {
+                            let found = |bit: &u64| (bits.get(*bit), expected.get(*bit)) == (is, !is);
+                            (0..bitmaps::meaning(superblock, at)).filter(found).count()
+                        };
+                        match (differ(true), differ(false)) {
+                            (0, 0) => continue,
+                            (ones, zeros) => format!("{ones} bits are 1 that are to be 0, and {zeros} the other way"),
+                        }
+                    }
+                };
+                faults.push((at, fault, bitmaps::expected(superblock, at, &truth)));
+            }
+        }
+        faults.into_iter().for_each(|(at, fault, bits)| self.find(at.to_string(), fault, Remedy::Bitmap { at, bits }));
         Ok(())
     }
 

@@ -1,4 +1,5 @@
-//! Groups: what one call changes, or an explicit group, with the space that it has reserved (invariants 2 and 3).
+//! Groups: what one call changes, or an explicit group, with the space that it has reserved (invariants 2 and 3), and
+//! what of the bitmaps changes with it.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -11,8 +12,11 @@ use super::Core;
 use super::explicit::Explicit;
 use crate::engine::draft::Draft;
 use crate::engine::{
-    Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Operation, Part, Placed, View,
+    Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Operation, Part, Placed,
+    Structure, View,
 };
+use crate::format::bitmap::{Bitmap, BitmapAt, Layout, UNITS};
+use crate::format::inode::PER_BLOCK;
 use crate::format::pointer::{FANOUT, MAX_DEPTH};
 use crate::format::{Lba, Run};
 
@@ -90,6 +94,17 @@ pub struct Body {
     later: Later,
     /// Of an explicit group: whether the call that runs has changed something.
     pub is_changed: bool,
+    /// With bitmaps: what it has done to inodes.
+    lives: BTreeMap<u64, Life>,
+    /// With bitmaps: numbers that become free inodes, or none.
+    places: Vec<(u64, u64, bool)>,
+}
+
+/// What the bitmaps say of an inode: whether it is in use, and whether it has no name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Life {
+    before: (bool, bool),
+    now: (bool, bool),
 }
 
 #[derive(Default)]
@@ -115,6 +130,29 @@ impl Runs {
             Some((_, before)) if *before == first => *before = end,
             _ => _ = self.0.insert(first, end),
         }
+    }
+
+    /// Takes blocks out. Returns those that were not in.
+    fn cut(&mut self, run: Run) -> Vec<Run> {
+        let (mut at, end, mut others) = (run.start.0, run.start.0 + run.count, Vec::new());
+        while at < end {
+            let (is_in, count) = self.has(Lba(at), end - at);
+            if is_in {
+                let (&first, &last) = self.0.range(..=at).next_back().expect("it is in one");
+                self.0.remove(&first);
+                [(first, at), (at + count, last)].into_iter().filter(|(from, to)| from < to).for_each(|(from, to)| {
+                    self.0.insert(from, to);
+                });
+            } else {
+                others.push(Run { start: Lba(at), count });
+            }
+            at += count;
+        }
+        others
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Run> {
+        self.0.iter().map(|(first, end)| Run { start: Lba(*first), count: end - first })
     }
 
     /// Whether a block is one of these, and for how many of the `count` blocks from it on that is the same.
@@ -162,6 +200,8 @@ impl Body {
             own: Runs::default(),
             later: Later::default(),
             is_changed: false,
+            lives: BTreeMap::new(),
+            places: Vec::new(),
         }
     }
 
@@ -351,8 +391,76 @@ impl<'c> Group<'c> {
         let core = self.core;
         self.is_recorded = true;
         core.ordered.note(operation.changes(), &mut self.body.changed);
+        if core.storage.bitmaps.is_some() {
+            self.note_life(operation)?;
+        }
         let recorded = self.body.part(core, |engine, part| engine.record(part, operation, &core.storage));
         recorded.inspect_err(|error| core.fail(error))
+    }
+
+    /// Notes what an operation does to an inode, before it is recorded.
+    fn note_life(&mut self, operation: &Operation<'_>) -> Result<()> {
+        let (on, change) = match operation {
+            // Without a number of names it has none.
+            Operation::Assign { on, fields } if fields.born => (on, Some((true, fields.links.unwrap_or(0) == 0))),
+            Operation::Assign { on, fields } => (on, fields.links.map(|links| (true, links == 0))),
+            Operation::Free { what } => (what, Some((false, false))),
+            Operation::Structure(Structure::GrowInodes { first, blocks }) => {
+                self.body.places.push((first * PER_BLOCK, blocks * PER_BLOCK, true));
+                return Ok(());
+            }
+            Operation::GiveBack { blocks, .. } => {
+                let places = blocks.iter().map(|(first, count)| (first * PER_BLOCK, count * PER_BLOCK, false));
+                self.body.places.extend(places);
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
+        let is_born = matches!(operation, Operation::Assign { fields, .. } if fields.born);
+        let Some(now) = change else { return Ok(()) };
+        let before = match self.body.lives.get(&on.ino) {
+            Some(life) => life.before,
+            None if is_born => (false, false),
+            None => (true, self.core.storage.read(self, on.ino)?.owned.links == 0),
+        };
+        self.body.lives.insert(on.ino, Life { before, now });
+        Ok(())
+    }
+
+    /// Records what changes of the bitmaps: what the group has taken and freed, on the whole.
+    fn toggle(&mut self, layout: Layout) -> Result<()> {
+        let body = &mut *self.body;
+        let (mut taken, mut freed) = (std::mem::take(&mut body.own), Runs::default());
+        body.space.taken.iter().for_each(|run| taken.add(*run));
+        for run in &body.space.freed {
+            taken.cut(*run).into_iter().for_each(|run| freed.add(run));
+        }
+        let blocks =
+            |runs: &Runs, to| runs.iter().map(move |run| (Bitmap::Blocks, run.start.0, run.count, to)).collect();
+        let mut changes: Vec<(Bitmap, u64, u64, bool)> = blocks(&taken, true);
+        changes.extend::<Vec<_>>(blocks(&freed, false));
+        for (first, count, is_there) in body.places.drain(..) {
+            changes.push((Bitmap::Orphans, first, count, !is_there));
+        }
+        for (ino, Life { before, now }) in std::mem::take(&mut body.lives) {
+            for (of, was, is) in [(Bitmap::Inodes, before.0, now.0), (Bitmap::Orphans, before.1, now.1)] {
+                match changes.last_mut() {
+                    _ if was == is => {}
+                    Some(last) if (last.0, last.1 + last.2, last.3) == (of, ino, is) => last.2 += 1,
+                    _ => changes.push((of, ino, 1, is)),
+                }
+            }
+        }
+        for (of, mut first, count, to) in changes {
+            let end = first + count;
+            while first < end {
+                let (index, count) = (first / UNITS, (end - first).min(UNITS - first % UNITS));
+                let bitmap = BitmapAt { of, index };
+                self.record(&Operation::Toggle { bitmap, at: layout.place(bitmap), first: first % UNITS, count, to })?;
+                first += count;
+            }
+        }
+        Ok(())
     }
 
     /// Writes data.
@@ -406,6 +514,9 @@ impl<'c> Group<'c> {
         let core = self.core;
         core.check_usable()?;
         self.body.draft.after = core.ordered.after(&mut self.body.changed);
+        if let Some(layout) = core.bitmaps() {
+            self.toggle(layout)?;
+        }
         let how = if matches!(self.body, Whose::Own(_)) { Durability::Atomic } else { Durability::Durable };
         let committed = self.body.part(core, |engine, part| {
             let part = Part { group: part.group, space: &mut *part.space, draft: &mut *part.draft };

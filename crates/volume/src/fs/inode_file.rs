@@ -74,6 +74,10 @@ impl Core {
                 false => (end, most),
             };
             self.holes.unreserve(holes.saturating_sub(blocks));
+            if self.storage.bitmaps.is_some_and(|it| (first + blocks) * PER_BLOCK > it.most_inodes(self.blocks.units()))
+            {
+                return Err(Error::NoSpace("inodes: the bitmaps have no room for more".into()));
+            }
             let last = first + blocks - 1;
             let nodes = nodes_for(depth, depth_for(last).max(depth), first, last);
             match Group::begin_of_free(self, Kind::Structure, blocks + nodes, Need::Ordinary, Logged::default()) {

@@ -18,6 +18,7 @@
 //! | `data.rs` | reading and writing, and the space of files |
 //! | `attributes.rs` | attributes, and who may change them |
 //! | `xattrs.rs` | extended attributes and access control lists |
+//! | `bitmaps.rs` | what the bitmaps are to say; the allocators from what they say |
 //! | `checkpoint.rs` | space that the engine can make free |
 //! | `checkpointers.rs` | threads that make some in the background |
 //! | `mount.rs` | rebuilding and saving the allocators |
@@ -30,6 +31,7 @@
 
 pub mod attributes;
 mod backing;
+pub mod bitmaps;
 pub mod check;
 pub mod checkpoint;
 pub mod checkpointers;
@@ -66,6 +68,7 @@ pub use wholly_vfs::rules::{DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE};
 
 use crate::engine::{Engine, Fields, Kind, Load, Logged, Operation, corrupt};
 use crate::format::Fault;
+use crate::format::bitmap::Layout;
 use crate::format::inode::{PER_BLOCK, Time, Times};
 use backing::Backing;
 use checkpoint::Swapping;
@@ -166,6 +169,11 @@ impl Core {
             clock,
             gate: Gate::default(),
         }
+    }
+
+    /// Where the bitmaps are, if groups keep them in step.
+    pub(super) fn bitmaps(&self) -> Option<Layout> {
+        self.storage.bitmaps.filter(|_| self.engine.keeps_bitmaps())
     }
 
     /// Whether an earlier write has failed: then nothing is known of what is on the medium. Or whether the medium

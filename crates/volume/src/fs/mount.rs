@@ -11,6 +11,7 @@ use wholly_media::{Region, Site};
 use wholly_vfs::Timestamp;
 
 use super::backing::Backing;
+use super::bitmaps::{self, Spaces, Truth};
 use super::overlay::is_lost;
 use super::space::Space;
 use super::storage::{Storage, slot_of, write_slot, write_superblock};
@@ -19,6 +20,7 @@ use crate::engine::marks::Marks;
 use crate::engine::{Engine, Fields, InoGen, InodeFile, Kind, Load, Moved, Operation, Replay};
 use crate::engine::{StorageView, Structure, Waiting};
 use crate::engine::{corrupt, read_within};
+use crate::format::bitmap::{self, Layout};
 use crate::format::head::HeadTable;
 use crate::format::inode::{self, FIRST, INODE, LINE, Line, More, Owned, PER_BLOCK, ROOT, Time, Times, Tree};
 use crate::format::log::LogArea;
@@ -68,8 +70,8 @@ impl StorageView for Plain<'_> {
     }
 }
 
-/// A volume that is being made: it has no superblock before all else is durable.
-struct Unnamed<'r>(Plain<'r>);
+/// A volume of so many blocks that is being made: it has no superblock before all else is durable.
+struct Unnamed<'r>(Plain<'r>, u64);
 
 impl Load for Unnamed<'_> {
     fn load(&self, at: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
@@ -79,7 +81,7 @@ impl Load for Unnamed<'_> {
 
 impl StorageView for Unnamed<'_> {
     fn update(&mut self, site: Site, at: Lba, offset: usize, bytes: &[u8]) -> Result<()> {
-        let is_copy = copies(self.0.region.len() / BLOCK as u64).contains(&at);
+        let is_copy = copies(self.1).contains(&at);
         if is_copy { Ok(()) } else { self.0.update(site, at, offset, bytes) }
     }
 
@@ -107,6 +109,8 @@ pub struct Making<'m> {
     pub zeroes_log: bool,
     /// Whether the engine has pending blocks.
     pub has_heads: bool,
+    /// Whether the volume has bitmaps.
+    pub has_bitmaps: bool,
     /// Told how many bytes of the log are zeroed, of how many.
     pub watch: &'m dyn Fn(u64, u64),
 }
@@ -134,12 +138,21 @@ pub fn encode_label(label: &str) -> Result<[u8; 64]> {
     Ok(encoded)
 }
 
+/// Behind the superblocks, and behind the bitmap blocks of the first section.
+fn behind_bitmaps(bitmaps: Option<Layout>, blocks: u64) -> u64 {
+    bitmaps.and_then(|layout| layout.runs(blocks).next()).map_or(2, |run| run.start.0 + run.count)
+}
+
 /// The log of a new volume of so many blocks, of an engine that has one.
 ///
 /// # Errors
 /// [`Error::NoSpace`] if the volume is too small.
-pub fn log_area(place: Option<fn(Lba, u64) -> LogArea>, blocks: u64) -> Result<Option<LogArea>> {
-    let log = place.map(|place| place(Lba(2), blocks));
+pub fn log_area(
+    place: Option<fn(Lba, u64) -> LogArea>,
+    bitmaps: Option<Layout>,
+    blocks: u64,
+) -> Result<Option<LogArea>> {
+    let log = place.map(|place| place(Lba(behind_bitmaps(bitmaps, blocks)), blocks));
     // Half of the smallest volume is for its user.
     let least = log.map_or(MIN_BLOCKS, |log| MIN_BLOCKS_WITH_LOG.max(2 * log.run().count));
     match blocks < least {
@@ -152,10 +165,12 @@ pub fn log_area(place: Option<fn(Lba, u64) -> LogArea>, blocks: u64) -> Result<O
 pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
     let Making { label, owner, now, .. } = *making;
     let blocks = region.len() / BLOCK as u64;
-    let log = log_area(making.log, blocks)?;
+    let blocks = if making.has_bitmaps { bitmap::fitting(blocks) } else { blocks };
+    let bitmaps = making.has_bitmaps.then(|| Layout::of_new(blocks));
+    let log = log_area(making.log, bitmaps, blocks)?;
     let label = encode_label(label)?;
     // What is in the log's blocks is not valid there: the seed of entries is another one.
-    let after_log = 2 + log.map_or(0, |log| log.run().count);
+    let after_log = behind_bitmaps(bitmaps, blocks) + log.map_or(0, |log| log.run().count);
     let heads = making.has_heads.then(|| HeadTable::for_volume(Lba(after_log), blocks));
     let superblock = Superblock {
         version: VERSION,
@@ -172,6 +187,7 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
         label,
         log,
         heads,
+        bitmaps,
         repair: None,
         later: Later::NONE,
     };
@@ -186,7 +202,8 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
         }
     }
     region.fence(FENCE)?;
-    let mut view = Unnamed(Plain { region, next: after_log + heads.map_or(0, |heads| heads.0.count) });
+    let next = after_log + heads.map_or(0, |heads| heads.0.count);
+    let mut view = Unnamed(Plain { region, next }, blocks);
     let storage = Storage::new(superblock);
     storage.redo(&Operation::Structure(Structure::GrowInodes { first: 0, blocks: FIRST_INODE_BLOCKS }), &mut view)?;
     let times = Some(Times { atime: now, mtime: now, ctime: now, btime: now });
@@ -201,9 +218,12 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
         ..Fields::default()
     };
     storage.redo(&Operation::Assign { on: InoGen { ino: ROOT, generation: 1 }, fields: &fields }, &mut view)?;
+    let mut superblock = storage.superblock.lock().unwrap();
+    let is_used = |block| block < view.0.next || bitmaps::is_fixed(&superblock, block);
+    let life = |ino| (ino < FIRST, false);
+    bitmaps::write_all(region, &superblock, &Truth { is_used: &is_used, life: &life })?;
     region.fence(FENCE)?;
     // Both slots, so that one that rots is no loss.
-    let mut superblock = storage.superblock.lock().unwrap();
     superblock.is_clean = true;
     for _ in 0..2 {
         write_superblock(&mut view.0, &mut superblock)?;
@@ -337,7 +357,11 @@ pub fn mount(
     let (is_clean, saved, heads) = (superblock.is_clean, superblock.saved, superblock.heads);
     let mut core = Core::new(engine, Storage::new(superblock), cache_bytes, clock);
     let restored = is_clean && saved.is_some_and(|saved| restore(&core, &**region, saved).is_ok());
-    let orphans = if restored { Vec::new() } else { rebuild(&core, &**region, waiting.as_ref())? };
+    let orphans = match core.bitmaps() {
+        Some(_) => read_bitmaps(&core, &**region)?,
+        None if restored => Vec::new(),
+        None => rebuild(&core, &**region, waiting.as_ref())?,
+    };
     core.backing = Backing::find(region, &core.blocks, heads)?;
     {
         let mut superblock = core.storage.superblock.lock().unwrap();
@@ -354,6 +378,23 @@ pub fn mount(
     free_orphans(&core, orphans)?;
     core.named(ROOT)?.keep();
     Ok(core)
+}
+
+/// The allocators, by the bitmaps. Returns inodes without names. No map is read but that of the inode file, for these.
+fn read_bitmaps(core: &Core, region: &dyn Region) -> Result<Vec<InoGen>> {
+    let superblock = core.storage.superblock.lock().unwrap().clone();
+    let spaces = Spaces { blocks: &core.blocks, inodes: &core.inodes, holes: &core.holes };
+    let view = Plain { region, next: 0 };
+    let id = |ino| {
+        let owned = core.storage.read(&view, ino)?.owned;
+        match owned.links {
+            0 => Ok(InoGen { ino, generation: owned.generation }),
+            _ => {
+                Err(corrupt(format!("inode {ino}"), Fault("it has names, and the bitmap of orphans says it has none")))
+            }
+        }
+    };
+    bitmaps::read(region, &superblock, &spaces)?.into_iter().map(id).collect()
 }
 
 /// The blocks of the inode file, in their order.
@@ -395,6 +436,10 @@ pub fn unmount(core: &Core, region: &dyn Region) -> Result<()> {
 }
 
 fn save(core: &Core, region: &dyn Region) -> Result<Option<(Lba, u64)>> {
+    if core.storage.bitmaps.is_some() {
+        // They say it all.
+        return Ok(None);
+    }
     let seed = core.storage.seed;
     let holes = if core.storage.map().generation_floor > 0 { core.holes.save() } else { Vec::new() };
     let mut blocks = core.blocks.save();
@@ -493,7 +538,7 @@ fn rebuild(core: &Core, region: &dyn Region, waiting: Option<&Waiting>) -> Resul
     for at in copies(blocks) {
         marks.mark(at);
     }
-    core.storage.superblock.lock().unwrap().of_engine().for_each(|run| marks.mark_run(run));
+    core.storage.superblock.lock().unwrap().fixed().for_each(|run| marks.mark_run(run));
     let mut leaves = Vec::new();
     let first_fault = Mutex::new(None);
     let fault = |error: Error| {

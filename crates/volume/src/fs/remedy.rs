@@ -6,6 +6,7 @@
 use std::fmt;
 
 use crate::format::Lba;
+use crate::format::bitmap::{BitmapAt, Bits};
 
 /// One of the maps of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,7 +27,7 @@ impl fmt::Display for MapOf {
 }
 
 /// How many ranks there are.
-pub const RANKS: usize = 7;
+pub const RANKS: usize = 8;
 
 /// See the module. Places are a block and a slot of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -77,6 +78,8 @@ pub enum Remedy {
     Parent { ino: u64, parent: u64 },
     /// A name for an inode that has none.
     Attach { ino: u64, kind: u8 },
+    /// A bitmap block is written anew, by what all maps and inodes say.
+    Bitmap { at: BitmapAt, bits: Bits },
 }
 
 impl Remedy {
@@ -100,6 +103,7 @@ impl Remedy {
             // It may have a name, and only the count is wrong.
             Remedy::Stray { .. } => 4,
             Remedy::Attach { .. } => 5,
+            Remedy::Bitmap { .. } => 6,
             Remedy::Other => RANKS - 1,
         }
     }
@@ -108,7 +112,12 @@ impl Remedy {
     pub fn is_safe(&self) -> bool {
         matches!(
             self,
-            Remedy::Superblocks | Remedy::Blocks { .. } | Remedy::Slot { .. } | Remedy::Links { .. } | Remedy::Other
+            Remedy::Superblocks
+                | Remedy::Blocks { .. }
+                | Remedy::Slot { .. }
+                | Remedy::Links { .. }
+                | Remedy::Bitmap { .. }
+                | Remedy::Other
         )
     }
 
@@ -153,6 +162,7 @@ impl Remedy {
             Remedy::Name { .. } | Remedy::Stray { .. } => "the name is removed".into(),
             Remedy::Links { names, .. } => format!("set to {names}"),
             Remedy::Parent { parent, .. } => format!("set to {parent}"),
+            Remedy::Bitmap { .. } => "written anew".into(),
             Remedy::Attach { ino, .. } => format!("named \"#{ino}\" in the directory lost+found"),
         }
     }

@@ -1,4 +1,5 @@
 //! Growing, shrinking and renaming a volume that is not mounted. Nothing moves but the superblock's copy at the end.
+//! Bitmap blocks of new sections are written first: nothing reads them before the volume has its new size.
 //!
 //! The new copy is durable first, in a block that was free or beyond the end. It commits if it is at the end of the
 //! medium, where it is looked for; else the next superblock slot does, which has the same generation. Then comes the
@@ -9,10 +10,12 @@ use std::ops::ControlFlow;
 use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
 
+use super::bitmaps::{self, Truth};
 use super::check::check;
 use super::map;
 use super::mount::{Plain, encode_label, exact, read_superblock};
-use super::storage::slot_of;
+use super::storage::{BITMAP, slot_of};
+use crate::format::bitmap::{self, Bitmap, BitmapAt, UNITS};
 use crate::format::inode::{INODE_FILE, PER_BLOCK};
 use crate::format::pointer::MAX_VOLUME_BLOCKS;
 use crate::format::superblock::{MIN_BLOCKS, Superblock, copies};
@@ -58,6 +61,11 @@ pub fn resize(region: &dyn Region, blocks: u64) -> Result<()> {
     if blocks < least {
         return Err(Error::NoSpace(format!("its content: the smallest size is {}", exact(least))));
     }
+    let blocks = if superblock.bitmaps.is_some() { bitmap::fitting(blocks) } else { blocks };
+    let most_inodes = superblock.bitmaps.map_or(u64::MAX, |layout| layout.most_inodes(blocks));
+    if end * PER_BLOCK > most_inodes {
+        return Err(Error::NoSpace(format!("its inodes: a volume of this size has room for {most_inodes}")));
+    }
     if blocks > region.len() / BLOCK as u64 || blocks >= MAX_VOLUME_BLOCKS {
         let most = exact((region.len() / BLOCK as u64).min(MAX_VOLUME_BLOCKS - 1));
         return Err(Error::NoSpace(format!("a larger volume: the largest size is {most}")));
@@ -72,6 +80,7 @@ pub fn resize(region: &dyn Region, blocks: u64) -> Result<()> {
     }
     // The saved allocators are of another length; the next mount rebuilds them.
     (superblock.blocks, superblock.saved, superblock.inodes) = (blocks, None, end * PER_BLOCK);
+    bear_sections(region, &superblock, before)?;
     store(region, superblock)?;
     if blocks < before {
         // A copy of before, at the end of the medium, must not be found later.
@@ -79,6 +88,18 @@ pub fn resize(region: &dyn Region, blocks: u64) -> Result<()> {
         region.fence(FENCE)?;
     }
     Ok(())
+}
+
+/// Writes the bitmap blocks of the sections that a volume has now, and had not when it had `before` blocks.
+fn bear_sections(region: &dyn Region, superblock: &Superblock, before: u64) -> Result<()> {
+    let Some(layout) = superblock.bitmaps else { return Ok(()) };
+    let is_used = |block| bitmaps::is_fixed(superblock, block);
+    let truth = Truth { is_used: &is_used, life: &|_| (false, true) };
+    for index in before.div_ceil(UNITS)..superblock.blocks.div_ceil(UNITS) {
+        let at = BitmapAt { of: Bitmap::Blocks, index };
+        region.write(BITMAP, layout.place(at).byte(), &bitmaps::encode(superblock, at, &truth))?;
+    }
+    Ok(region.fence(FENCE)?)
 }
 
 /// Gives a volume another label.

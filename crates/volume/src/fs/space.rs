@@ -1,11 +1,16 @@
 //! Which units, blocks or inodes, are free: one bit each, in zones with a lock each. Volatile: a mount rebuilds it.
+//!
+//! A zone is as large as a bitmap block, and threads begin to look in different ones: so they change different blocks.
 
 use crossbeam_utils::CachePadded;
 use sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, OnceLock, Ordering, thread_token};
 
+use crate::format::bitmap::{UNITS, WORDS};
+
 /// Units of a zone.
-const ZONE: u64 = 1 << 15;
-const WORDS: usize = (ZONE / 64) as usize;
+const ZONE: u64 = UNITS;
+/// Saved bits are padded to a multiple of so many.
+const SAVED: u64 = 1 << 15;
 /// Places from which threads begin to look.
 const HINTS: usize = 64;
 
@@ -279,12 +284,13 @@ impl Space {
     pub fn save(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.each_zone(|zone| zone.bits.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes())));
+        bytes.resize(Self::saved_bytes(self.units()), u8::MAX);
         bytes
     }
 
     /// The bytes that [`save`](Self::save) makes for so many units.
     pub fn saved_bytes(units: u64) -> usize {
-        units.div_ceil(ZONE) as usize * WORDS * 8
+        (units.div_ceil(SAVED) * SAVED / 8) as usize
     }
 
     /// Sets all bits as they were saved.
@@ -297,6 +303,17 @@ impl Space {
             zone.free = zone.bits.iter().map(|word| u64::from(word.count_zeros())).sum();
         }
         self.count();
+    }
+
+    /// Sets the bits of a zone, as far as there are such units. [`count`](Self::count) comes when all zones are set.
+    pub fn set_zone(&self, index: u64, words: impl Iterator<Item = u64>) {
+        let mut zone = self.zones.get(index as usize).lock().unwrap();
+        zone.bits.iter_mut().zip(words).for_each(|(word, bits)| *word = bits);
+        let units = self.units() - index * ZONE;
+        for (word, first) in zone.bits.iter_mut().zip((0..).step_by(64)).filter(|(_, first)| first + 64 > units) {
+            *word |= if first >= units { u64::MAX } else { u64::MAX << (units - first) };
+        }
+        zone.free = zone.bits.iter().map(|word| u64::from(word.count_zeros())).sum();
     }
 }
 

@@ -7,6 +7,7 @@ use wholly_media::Site;
 use super::map;
 use crate::engine::{EntryAt, Fields, InoGen, InodeFile, InodeMap, Load, Mapped, Operation, Replay};
 use crate::engine::{StorageView, Structure, corrupt, inode_block};
+use crate::format::bitmap::{Bitmap, BitmapAt, Bits, Layout, UNITS};
 use crate::format::dir::{self, Leaf, NAME_MAX, SLOT};
 use crate::format::inode::{self, INODE, LINE, Line, More, Owned, PER_BLOCK, Target, Times, Tree};
 use crate::format::pointer::Pointer;
@@ -21,8 +22,11 @@ const ENTRY_LIVE: Site = Site("volume.entry.live");
 pub const ENTRY_CLEAR: Site = Site("volume.entry.clear");
 pub const LEAF: Site = Site("volume.leaf");
 const SUPERBLOCK: Site = Site("volume.superblock");
+pub const BITMAP: Site = Site("volume.bitmap");
 pub const SITES: &[Site] =
     &[INODE_LINE, INODE_BORN, INODE_BLOCK, ENTRY_BODY, ENTRY_LIVE, ENTRY_CLEAR, LEAF, SUPERBLOCK];
+/// Of volumes with bitmaps.
+pub const BITMAP_SITES: &[Site] = &[BITMAP];
 
 /// Blocks of the inode file whose places are kept.
 const PLACES: u64 = 256;
@@ -41,6 +45,8 @@ pub struct Storage {
     pub superblock: Mutex<Superblock>,
     /// Whether the engine moves blocks.
     pub moves_blocks: bool,
+    /// Where the bitmaps are, if the volume has some.
+    pub bitmaps: Option<Layout>,
 }
 
 /// An inode in memory: all that the storage version has of it, but for the target.
@@ -57,6 +63,7 @@ impl Storage {
             seed: Seed::of(&superblock.volume_id),
             places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
             inode_tree: RwLock::new(superblock.inode_tree),
+            bitmaps: superblock.bitmaps,
             superblock: Mutex::new(superblock),
             moves_blocks: false,
         }
@@ -314,10 +321,31 @@ impl Storage {
             }),
             Structure::GrowInodes { first, blocks } => {
                 let mut map = self.map();
+                let before = map.inodes;
                 self.grow(view, &mut map, first, blocks)?;
+                self.bear_bitmaps(view, before, map.inodes)?;
                 self.set_inode_file(view, map)
             }
         }
+    }
+
+    /// Makes the bitmap blocks for inodes that an inode file needs which has grown: none of the numbers is an inode.
+    fn bear_bitmaps(&self, view: &mut dyn StorageView, before: u64, inodes: u64) -> Result<()> {
+        let Some(layout) = self.bitmaps else { return Ok(()) };
+        for index in before.div_ceil(UNITS)..inodes.div_ceil(UNITS) {
+            for (of, value) in [(Bitmap::Inodes, false), (Bitmap::Orphans, true)] {
+                let at = BitmapAt { of, index };
+                view.update(BITMAP, layout.place(at), 0, &Bits::all(value).encode(self.seed, at))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a bitmap block has.
+    pub fn bits(&self, load: &(impl Load + ?Sized), bitmap: BitmapAt, at: Lba) -> Result<Bits> {
+        let mut block = [0; BLOCK];
+        load.load(at, 0, &mut block)?;
+        Bits::decode(self.seed, bitmap, &block).map_err(|fault| corrupt(bitmap.to_string(), fault))
     }
 
     fn set_inode_file(&self, view: &mut dyn StorageView, map: InodeMap) -> Result<()> {
@@ -476,6 +504,11 @@ impl Replay for Storage {
                 view.update(ENTRY_CLEAR, lba, slot * SLOT, &[0; 8])
             }
             Operation::Free { what } => self.free(view, what),
+            Operation::Toggle { bitmap, at, first, count, to } => {
+                let mut bits = self.bits(view, bitmap, at)?;
+                bits.toggle(first, count, to).map_err(|fault| corrupt(bitmap.to_string(), fault))?;
+                view.update(BITMAP, at, 0, &bits.encode(self.seed, bitmap))
+            }
             Operation::Xattrs { on, runs, bytes, sum } => self.set_xattrs(view, on, runs, (bytes, sum)),
             Operation::Structure(change) => self.structure(view, change),
             Operation::GiveBack { blocks, generation_floor } => {

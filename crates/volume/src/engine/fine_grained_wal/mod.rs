@@ -198,6 +198,7 @@ pub const DESCRIPTION: Description = Description {
     log: Some(LogArea::for_volume),
     zeroes_log: false,
     has_heads: false,
+    keeps_bitmaps: false,
     sites: &[SITES],
     open: |Opening { region, log, volume, incarnation, .. }| {
         Some(Box::new(FineGrainedWal::new(region, log?, volume, incarnation)))

@@ -296,6 +296,7 @@ pub const DESCRIPTION: Description = Description {
     log: Some(LogArea::for_volume),
     zeroes_log: false,
     has_heads: true,
+    keeps_bitmaps: false,
     sites: &[SITES],
     open: |Opening { region, log, heads, version, volume, incarnation, tuning, .. }| {
         Some(Box::new(HybridLog::new(region, (log?, heads?), (version, volume, incarnation), tuning)))

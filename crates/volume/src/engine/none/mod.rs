@@ -47,6 +47,7 @@ pub const DESCRIPTION: Description = Description {
     log: None,
     zeroes_log: false,
     has_heads: false,
+    keeps_bitmaps: false,
     sites: &[SITES],
     open: |opening| Some(Box::new(NoneEngine::new(opening.region, opening.cache_bytes))),
     left: Left::nothing,

@@ -136,6 +136,7 @@ pub const DESCRIPTION: Description = Description {
     log: Some(|start, _| LogArea::of_roots(start)),
     zeroes_log: false,
     has_heads: false,
+    keeps_bitmaps: false,
     sites: &[SITES],
     open: |Opening { region, log, volume, incarnation, .. }| {
         Some(Box::new(Shadow::new(region, log?, volume, incarnation)))

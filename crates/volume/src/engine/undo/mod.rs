@@ -187,6 +187,7 @@ pub const DESCRIPTION: Description = Description {
     log: Some(LogArea::for_volume),
     zeroes_log: false,
     has_heads: false,
+    keeps_bitmaps: false,
     sites: &[SITES],
     open: |Opening { region, log, volume, incarnation, tuning, .. }| {
         Some(Box::new(UndoLog::new(region, log?, (volume, incarnation), tuning.move_from)))

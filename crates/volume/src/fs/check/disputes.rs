@@ -69,7 +69,7 @@ impl Check<'_, '_> {
             return Ok(());
         }
         let mut claims = Claims { nodes: Marks::new(self.blocks), by_block: BTreeMap::new(), left: MOST_CLAIMS };
-        superblock.of_engine().for_each(|run| claims.nodes.mark_run(run));
+        superblock.fixed().for_each(|run| claims.nodes.mark_run(run));
         let seed = self.seed.stream(INODE_FILE, 0, Stream::Data);
         self.claim(&mut claims, (MapOf::InodeFile, seed), &superblock.inode_tree, None)?;
         for (index, lba) in leaves {
@@ -92,7 +92,7 @@ impl Check<'_, '_> {
             }
         }
         let is_complete = claims.left > 0;
-        let fixed: Vec<_> = superblock.of_engine().collect();
+        let fixed: Vec<_> = superblock.fixed().collect();
         for (block, claims) in claims.by_block {
             let of_engine = fixed.iter().any(|run| (run.start.0..run.start.0 + run.count).contains(&block));
             let is_taken = of_engine || copies(self.blocks).contains(&Lba(block));

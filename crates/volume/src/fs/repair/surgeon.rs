@@ -17,7 +17,7 @@ use crate::format::xattr::{self, TOTAL_MAX};
 use crate::format::{BLOCK, Fault, Lba, Seed, Stream, mix};
 use crate::fs::mount::Plain;
 use crate::fs::remedy::{MapOf, Remedy};
-use crate::fs::storage::{ENTRY_CLEAR, INODE_BLOCK, INODE_LINE, LEAF, Storage, write_superblock};
+use crate::fs::storage::{BITMAP, ENTRY_CLEAR, INODE_BLOCK, INODE_LINE, LEAF, Storage, write_superblock};
 use crate::fs::{DIRECTORY, REGULAR, TYPE, map};
 
 /// Carries out remedies.
@@ -246,6 +246,11 @@ impl<'r> Surgeon<'r> {
     pub(super) fn apply(&mut self, remedy: &Remedy) -> Result<&'static str> {
         match *remedy {
             Remedy::Other | Remedy::Attach { .. } => {}
+            Remedy::Bitmap { at, ref bits } => {
+                if let Some(layout) = self.storage.bitmaps {
+                    self.update(BITMAP, layout.place(at), 0, &bits.encode(self.seed, at))?;
+                }
+            }
             Remedy::Superblocks => {
                 // One after the other.
                 let mut superblock = self.storage.superblock.lock().unwrap().clone();

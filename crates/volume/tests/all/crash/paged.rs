@@ -1,6 +1,6 @@
-//! The engine `page_cache_wal`, on disks, with and without sectors that tear, and on persistent memory: the scripts of
-//! all engines, its own with stolen pages, a full log and groups that are larger than it, and mistakes that are
-//! planted.
+//! The engines `page_cache_wal` and `op_log`, on disks, with and without sectors that tear, and on persistent memory:
+//! the scripts of all engines, their own with stolen pages, a full log and groups that are larger than it, and mistakes
+//! that are planted.
 
 use wholly_crash::volume::OnVolume;
 use wholly_crash::{Kind, Limits, Setting, State, coverage, explore};
@@ -66,6 +66,21 @@ static FULL: Script = Script {
     ],
 };
 
+/// A file that is removed while it is open, and then let go; one without a name that gets one.
+static ORPHAN: Script = Script {
+    name: "orphans",
+    before: |t| t.file("a", 0o644, &[1; 9000]).map(drop),
+    steps: &[
+        |t| {
+            let file = t.open("a", OFlags::RDWR)?;
+            t.unlink("a")?;
+            file.write_all(100, &[2; 5000])
+        },
+        |t| t.create("b", 0o644).map(drop),
+        |t| write(t, "b", 0, &[3; 100]),
+    ],
+};
+
 /// Directories with a leaf each.
 fn dirs(t: &Tree<'_>) -> Result<()> {
     (0..8).try_for_each(|i| {
@@ -118,19 +133,20 @@ static STOLEN: std::sync::LazyLock<Story> = std::sync::LazyLock::new(|| {
     story("stolen", dirs, moves)
 });
 
-fn on_volume(program: Done) -> OnVolume<Done> {
-    OnVolume { engine: EngineKind::PageCacheWal, program }
+fn on_volume(engine: EngineKind) -> impl Fn(Done) -> OnVolume<Done> + Copy {
+    move |program| OnVolume { engine, program }
 }
 
-fn own() -> Vec<OnVolume<Done>> {
+fn own(engine: EngineKind) -> Vec<OnVolume<Done>> {
     let own = [
         Done::Trial(&REUSE, ROOMY),
         Done::Trial(&RESERVED, ROOMY),
         Done::Trial(&FULL, SHORT_LOG),
+        Done::Script(&ORPHAN),
         Done::TrialStory(&LARGE, SHORT_LOG),
         Done::Story(&STOLEN),
     ];
-    own.map(on_volume).to_vec()
+    own.map(on_volume(engine)).to_vec()
 }
 
 /// Volumes with room for groups that are larger than a short log.
@@ -139,17 +155,27 @@ fn roomy_world(name: &str) -> Setting {
 }
 
 /// Those of all engines.
-fn of_all() -> Vec<OnVolume<Done>> {
-    SCRIPTS.iter().map(Done::Script).chain([Done::Resizing]).map(on_volume).collect()
+fn of_all(engine: EngineKind) -> Vec<OnVolume<Done>> {
+    SCRIPTS.iter().map(Done::Script).chain([Done::Resizing]).map(on_volume(engine)).collect()
 }
 
 #[test]
 fn calls_and_groups_survive_wholly_or_not_at_all_with_pages() {
-    let mut outcome = explored(&["disk", "disk-torn", "pmem"].map(roomy_world), &own(), &limits());
+    survive(EngineKind::PageCacheWal);
+}
+
+#[test]
+fn calls_and_groups_survive_wholly_or_not_at_all_with_bitmaps() {
+    survive(EngineKind::OpLog);
+}
+
+fn survive(engine: EngineKind) {
+    let mut outcome = explored(&["disk", "disk-torn", "pmem"].map(roomy_world), &own(engine), &limits());
     let more_nested = Limits { nested_one_in: 40, whole_one_in: 60, ..limits() };
-    outcome.merge(explored(&["disk-torn"].map(world), &of_all(), &more_nested));
-    let groups: Vec<_> = STORIES.iter().map(Done::Story).map(on_volume).collect();
-    outcome.merge(explored(&["disk"].map(world), &groups, &more_nested));
+    outcome.merge(explored(&["disk-torn"].map(world), &of_all(engine), &more_nested));
+    let groups: Vec<_> = STORIES.iter().map(Done::Story).map(on_volume(engine)).collect();
+    // Bitmaps take space, and so does what a group keeps for them.
+    outcome.merge(explored(&["disk"].map(roomy_world), &groups, &more_nested));
     let mut sites = wholly_volume::sites();
     sites.retain(|site| site.0.starts_with("pages."));
     assert_eq!(coverage::uncovered(&sites, &outcome), [], "these were no crash points");
@@ -170,7 +196,7 @@ const MISTAKES: &[(&str, MutationKind)] = &[
 
 #[test]
 fn mistakes_with_pages_are_seen() {
-    expect_seen(&own(), &roomy_world("disk"), MISTAKES, &once());
+    expect_seen(&own(EngineKind::PageCacheWal), &roomy_world("disk"), MISTAKES, &once());
 }
 
 #[test]
@@ -181,7 +207,12 @@ fn planted_mistakes_with_pages_are_seen() {
         (Done::Story(&LARGE), ROOMY, Mistake::OthersLines),
         (Done::Script(&FULL), ROOMY, Mistake::HomeBeforeLog),
         (Done::Script(&REUSE), ROOMY, Mistake::NoVoid),
+        (Done::Script(&REUSE), ROOMY, Mistake::BitsKept),
+        (Done::Script(&ORPHAN), ROOMY, Mistake::OrphanKept),
+        (Done::Script(&ORPHAN), ROOMY, Mistake::OrphanForgotten),
     ] {
+        let is_of_bitmaps = matches!(mistake, Mistake::BitsKept | Mistake::OrphanKept | Mistake::OrphanForgotten);
+        let on_volume = on_volume(if is_of_bitmaps { EngineKind::OpLog } else { EngineKind::PageCacheWal });
         let paged = |trial| match program {
             Done::Story(story) => on_volume(Done::TrialStory(story, trial)),
             Done::Script(script) => on_volume(Done::Trial(script, trial)),

@@ -88,7 +88,7 @@ fn commit_atomic_is_atomic_and_a_commit_makes_it_durable() {
         let world = world(engine, &config);
         let volume = open(&world, engine);
         write(&volume, 1).and_then(VolumeGroup::commit_atomic).expect("commit");
-        let orders = engine == EngineKind::PageCacheWal;
+        let orders = matches!(engine, EngineKind::PageCacheWal | EngineKind::OpLog);
         let found = Mutex::new(BTreeSet::new());
         power_fails(&world, &config, |world| _ = found.lock().unwrap().insert(byte(&open(world, engine))));
         assert_eq!(found.into_inner().unwrap(), [u8::from(!orders)].into(), "{}", engine.name());

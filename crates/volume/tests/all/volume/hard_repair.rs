@@ -521,7 +521,7 @@ fn what_was_done_is_told_also_after_an_error() {
 #[test]
 fn what_a_later_version_has_added_stays() {
     let place = filled(EngineKind::None, |tree| drop(tree.file("file", 0o644, &[1; 100]).expect("make a file")));
-    let later = Later { compatible: 1 << 60, more: [0x5a; 252] };
+    let later = Later { compatible: 1 << 60, more: [0x5a; 248] };
     let own = Superblock { later, ..superblock(&place) };
     for at in [0, 1, own.blocks - 1] {
         place.region.write(TEST, at * BLOCK as u64, &own.encode(Lba(at))).expect("write it");

@@ -45,6 +45,7 @@ const KINDS: &[&str] = &[
     "saved allocators",
     "table of a repair",
     "copy of a repair",
+    "bitmap block",
 ];
 
 /// The same of the logs.
@@ -61,6 +62,8 @@ const OF_ENGINES: &[(EngineKind, &[&str])] = {
         "sum of a group",
         "sum of a chain",
     ];
+    const RING: &[&str] =
+        &["header of the ring", "head of a record", "image in a record", "image in a free block", "void blocks"];
     &[
         (EngineKind::FineGrainedWal, REDO),
         (EngineKind::ShortcutJfs, REDO),
@@ -80,10 +83,8 @@ const OF_ENGINES: &[(EngineKind, &[&str])] = {
             ],
         ),
         (EngineKind::Shadow, &["root"]),
-        (
-            EngineKind::PageCacheWal,
-            &["header of the ring", "head of a record", "image in a record", "image in a free block", "void blocks"],
-        ),
+        (EngineKind::PageCacheWal, RING),
+        (EngineKind::OpLog, RING),
     ]
 };
 
@@ -295,7 +296,7 @@ fn volumes(engine: EngineKind) -> Vec<(&'static str, Vec<u8>)> {
         EngineKind::HybridLog => "hybrid.commit",
         EngineKind::Undo => "undo.commit",
         EngineKind::Shadow => "paging.shadow.fence",
-        EngineKind::PageCacheWal => "pages.commit",
+        EngineKind::PageCacheWal | EngineKind::OpLog => "pages.commit",
         _ => unreachable!("{engine:?}"),
     };
     let both = |vfs: &VolumeVfs, tree: &Tree<'_>| calls(vfs, tree).and_then(|()| group(vfs, tree));
@@ -322,7 +323,7 @@ fn volumes(engine: EngineKind) -> Vec<(&'static str, Vec<u8>)> {
             let [_, running] = dies_twice(&unmounted, commit, &modes);
             all.push(("a call on top of another", running));
         }
-        EngineKind::PageCacheWal => {
+        EngineKind::PageCacheWal | EngineKind::OpLog => {
             let long = |vfs: &VolumeVfs, tree: &Tree<'_>| {
                 let file = tree.open("file", OFlags::RDWR)?;
                 (0..40).try_for_each(|i| file.write_all(4096 * (i % 9), &[i as u8; 4096]))?;
@@ -330,13 +331,13 @@ fn volumes(engine: EngineKind) -> Vec<(&'static str, Vec<u8>)> {
             };
             all.push(("many calls", image_of(&dies(&unmounted, None, &long))));
             let files = |_: &VolumeVfs, tree: &Tree<'_>| {
-                (0..750).try_for_each(|i| tree.file(format!("moved/{i}"), 0o600, b"").map(drop))
+                (0..700).try_for_each(|i| tree.file(format!("moved/{i}"), 0o600, b"").map(drop))
             };
             // Of more blocks than the ring has.
             let large = |vfs: &VolumeVfs, tree: &Tree<'_>| {
                 let group = vfs.begin()?;
                 let tree = within(tree, group);
-                (0..750).try_for_each(|i| tree.chmod(format!("moved/{i}"), 0o640).map(drop))?;
+                (0..700).try_for_each(|i| tree.chmod(format!("moved/{i}"), 0o640).map(drop))?;
                 Ok(vfs.commit(group)?)
             };
             let home = Some(("pages.home", None));

@@ -38,9 +38,10 @@ class Damage(Exception):
 
 
 class Superblock:
-    ENGINES = ["none", "fine_grained_wal", "hybrid_log", "undo", "shadow", "page_cache_wal", "shortcut_jfs"]
+    ENGINES = ["none", "fine_grained_wal", "hybrid_log", "undo", "shadow", "page_cache_wal", "shortcut_jfs", "op_log"]
+    BITMAPS = 1
     REPAIR = 2
-    KNOWN = 2 | 4
+    KNOWN = 1 | 2 | 4
 
     def __init__(self, raw, at):
         magic, check, is_first = raw[:8], word(raw, 8), raw[8:16] == b"WHOLLYVL"
@@ -59,7 +60,7 @@ class Superblock:
         self.engine, self.is_clean = self.ENGINES[engine], state == 1
         self.label = bytes(raw[144:208]).rstrip(b"\0")
         self.log, self.half_blocks, self.lanes, self.repair, self.repair_check = struct.unpack_from("<QIIQQ", raw, 208)
-        self.heads, self.heads_blocks, self.generation_floor = struct.unpack_from("<QQI", raw, 240)
+        self.heads, self.heads_blocks, self.generation_floor, self.pairs = struct.unpack_from("<QQII", raw, 240)
 
     def set_inode_file(self, root, depth, inodes, generation_floor):
         self.inode_root, self.inode_depth, self.inodes = root, depth, inodes

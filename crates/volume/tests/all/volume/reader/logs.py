@@ -104,7 +104,7 @@ class Recovered(Image):
             self.recover_pending()
         elif engine == "shadow":
             self.recover_root()
-        elif engine == "page_cache_wal":
+        elif engine in ["page_cache_wal", "op_log"]:
             self.recover_ring()
 
     def counted(self, kind, at):

@@ -93,6 +93,8 @@ class Volume(Recovered):
             inode.bytes = self.read_content(inode)
         if superblock.is_clean and superblock.saved:
             self.check_saved(sorted(of_inodes))
+        if superblock.features & superblock.BITMAPS:
+            self.check_bitmaps(of_inodes)
         todo, listed = [(b"", 1)], []
         while todo:
             path, ino = todo.pop()
@@ -204,6 +206,50 @@ class Volume(Recovered):
                 for i in lines_of(head.lines):
                     content[LINE * i : LINE * (i + 1)] = lines[LINE * i : LINE * (i + 1)]
         return content
+
+    # Bitmaps
+
+    UNITS = 8 * (BLOCK - LINE)
+
+    def place_of(self, kind, index):
+        """The block of a bitmap block: kind 0 is of blocks, 1 of inodes, 2 of orphans."""
+        pairs = self.superblock.pairs
+        if kind == 0:
+            section, pair = index, 0
+        elif index < pairs:
+            section, pair = 0, index
+        else:
+            section, pair = 1 + (index - pairs) // 4, (index - pairs) % 4
+        return max(2, section * self.UNITS) + 2 * pair + kind
+
+    def check_bitmaps(self, of_inodes):
+        superblock = self.superblock
+        sections = (superblock.blocks + self.UNITS - 1) // self.UNITS
+        of_pairs = (superblock.inodes + self.UNITS - 1) // self.UNITS
+        runs = [(superblock.log, 2 * superblock.half_blocks * superblock.lanes)]
+        runs += [(self.place_of(0, i), 1 + 2 * (4 if i else superblock.pairs)) for i in range(sections)]
+        blocks = self.used | {0, 1} | {block for start, count in runs for block in range(start, start + count)}
+        orphans = {ino for ino, inode in self.inodes.items() if inode.links == 0}
+        none = {ino for ino in range(superblock.inodes) if ino // 16 not in of_inodes}
+        wanted = [
+            (sections, superblock.blocks - 1, blocks),
+            (of_pairs, superblock.inodes, set(self.inodes) | set(range(16))),
+            (of_pairs, superblock.inodes, orphans | none),
+        ]
+        for kind, (count, units, used) in enumerate(wanted):
+            for index in range(count):
+                block = self.place_of(kind, index)
+                raw, what = self.block(block), f"bitmap block {index} of kind {kind}"
+                check = xxh3(self.seeds.at(index, 8 + kind << 32), raw[8:])
+                if not self.verify("bitmap block", block * BLOCK + LINE, word(raw, 0), check, what):
+                    continue
+                bits = int.from_bytes(raw[LINE:], "little")
+                if half(raw, 8) != self.UNITS - bits.bit_count() or (half(raw, 12), word(raw, 16)) != (kind, index):
+                    self.fault(f"{what}: it contradicts itself")
+                first = index * self.UNITS
+                meant = min(units - first, self.UNITS)
+                if bits & (1 << meant) - 1 != sum(1 << unit - first for unit in used if first <= unit < first + meant):
+                    self.fault(f"{what}: it differs from what is in use")
 
     # Saved allocators
 

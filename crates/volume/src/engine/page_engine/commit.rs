@@ -6,10 +6,10 @@ use wholly_blocks::{Page, Placement, Sequence, Tag, Txid};
 use wholly_error::Result;
 use wholly_media::Site;
 
-use super::{COMMIT, FRESH, Mistake, PageCacheWal, Paged};
-use crate::engine::Part;
+use super::{COMMIT, FRESH, Mistake, PageEngine, Paged, Toggle};
+use crate::engine::{Load, Operation, Part, Replay, StorageView, corrupt};
 use crate::format::log::LINE;
-use crate::format::{BLOCK, Lba, Run};
+use crate::format::{BLOCK, Fault, Lba, Run};
 
 /// A line of metadata: the byte of the volume at which it begins, what it is to be, and which code has changed it.
 type Line = (u64, [u8; LINE], Site);
@@ -19,22 +19,25 @@ fn tag_of(site: Site) -> Tag {
     let is = |part: &str| site.0.starts_with(part);
     match site {
         _ if is("volume.map") => Tag::Map,
+        _ if is("volume.bitmap") => Tag::Bitmap,
         _ if is("volume.entry") || is("volume.leaf") || is("volume.dir") => Tag::Directory,
         _ => Tag::Inode,
     }
 }
 
-impl PageCacheWal {
+impl PageEngine {
     /// Orders a group. Returns its place in commit order.
-    pub(super) fn commit_one(&self, part: &mut Part<'_>) -> Result<u64> {
+    pub(super) fn commit_one(&self, part: &mut Part<'_>, replay: &dyn Replay) -> Result<u64> {
         self.check()?;
         let lines: Vec<Line> = part.draft.changes().map(|(at, line)| (at, line.new, line.site)).collect();
-        if lines.is_empty() && part.draft.paged.pages.is_empty() {
+        let paged = &part.draft.paged;
+        if lines.is_empty() && paged.pages.is_empty() && paged.toggles.is_empty() {
             // What it took, nobody can reach.
             self.failing(self.give_up(&mut part.draft.paged))?;
             return Ok(0);
         }
-        let committed = self.commit_lines(part, &lines);
+        let toggles = std::mem::take(&mut part.draft.paged.toggles);
+        let committed = self.commit_lines(part, &Changes { lines: &lines, toggles: &toggles, replay });
         Ok(self.failing(committed)?.0)
     }
 
@@ -61,8 +64,9 @@ impl PageCacheWal {
         paged.stolen.iter().for_each(|(run, ())| self.pages.ordered(run));
     }
 
-    fn commit_lines(&self, part: &mut Part<'_>, lines: &[Line]) -> Result<Sequence> {
-        let blocks: BTreeSet<u64> = lines.iter().map(|(at, ..)| at / BLOCK as u64).collect();
+    fn commit_lines(&self, part: &mut Part<'_>, changes: &Changes<'_>) -> Result<Sequence> {
+        let of_toggles = changes.toggles.iter().map(|toggle| toggle.at.0);
+        let blocks: BTreeSet<u64> = changes.lines.iter().map(|(at, ..)| at / BLOCK as u64).chain(of_toggles).collect();
         let mut after: Vec<Sequence> = part.draft.after.iter().map(|after| Sequence(after.0)).collect();
         if self.mistake == Some(Mistake::AfterNothing) {
             after.clear();
@@ -80,7 +84,7 @@ impl PageCacheWal {
             self.write_own(paged, tx)?;
             let _newest = self.newest.lock().unwrap();
             let mut pages = Vec::new();
-            self.write_lines(tx, &blocks, lines, |block, page| pages.push((block, page)))?;
+            self.write_changed(tx, &blocks, changes, |block, page| pages.push((block, page)))?;
             let sequence = self.blocks.order(COMMIT, &[tx], &after)?;
             // Not before: a page could leave the cache, and its old version be read again.
             pages.into_iter().for_each(|(block, page)| self.pages.put(block, page));
@@ -99,7 +103,7 @@ impl PageCacheWal {
             }
             self.write_own(paged, tx)?;
             // The transaction has the pages: there may be more than memory takes.
-            self.write_lines(tx, &blocks, lines, |_, _| {})?;
+            self.write_changed(tx, &blocks, changes, |_, _| {})?;
             let sequence = self.blocks.order(COMMIT, &[tx], &after)?;
             blocks.iter().for_each(|block| self.pages.forget(*block));
             sequence
@@ -125,20 +129,20 @@ impl PageCacheWal {
         paged.freed.iter().try_for_each(|run| self.blocks.discard(COMMIT, tx, *run))
     }
 
-    /// Writes the newest pages with the group's lines over them. When the transaction has its place, they are the
-    /// newest.
-    fn write_lines(
+    /// Writes the newest pages with the group's lines over them, and its bits changed. When the transaction has its
+    /// place, they are the newest.
+    fn write_changed(
         &self,
         tx: Txid,
         blocks: &BTreeSet<u64>,
-        lines: &[Line],
+        Changes { lines, toggles, replay }: &Changes<'_>,
         mut written: impl FnMut(u64, Page),
     ) -> Result<()> {
         let others = match self.mistake {
             Some(Mistake::OthersLines) => self.planted.lock().unwrap().clone(),
             _ => Vec::new(),
         };
-        let mut left = lines;
+        let mut left = *lines;
         for block in blocks {
             let before = left.partition_point(|(at, ..)| at / (BLOCK as u64) < *block);
             let after = left.partition_point(|(at, ..)| at / (BLOCK as u64) <= *block);
@@ -146,12 +150,61 @@ impl PageCacheWal {
             of_block.iter().for_each(|(at, line, _)| put_line(&mut page, *at, line));
             let is_here = |at: u64| at / BLOCK as u64 == *block;
             others.iter().filter(|(at, _)| is_here(*at)).for_each(|(at, line)| put_line(&mut page, *at, line));
-            let tag = of_block.first().map_or(Tag::Inode, |(.., site)| tag_of(*site));
+            for Toggle { bitmap, at, first, count, to } in
+                toggles.iter().filter(|toggle| toggle.at.0 == *block).copied()
+            {
+                let toggle = Operation::Toggle { bitmap, at, first, count, to };
+                replay.redo(&toggle, &mut OnPage { page: &mut page, at })?;
+            }
+            let tag = of_block.first().map_or(Tag::Bitmap, |(.., site)| tag_of(*site));
             self.blocks.write(COMMIT, tx, Lba(*block), page.clone(), Placement::Overwrite, tag)?;
             written(*block, page);
             left = &left[after..];
         }
         Ok(())
+    }
+}
+
+/// What a group changes of pages that are committed.
+struct Changes<'c> {
+    lines: &'c [Line],
+    toggles: &'c [Toggle],
+    replay: &'c dyn Replay,
+}
+
+/// The view of a mutator that changes one page alone.
+struct OnPage<'p> {
+    page: &'p mut Page,
+    at: Lba,
+}
+
+impl OnPage<'_> {
+    fn check(&self, at: Lba) -> Result<()> {
+        if at == self.at { Ok(()) } else { Err(corrupt(format!("block {}", at.0), Fault("it is no bitmap block"))) }
+    }
+}
+
+impl Load for OnPage<'_> {
+    fn load(&self, at: Lba, offset: usize, buf: &mut [u8]) -> Result<()> {
+        self.check(at)?;
+        buf.copy_from_slice(&self.page[offset..offset + buf.len()]);
+        Ok(())
+    }
+}
+
+impl StorageView for OnPage<'_> {
+    fn update(&mut self, _site: Site, at: Lba, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.check(at)?;
+        self.page.put(offset, bytes);
+        Ok(())
+    }
+
+    fn fresh(&mut self) -> Lba {
+        unreachable!("a change of bits takes no block")
+    }
+
+    fn release(&mut self, _at: Lba) {
+        unreachable!("a change of bits gives up no block")
     }
 }
 

@@ -1,0 +1,66 @@
+//! The engine `op_log`: CFS. Any number of groups change one directory, one inode block, one bitmap at the same time, and
+//! end in any order, each as one transaction of blocks. (Min and others, CFS, sections 4 and 5.)
+//!
+//! # Terms
+//!
+//! - *page engine*: what the engine shares with `page_cache_wal` ([`super::page_engine`]): pages, drafts, the commit.
+//! - *bitmap block*, *orphan*: of the format (`format/bitmap.rs`).
+//! - *operation*: here, what a group changes of data that other running groups may change, too. It is made on the newest
+//!   page, in commit order, and never before. Names and times of directories that were there before are recorded inside
+//!   of the commit, with the directory locked (`fs/explicit`); changes of bitmaps are kept, and made on the page.
+//!
+//! # How the rows of the paper's table 1 are done
+//!
+//! | row | here |
+//! |---|---|
+//! | `add`, `sub` | the count of zeros in the head of a bitmap block; totals are summed at the mount |
+//! | `assign` | fields of an inode: lines of the draft of the group that has the inode alone. Times of a directory: registers, of which the latest valid value holds, at undo and at redo (`fs/explicit.rs`, `ChangedTime`) |
+//! | `toggle_bit` | [`Operation::Toggle`](super::Operation::Toggle): the old value is compared |
+//! | `x_op`: dentries | names in old directories, with room that is kept from the call on |
+//! | `x_op`: caches | twins of inodes, which an abort drops |
+//! | `x_op`: delayed deallocation | toggled in the commit; given out when that is durable |
+//!
+//! # Invariants
+//!
+//! Those of the page engine, and:
+//!
+//! 1. A call changes no bit. What a group has taken and freed, on the whole, is recorded as the last thing before its
+//!    commit; an abort changes no bit either.
+//! 2. A bit is changed on the newest page, under the lock that orders. It must have the other value: else the volume is
+//!    damaged, and fails.
+//! 3. No block has a total: two groups that share no bitmap block share no block for what they take.
+//! 4. A bit that a group makes 0 is taken by others when the group is durable. The allocators in memory know that.
+//! 5. An inode without a name that somebody has open is an orphan: its bit is set by the group that takes its last name,
+//!    and cleared by the one that frees it or gives it a name.
+//! 6. A mount reads the bitmaps, and of inodes only the root and the orphans. It reads no map.
+//!
+//! The engine has no recovery of its own: the transactions below it are whole or not there.
+
+use super::kind::{Description, Opening};
+use super::page_engine::{self, Of, PageEngine, SITES, area};
+use crate::format::bitmap::Layout;
+
+/// With the bitmaps of a volume of so many blocks.
+pub fn of(bitmaps: Layout, blocks: u64) -> Of {
+    Of { name: "op_log", bitmaps: Some(bitmaps.count(blocks, bitmaps.most_inodes(blocks))) }
+}
+
+/// What is to be known of the engine.
+pub const DESCRIPTION: Description = Description {
+    name: "op_log",
+    number: 7,
+    about: "The same promise on any medium: bitmaps, and one transaction for each group",
+    promises: true,
+    takes_disks: true,
+    log: Some(area),
+    zeroes_log: true,
+    has_heads: false,
+    keeps_bitmaps: true,
+    sites: &[SITES],
+    open: |Opening { region, log, bitmaps, blocks, volume, incarnation, cache_bytes, tuning, .. }| {
+        let of = of(bitmaps?, blocks);
+        let (log, cache) = ((log?, blocks), (cache_bytes, tuning.trial));
+        Some(Box::new(PageEngine::on_disk(region, log, (volume, incarnation), cache, of)))
+    },
+    left: page_engine::left,
+};
