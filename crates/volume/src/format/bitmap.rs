@@ -86,6 +86,11 @@ pub fn fitting(blocks: u64) -> u64 {
     if blocks > UNITS && last < LEAST { blocks - last } else { blocks }
 }
 
+/// The fewest blocks, of at least so many, that a volume with bitmaps can have.
+pub fn holding(blocks: u64) -> u64 {
+    if fitting(blocks) == blocks { blocks } else { fitting(blocks) + LEAST }
+}
+
 impl Layout {
     /// That of a new volume of so many blocks.
     pub fn of_new(blocks: u64) -> Layout {
@@ -287,6 +292,7 @@ mod tests {
             }
         }
         assert_eq!((fitting(UNITS + 15), fitting(UNITS + 16), fitting(20)), (UNITS, UNITS + 16, 20));
+        assert_eq!((holding(UNITS), holding(UNITS + 1), holding(UNITS + 17)), (UNITS, UNITS + 16, UNITS + 17));
         assert!(Layout::decode(0, 100).is_err() && Layout::decode(5, 100).is_err());
         assert!(Layout::decode(1, UNITS + 3).is_err());
     }

@@ -67,7 +67,7 @@ pub struct Checked {
     pub blocks: u64,
     /// Blocks that something uses.
     pub used_blocks: u64,
-    /// The last block that something uses, but for the superblock's copy at the end.
+    /// The last block that something uses, but for the superblock's copy at the end, and for bitmaps.
     pub last_used_block: u64,
     /// Blocks of the inode file without inodes in use, which an unmount gives back.
     pub idle_inode_blocks: u64,
@@ -190,7 +190,15 @@ pub fn examine<'w>(region: &dyn Region, superblock: &Superblock, watch: &'w mut 
         check.find("the volume", format!("{} more faults", check.unlisted), Remedy::Other);
     }
     check.report.used_blocks = (0..check.blocks).filter(|block| check.marks.is_marked(Lba(*block))).count() as u64;
-    let last_used = (0..check.blocks.saturating_sub(1)).rev().find(|block| check.marks.is_marked(Lba(*block)));
+    // A section goes with its bitmap blocks.
+    let bitmaps: HashSet<u64> = superblock
+        .bitmaps
+        .into_iter()
+        .flat_map(|layout| layout.runs(check.blocks))
+        .flat_map(|run| run.start.0..run.start.0 + run.count)
+        .collect();
+    let is_last = |block: &u64| check.marks.is_marked(Lba(*block)) && !bitmaps.contains(block);
+    let last_used = (0..check.blocks.saturating_sub(1)).rev().find(is_last);
     check.report.last_used_block = last_used.unwrap_or_default();
     let is_complete = check.unlisted == 0;
     Ok(Examined { checked: check.report, remedies: check.remedies, marks: check.marks, is_complete })

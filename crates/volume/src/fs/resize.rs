@@ -58,10 +58,13 @@ pub fn resize(region: &dyn Region, blocks: u64) -> Result<()> {
     // Without holes at its end, and no longer than the volume.
     let end = inode_file_end(region, &superblock)?;
     let least = (checked.last_used_block + 2).max(MIN_BLOCKS).max(end);
+    let (least, blocks) = match superblock.bitmaps {
+        Some(_) => (bitmap::holding(least), bitmap::fitting(blocks)),
+        None => (least, blocks),
+    };
     if blocks < least {
         return Err(Error::NoSpace(format!("its content: the smallest size is {}", exact(least))));
     }
-    let blocks = if superblock.bitmaps.is_some() { bitmap::fitting(blocks) } else { blocks };
     let most_inodes = superblock.bitmaps.map_or(u64::MAX, |layout| layout.most_inodes(blocks));
     if end * PER_BLOCK > most_inodes {
         return Err(Error::NoSpace(format!("its inodes: a volume of this size has room for {most_inodes}")));
