@@ -24,7 +24,7 @@ use wholly_host::{Claim, Refused};
 use wholly_host::{Inherit, keep_for_ever};
 use wholly_vfs::{Errno, GroupId, begun_before_fork};
 
-use crate::medium::region_of_volume;
+use crate::medium::opened_volume;
 use crate::open::{Mounted, failed};
 use crate::{Volume, VolumeOptions, owner};
 
@@ -65,8 +65,8 @@ impl Inherit for Owned {
             return Err(Error::Busy(name, owner::of(&self.file)));
         };
         let (file, options) = (copy(&self.file)?, self.options.clone());
-        let region = region_of_volume(copy(&file)?, &self.path, &options)?;
-        Volume::open_owned(region, Some((lock, file, self.path.clone())), options)
+        let medium = opened_volume(copy(&file)?, &self.path, &options)?;
+        Volume::open_owned(medium, Some((lock, file, self.path.clone())), options)
     }
 }
 

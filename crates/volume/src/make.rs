@@ -7,7 +7,6 @@ use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom, fstat, openat, statat, unlinkat};
@@ -20,7 +19,7 @@ use crate::engine::kind::Description;
 use crate::format::BLOCK;
 use crate::format::bitmap::{Layout, fitting};
 use crate::fs::mount;
-use crate::medium::{Location, is_whole, region, region_to_read};
+use crate::medium::{Location, Opened, is_whole, opened, region_to_read};
 use crate::open::{Access, LENGTH, Volume, VolumeOptions, failed, lock, own};
 use crate::owner::Lock;
 
@@ -53,7 +52,8 @@ impl Volume {
     /// # Errors
     /// Those of `format`, and of [`open`](Self::open).
     pub fn make(path: &Path, bytes: u64, options: &VolumeOptions, watch: &dyn Fn(u64, u64)) -> Result<()> {
-        Target::open(path)?.fill(|target| Volume::open_region(target.format(bytes, options, watch)?, options)?.close())
+        Target::open(path)?
+            .fill(|target| Volume::open_owned(target.format(bytes, options, watch)?, None, options.clone())?.close())
     }
 }
 
@@ -119,7 +119,7 @@ impl<'p> Target<'p> {
     }
 
     /// Makes an empty volume. What was in the file or device stays if it is refused, or has no room for a volume.
-    fn format(&self, bytes: u64, options: &VolumeOptions, watch: &dyn Fn(u64, u64)) -> Result<Arc<dyn Region>> {
+    fn format(&self, bytes: u64, options: &VolumeOptions, watch: &dyn Fn(u64, u64)) -> Result<Opened> {
         let Target { path, file, is_whole, .. } = self;
         mount::encode_label(&options.label)?;
         let copy = || fcntl_dupfd_cloexec(file, 0).map_err(|errno| failed("dup", path, errno));
@@ -135,23 +135,25 @@ impl<'p> Target<'p> {
             }
             self.has_none.set(!is_whole);
         }
-        let region = region(copy()?, path, options.medium)?;
+        let medium = opened(copy()?, path, options.medium)?;
+        let region = &medium.region;
         let block = BLOCK as u64;
         let engine = options.engine.unwrap_or_else(|| EngineKind::for_medium(region.guarantees()));
         let len = if *is_whole || bytes == 0 { region.len() } else { bytes } / block * block;
-        engine.check_medium(&*region)?;
-        let Description { log, keeps_bitmaps, .. } = *engine.description();
+        engine.check_medium(&**region)?;
+        let Description { keeps_bitmaps, .. } = *engine.description();
         let blocks = if keeps_bitmaps { fitting(len / block) } else { len / block };
+        let log = engine.log_on(medium.transactions.is_some());
         mount::log_area(log, keeps_bitmaps.then(|| Layout::of_new(blocks)), blocks)?;
         if *is_whole {
-            Volume::format_watched(&*region, options, watch)?;
-            return Ok(region);
+            Volume::format_watched(&medium, options, watch)?;
+            return Ok(medium);
         }
         // What was there is gone: an old superblock at the end must not be found.
         region.set_len(LENGTH, 0)?;
         region.extend(LENGTH, len)?;
-        Volume::format_watched(&*region, options, watch)?;
-        Ok(region)
+        Volume::format_watched(&medium, options, watch)?;
+        Ok(medium)
     }
 }
 

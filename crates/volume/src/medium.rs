@@ -19,6 +19,7 @@ use wholly_media::{
     pmem::{PmemOptions, PmemRegion},
 };
 
+use crate::engine::page_engine::ROOM;
 use crate::fs::mount;
 use crate::open::{Access, VolumeOptions, failed, own};
 use crate::{EngineKind, owner};
@@ -78,11 +79,25 @@ impl<'p> Location<'p> {
     }
 }
 
+/// A medium that is opened.
+#[derive(Clone)]
+pub(crate) struct Opened {
+    pub region: Arc<dyn Region>,
+    /// Its own transactions, if it has some. The region is their plain view.
+    pub transactions: Option<Arc<dyn TxBlocks>>,
+}
+
+impl From<Arc<dyn Region>> for Opened {
+    fn from(region: Arc<dyn Region>) -> Opened {
+        Opened { region, transactions: None }
+    }
+}
+
 /// The medium of a volume that is there: as persistent memory, emulated if it is none, where its engine needs that.
-pub(crate) fn region_of_volume(file: OwnedFd, path: &Path, options: &VolumeOptions) -> Result<Arc<dyn Region>> {
+pub(crate) fn opened_volume(file: OwnedFd, path: &Path, options: &VolumeOptions) -> Result<Opened> {
     let copy = || fcntl_dupfd_cloexec(&file, 0).map_err(|errno| failed("dup", path, errno));
     if Location::of(path).is_flash {
-        return region(file, path, options.medium);
+        return opened(file, path, options.medium);
     }
     let found = DiskRegion::open_read_only(copy()?, path.display().to_string())?;
     refuse_flash(&found, path)?;
@@ -95,7 +110,12 @@ pub(crate) fn region_of_volume(file: OwnedFd, path: &Path, options: &VolumeOptio
         medium => medium,
     };
     drop(found);
-    region(file, path, medium)
+    opened(file, path, medium)
+}
+
+/// The region of such a medium.
+pub(crate) fn region_of_volume(file: OwnedFd, path: &Path, options: &VolumeOptions) -> Result<Arc<dyn Region>> {
+    Ok(opened_volume(file, path, options)?.region)
 }
 
 /// The engine of a volume.
@@ -104,7 +124,7 @@ pub(crate) fn engine_in(file: OwnedFd, path: &Path) -> Result<EngineKind> {
 }
 
 /// The medium, to be used.
-pub(crate) fn region(file: OwnedFd, path: &Path, medium: Medium) -> Result<Arc<dyn Region>> {
+pub(crate) fn opened(file: OwnedFd, path: &Path, medium: Medium) -> Result<Opened> {
     let name = path.display().to_string();
     if Location::of(path).is_flash {
         if medium == Medium::Pmem {
@@ -116,10 +136,11 @@ pub(crate) fn region(file: OwnedFd, path: &Path, medium: Medium) -> Result<Arc<d
             Device::open(chip)
         });
     }
-    Ok(match medium == Medium::Pmem || medium == Medium::Auto && in_memory(&file, path)? {
+    let region: Arc<dyn Region> = match medium == Medium::Pmem || medium == Medium::Auto && in_memory(&file, path)? {
         true => Arc::new(PmemRegion::open(file, PmemOptions { name, sparse: true, ..PmemOptions::default() })?),
         false => Arc::new(DiskRegion::open(file, name)?),
-    })
+    };
+    Ok(region.into())
 }
 
 /// The medium, to be looked at: no byte of it changes, and no right to write is needed. Also persistent memory is read
@@ -127,7 +148,7 @@ pub(crate) fn region(file: OwnedFd, path: &Path, medium: Medium) -> Result<Arc<d
 pub(crate) fn region_to_read(file: OwnedFd, path: &Path) -> Result<Arc<dyn Region>> {
     let region = DiskRegion::open_read_only(file, path.display().to_string())?;
     if Location::of(path).is_flash {
-        return FlashDisk::open(region, |file| Device::open_to_read(OverRegion::open(file)?));
+        return Ok(FlashDisk::open(region, |file| Device::open_to_read(OverRegion::open(file)?))?.region);
     }
     refuse_flash(&region, path)?;
     Ok(Arc::new(region))
@@ -188,14 +209,14 @@ impl FlashFile {
     }
 }
 
-/// A flash disk, used by its plain commands: volumes make no use of its transactions.
+/// The plain commands of a flash disk.
 struct FlashDisk {
     plain: Arc<dyn Region>,
     guarantees: Guarantees,
 }
 
 impl FlashDisk {
-    fn open(file: DiskRegion, open: fn(Arc<dyn Region>) -> Result<Device>) -> Result<Arc<dyn Region>> {
+    fn open(file: DiskRegion, open: fn(Arc<dyn Region>) -> Result<Device>) -> Result<Opened> {
         let of_file = file.guarantees().clone();
         if !begins_as_flash(&file) && mount::read_superblock(&file).is_ok() {
             return Err(Error::Unsupported("it holds a volume and no flash disk: name it without flash:".into()));
@@ -204,10 +225,11 @@ impl FlashDisk {
         let description =
             format!("flash disk (a model of X-FTL, {}) on {}", device.config().name(), of_file.description);
         let device: Arc<dyn TxDevice> = Arc::new(device);
-        let plain = Batch::new(device, 1).plain();
+        let transactions = Arc::new(Batch::new(device, ROOM));
+        let plain = transactions.plain();
         // What it has made durable, the file has.
         let guarantees = Guarantees { emulated: of_file.emulated, description, ..plain.guarantees().clone() };
-        Ok(Arc::new(FlashDisk { plain, guarantees }))
+        Ok(Opened { region: Arc::new(FlashDisk { plain, guarantees }), transactions: Some(transactions) })
     }
 }
 

@@ -21,10 +21,8 @@ use crate::engine::fine_grained_wal;
 use crate::engine::hybrid_log::WriteBack;
 use crate::engine::kind::{Description, EngineKind, Left, Logs, Opening, Tuning};
 use crate::engine::none::NoneEngine;
-use crate::engine::page_engine::PageEngine;
 use crate::engine::patch::{self, Patch};
 use crate::engine::{DurableAt, Engine, InoGen, InodeMap, Moved, Reached, Trial};
-use crate::engine::{op_log, page_cache_wal};
 use crate::fork::{Opened, Owned};
 use crate::format::inode::{PER_BLOCK, Time};
 use crate::format::superblock::{Superblock, copies};
@@ -38,7 +36,7 @@ use crate::fs::remedy::Remedy;
 use crate::fs::repair::{self, Mended, Outcome, Repair};
 use crate::fs::storage::slot_of;
 use crate::fs::{Core, NUMBER_BITS, mount, resize};
-use crate::medium::{self, Location, Medium, region_of_volume, region_to_read};
+use crate::medium::{self, Location, Medium, opened_volume, region_of_volume, region_to_read};
 use crate::{VolumeVfs, owner};
 
 pub(crate) const LENGTH: Site = Site("volume.length");
@@ -236,17 +234,25 @@ impl Volume {
     /// # Errors
     /// [`Error::NoSpace`] if it is too small.
     pub fn format_region(region: &dyn Region, options: &VolumeOptions) -> Result<()> {
-        Self::format_watched(region, options, &|_, _| ())
+        Self::format_as(region, options, new_id()?, &|_, _| (), false)
     }
 
-    /// [`format_region`](Self::format_region), telling how far it is.
-    pub(crate) fn format_watched(region: &dyn Region, options: &VolumeOptions, watch: &dyn Fn(u64, u64)) -> Result<()> {
-        let mut id = [0; 16];
-        let got = rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty());
-        got.map_err(|errno| Error::Media(MediaError::new("getrandom", "", errno)))?;
-        // A random UUID (RFC 9562, version 4).
-        (id[6], id[8]) = (id[6] & 0x0f | 0x40, id[8] & 0x3f | 0x80);
-        Self::format_as(region, options, id, watch)
+    /// The same on a medium, telling how far it is.
+    pub(crate) fn format_watched(
+        medium: &medium::Opened,
+        options: &VolumeOptions,
+        watch: &dyn Fn(u64, u64),
+    ) -> Result<()> {
+        Self::format_as(&*medium.region, options, new_id()?, watch, medium.transactions.is_some())
+    }
+
+    /// [`format_region_as`](Self::format_region_as) on a medium that has transactions of its own.
+    ///
+    /// # Errors
+    /// As `format_region`.
+    #[doc(hidden)]
+    pub fn format_blocks_as(blocks: &dyn TxBlocks, options: &VolumeOptions, volume_id: [u8; 16]) -> Result<()> {
+        Self::format_as(&*blocks.plain(), options, volume_id, &|_, _| (), true)
     }
 
     /// [`format_region`](Self::format_region) with an id that no other volume has.
@@ -255,7 +261,7 @@ impl Volume {
     /// As `format_region`.
     #[doc(hidden)]
     pub fn format_region_as(region: &dyn Region, options: &VolumeOptions, volume_id: [u8; 16]) -> Result<()> {
-        Self::format_as(region, options, volume_id, &|_, _| ())
+        Self::format_as(region, options, volume_id, &|_, _| (), false)
     }
 
     fn format_as(
@@ -263,19 +269,20 @@ impl Volume {
         options: &VolumeOptions,
         volume_id: [u8; 16],
         watch: &dyn Fn(u64, u64),
+        has_transactions: bool,
     ) -> Result<()> {
         let engine = options.engine.unwrap_or_else(|| EngineKind::for_medium(region.guarantees()));
         engine.check_medium(region)?;
         let Timestamp { sec, nsec } = (options.clock)();
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let Description { number, log, zeroes_log, has_heads, keeps_bitmaps, .. } = *engine.description();
+        let Description { number, zeroes_log, has_heads, keeps_bitmaps, .. } = *engine.description();
         let making = mount::Making {
             volume_id,
             label: &options.label,
             owner,
             now: Time { sec, nsec },
             engine: number,
-            log,
+            log: engine.log_on(has_transactions),
             zeroes_log,
             has_heads,
             has_bitmaps: keeps_bitmaps,
@@ -291,11 +298,7 @@ impl Volume {
     pub fn open(path: &Path, options: &VolumeOptions) -> Result<Volume> {
         let (file, lock) = own(path, Access::Use)?;
         let copy = fcntl_dupfd_cloexec(&file, 0).map_err(|errno| failed("dup", path, errno))?;
-        Self::open_owned(
-            region_of_volume(file, path, options)?,
-            Some((lock, copy, path.to_path_buf())),
-            options.clone(),
-        )
+        Self::open_owned(opened_volume(file, path, options)?, Some((lock, copy, path.to_path_buf())), options.clone())
     }
 
     /// The engine of the volume in a file or on a device. It may be mounted: this only reads its superblock.
@@ -311,7 +314,7 @@ impl Volume {
     /// # Errors
     /// Those of [`open`](Self::open).
     pub fn open_region(region: Arc<dyn Region>, options: &VolumeOptions) -> Result<Volume> {
-        Self::open_owned(region, None, options.clone())
+        Self::open_owned(region.into(), None, options.clone())
     }
 
     /// The same, with another engine than the superblock's, which it is made of: for tests.
@@ -324,43 +327,37 @@ impl Volume {
         options: &VolumeOptions,
         change: impl FnOnce(Box<dyn Engine>) -> Box<dyn Engine>,
     ) -> Result<Volume> {
-        Self::open_changed(region, None, options.clone(), change)
+        Self::open_changed(region.into(), None, options.clone(), change)
     }
 
-    /// A volume of `page_cache_wal` or `op_log` on a medium that has transactions of its own: without a log. For the
-    /// explorer.
+    /// A volume on a medium that has transactions of its own. For the explorer.
     ///
     /// # Errors
     /// Those of [`open`](Self::open).
     #[doc(hidden)]
     pub fn open_blocks(blocks: Arc<dyn TxBlocks>, options: &VolumeOptions) -> Result<Volume> {
-        let region = blocks.plain();
-        let superblock = mount::read_superblock(&*region)?;
-        let pages = options.trial.pages.unwrap_or(options.cache_bytes / BLOCK);
-        let of = (Seed::of(&superblock.volume_id), pages, options.trial);
-        let which = superblock.bitmaps.map_or(page_cache_wal::OF, |it| op_log::of(it, superblock.blocks));
-        let engine = PageEngine::new(region.clone(), blocks, None, of, which);
-        Self::open_changed(region, None, options.clone(), |_| Box::new(engine))
+        let medium = medium::Opened { region: blocks.plain(), transactions: Some(blocks) };
+        Self::open_changed(medium, None, options.clone(), |engine| engine)
     }
 
     /// `owned`: the lock of the file or device, a descriptor of it and its path.
     pub(crate) fn open_owned(
-        region: Arc<dyn Region>,
+        medium: medium::Opened,
         owned: Option<(owner::Lock, OwnedFd, PathBuf)>,
         options: VolumeOptions,
     ) -> Result<Volume> {
-        Self::open_changed(region, owned, options, |engine| engine)
+        Self::open_changed(medium, owned, options, |engine| engine)
     }
 
     fn open_changed(
-        region: Arc<dyn Region>,
+        medium::Opened { region, transactions }: medium::Opened,
         owned: Option<(owner::Lock, OwnedFd, PathBuf)>,
         options: VolumeOptions,
         change: impl FnOnce(Box<dyn Engine>) -> Box<dyn Engine>,
     ) -> Result<Volume> {
         repair::finish(&*region)?;
         let cache = options.cache_bytes.max(1 << 20);
-        let engine = change(engine(&region, cache, &options)?);
+        let engine = change(engine(&region, transactions, cache, &options)?);
         let mut core = mount::mount(&region, engine, cache / 4, options.clock)?;
         core.checkpointers = Checkpointers::new(options.idle_clock);
         if options.instant_recovery {
@@ -425,7 +422,7 @@ impl Volume {
         watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Repaired> {
         let (file, _lock) = own(path, Access::Use)?;
-        Self::repair_region(&region_of_volume(file, path, options)?, options, (how, forced), watch)
+        repair_medium(&opened_volume(file, path, options)?, options, (how, forced), watch)
     }
 
     /// The same on a region.
@@ -438,14 +435,7 @@ impl Volume {
         (how, forced): (Repair, bool),
         watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Repaired> {
-        let mut repaired = Repaired::default();
-        match repair_all(region, options, (how, forced), watch, &mut repaired) {
-            Ok(()) => {}
-            Err(Error::Corrupt { place, fault }) => repaired.left.push(Finding { place, fault }),
-            Err(error) if repaired.done.is_empty() => return Err(error),
-            Err(error) => repaired.ended = Some(error),
-        }
-        Ok(repaired)
+        repair_medium(&region.clone().into(), options, (how, forced), watch)
     }
 
     /// Makes a volume that is not mounted larger or smaller, as far as no block in use would be cut off; a file becomes
@@ -615,14 +605,29 @@ impl Volume {
     }
 }
 
+/// An id that no other volume has: a random UUID (RFC 9562, version 4).
+fn new_id() -> Result<[u8; 16]> {
+    let mut id = [0; 16];
+    let got = rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty());
+    got.map_err(|errno| Error::Media(MediaError::new("getrandom", "", errno)))?;
+    (id[6], id[8]) = (id[6] & 0x0f | 0x40, id[8] & 0x3f | 0x80);
+    Ok(id)
+}
+
 /// The engine of a volume.
-fn engine(region: &Arc<dyn Region>, cache_bytes: usize, options: &VolumeOptions) -> Result<Box<dyn Engine>> {
+fn engine(
+    region: &Arc<dyn Region>,
+    transactions: Option<Arc<dyn TxBlocks>>,
+    cache_bytes: usize,
+    options: &VolumeOptions,
+) -> Result<Box<dyn Engine>> {
     let superblock = mount::read_superblock(&**region)?;
     let kind = EngineKind::of(&superblock)?;
     kind.check_medium(&**region)?;
     let VolumeOptions { write_back, move_from, trial, .. } = *options;
     kind.open(Opening {
         region: region.clone(),
+        transactions,
         log: superblock.log,
         heads: superblock.heads,
         bitmaps: superblock.bitmaps,
@@ -806,14 +811,31 @@ fn check_region(region: &dyn Region, watch: &mut dyn FnMut(Progress) -> ControlF
     Ok(checked)
 }
 
+fn repair_medium(
+    medium: &medium::Opened,
+    options: &VolumeOptions,
+    (how, forced): (Repair, bool),
+    watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Repaired> {
+    let mut repaired = Repaired::default();
+    match repair_all(medium, options, (how, forced), watch, &mut repaired) {
+        Ok(()) => {}
+        Err(Error::Corrupt { place, fault }) => repaired.left.push(Finding { place, fault }),
+        Err(error) if repaired.done.is_empty() => return Err(error),
+        Err(error) => repaired.ended = Some(error),
+    }
+    Ok(repaired)
+}
+
 /// A repair. What was done so far is in `repaired`, also after an error.
 fn repair_all(
-    region: &Arc<dyn Region>,
+    medium: &medium::Opened,
     options: &VolumeOptions,
     (how, forced): (Repair, bool),
     watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     repaired: &mut Repaired,
 ) -> Result<()> {
+    let region = &medium.region;
     repair_structure(region, (how, forced), watch, repaired)?;
     let idle = repaired.checked.idle_inode_blocks;
     if repaired.done.is_empty() && (idle == 0 || !repaired.left.is_empty()) {
@@ -821,9 +843,9 @@ fn repair_all(
     }
     if repaired.left.is_empty() {
         if !repaired.done.is_empty() {
-            tidy(region, options)?;
+            tidy(medium, options)?;
         }
-        give_back(region, options, idle, repaired)?;
+        give_back(medium, options, idle, repaired)?;
         if repaired.done.is_empty() {
             return Ok(());
         }
@@ -839,20 +861,20 @@ fn repair_all(
 }
 
 /// What a mount and an unmount put in order.
-fn tidy(region: &Arc<dyn Region>, options: &VolumeOptions) -> Result<()> {
-    match mount::read_superblock(&**region)?.bitmaps {
+fn tidy(medium: &medium::Opened, options: &VolumeOptions) -> Result<()> {
+    match mount::read_superblock(&*medium.region)?.bitmaps {
         // Its own engine keeps them in step.
-        Some(_) => Volume::open_region(region.clone(), options)?.close(),
+        Some(_) => Volume::open_owned(medium.clone(), None, options.clone())?.close(),
         // It has no log any more, and so the medium need not be one for its engine.
-        None => repair::tidy(region, &in_place),
+        None => repair::tidy(&medium.region, &in_place),
     }
 }
 
 /// The inode file gives back blocks, as in each unmount. Where the medium is none for the engine, the next one does.
-fn give_back(region: &Arc<dyn Region>, options: &VolumeOptions, idle: u64, repaired: &mut Repaired) -> Result<()> {
-    let kind = EngineKind::of(&mount::read_superblock(&**region)?)?;
-    if idle > 0 && kind.check_medium(&**region).is_ok() {
-        Volume::open_region(region.clone(), options)?.close()?;
+fn give_back(medium: &medium::Opened, options: &VolumeOptions, idle: u64, repaired: &mut Repaired) -> Result<()> {
+    let kind = EngineKind::of(&mount::read_superblock(&*medium.region)?)?;
+    if idle > 0 && kind.check_medium(&*medium.region).is_ok() {
+        Volume::open_owned(medium.clone(), None, options.clone())?.close()?;
         let finding = Finding { place: "inode file".into(), fault: format!("{idle} blocks have no inodes in use") };
         repaired.done.push(Mended { finding, done: "given back".into() });
     }

@@ -128,10 +128,13 @@ fn has_blocks(sim: &SimConfig) -> bool {
     sim.log == Medium::BLOCKS
 }
 
+/// Blocks of transactions on a flash disk that may wait together.
+const ROOM: u64 = 64;
+
 /// A flash disk for a volume.
 fn flash_disk() -> (Geometry, Config) {
     let config = Config {
-        logical: (BYTES / 4096) as u32,
+        logical: (BYTES / 4096 * 3 / 2) as u32,
         data_blocks: 13,
         reserve: 1,
         chain_blocks: 1,
@@ -150,8 +153,13 @@ fn medium(world: &Arc<World>) -> wholly::Result<Arc<dyn Region>> {
     match is_flash(world.config()) {
         false if has_blocks(world.config()) => Ok(world.blocks().plain()),
         false => Ok(world.log()),
-        true => Ok(Batch::new(Arc::new(Device::open(OverRegion::open(world.log())?)?), 1).plain()),
+        true => Ok(transactions(world)?.plain()),
     }
+}
+
+/// The transactions of a flash disk, opened as a new process does.
+fn transactions(world: &Arc<World>) -> wholly::Result<Arc<dyn TxBlocks>> {
+    Ok(Arc::new(Batch::new(Arc::new(Device::open(OverRegion::open(world.log())?)?), ROOM)))
 }
 
 /// A world where nothing was yet, but for a flash disk.
@@ -169,7 +177,7 @@ fn blank(sim: Arc<SimConfig>) -> Arc<World> {
 /// The same, if the engine takes such a medium.
 pub fn setting_for(engine: EngineKind, name: &str) -> Option<Setting> {
     setting(name).filter(|setting| match &setting.sim {
-        sim if has_blocks(sim) => matches!(engine, EngineKind::PageCacheWal | EngineKind::OpLog),
+        sim if has_blocks(sim) => engine == EngineKind::OpLog,
         sim => sim.log.is_pmem() || engine.takes_disks(),
     })
 }
@@ -289,8 +297,21 @@ fn options(engine: EngineKind) -> VolumeOptions {
 }
 
 fn format(world: &Arc<World>, engine: EngineKind, volume_id: [u8; 16]) -> Result<(), String> {
-    let made = medium(world).and_then(|medium| Volume::format_region_as(&*medium, &options(engine), volume_id));
+    let made = match engine {
+        EngineKind::OpLog if has_blocks(world.config()) => {
+            Volume::format_blocks_as(&*world.blocks(), &options(engine), volume_id)
+        }
+        EngineKind::OpLog if is_flash(world.config()) => {
+            transactions(world).and_then(|blocks| Volume::format_blocks_as(&*blocks, &options(engine), volume_id))
+        }
+        _ => medium(world).and_then(|medium| Volume::format_region_as(&*medium, &options(engine), volume_id)),
+    };
     made.map_err(|error| format!("making it: {error}"))
+}
+
+fn has_bitmaps(region: &dyn Region) -> wholly::Result<bool> {
+    let copies = Volume::dump_region(region, None)?.superblocks;
+    Ok(copies.iter().any(|copy| copy.decoded.as_ref().is_ok_and(|superblock| superblock.bitmaps.is_some())))
 }
 
 /// By `program`; `None`: by somebody else.
@@ -301,6 +322,8 @@ fn open(world: &Arc<World>, region: Arc<dyn Region>, program: Option<&dyn Progra
     let options = VolumeOptions { trial: Trial { lanes_in_turn, ..trial }, ..options(EngineKind::None) };
     let opened = match program {
         _ if has_blocks(world.config()) => Volume::open_blocks(world.blocks(), &options),
+        // The engine with bitmaps uses the transactions of a flash disk.
+        _ if is_flash(world.config()) && has_bitmaps(&*region)? => Volume::open_blocks(transactions(world)?, &options),
         Some(program) => program.open(region, &options),
         None => Volume::open_region(region, &options),
     };
@@ -335,7 +358,9 @@ impl<P: Program> Subject for OnVolume<P> {
     }
 
     fn begin(&self, setting: &Setting) -> Beginning {
-        let log_len = setting.sim.log_len * times_as_large(self.engine);
+        // A flash disk has room for each engine.
+        let times = if is_flash(&setting.sim) { 1 } else { times_as_large(self.engine) };
+        let log_len = setting.sim.log_len * times;
         let sim = Arc::new(SimConfig { log_len, ..(*setting.sim).clone() });
         let volume_id = match self.program.making() {
             Making::Before => VOLUME_ID,

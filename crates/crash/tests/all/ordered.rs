@@ -7,7 +7,7 @@ use wholly_volume::{EngineKind, Mistake};
 
 fn program(name: &str) -> OnVolume<Calls> {
     let program = Calls::named(name).unwrap_or_else(|| panic!("{name} is no program"));
-    OnVolume { engine: EngineKind::PageCacheWal, program }
+    OnVolume { engine: EngineKind::OpLog, program }
 }
 
 #[test]

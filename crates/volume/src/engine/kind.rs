@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use wholly_blocks::TxBlocks;
 use wholly_error::{Error, Result};
 use wholly_media::{Guarantees, Region, Site};
 
@@ -47,6 +48,8 @@ pub struct Description {
 /// A volume that is being opened.
 pub struct Opening {
     pub region: Arc<dyn Region>,
+    /// The medium's own transactions, if it has some.
+    pub transactions: Option<Arc<dyn TxBlocks>>,
     pub log: Option<LogArea>,
     pub heads: Option<HeadTable>,
     pub bitmaps: Option<Layout>,
@@ -238,10 +241,18 @@ impl EngineKind {
         }))
     }
 
+    /// Its log on a new volume, on a medium with transactions of its own or without.
+    pub(crate) fn log_on(self, has_transactions: bool) -> Option<fn(Lba, u64) -> LogArea> {
+        let Description { log, keeps_bitmaps, .. } = *self.description();
+        log.filter(|_| !(keeps_bitmaps && has_transactions))
+    }
+
     /// Whether the superblock names what the engine has on the medium.
     pub(crate) fn check_log(self, superblock: &Superblock) -> Result<()> {
-        let Description { log, has_heads, .. } = self.description();
-        let is_there = (log.is_none() || superblock.log.is_some()) && (!has_heads || superblock.heads.is_some());
+        let Description { log, has_heads, keeps_bitmaps, .. } = self.description();
+        // A volume with bitmaps has no log where its medium has transactions.
+        let is_there =
+            (log.is_none() || *keeps_bitmaps || superblock.log.is_some()) && (!has_heads || superblock.heads.is_some());
         if is_there { Ok(()) } else { Err(Self::no_log()) }
     }
 
@@ -258,6 +269,13 @@ impl EngineKind {
     }
 
     pub(crate) fn open(self, opening: Opening) -> Result<Box<dyn Engine>> {
-        (self.description().open)(opening).ok_or_else(Self::no_log)
+        let is_on_transactions = opening.bitmaps.is_some() && opening.log.is_none();
+        (self.description().open)(opening).ok_or_else(|| match is_on_transactions {
+            true => Error::Unsupported(
+                "the volume has no log: it was made on a flash disk, whose transactions it needs; name it flash:FILE"
+                    .into(),
+            ),
+            false => Self::no_log(),
+        })
     }
 }

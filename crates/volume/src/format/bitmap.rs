@@ -17,9 +17,9 @@
 //! | 1 | 1 | is in use, and has no name: an *orphan*. It is freed when nobody has it open, or at the next mount |
 //! | 0 | 1 | is none: the inode file has no block for it |
 //!
-//! A bit of `Blocks` is 1 for a block that is in use, the fixed ones among them. The bits of the last block of a volume,
-//! which has a copy of the superblock, and of what is behind it have no meaning: so a volume grows without them. Bits of
-//! `Inodes` and `Orphans` behind the last inode have none either.
+//! A bit of `Blocks` is 1 for a block that is in use, the fixed ones among them. The bits of the last block of a
+//! volume, which has a copy of the superblock, and of what is behind it have no meaning: so a volume grows without
+//! them. Bits of `Inodes` and `Orphans` behind the last inode have none either.
 
 use super::{BLOCK, Fault, Lba, Run, Seed};
 use crate::format::inode::{LINE, PER_BLOCK};

@@ -1,13 +1,14 @@
-//! The engine `op_log`: CFS. Any number of groups change one directory, one inode block, one bitmap at the same time, and
-//! end in any order, each as one transaction of blocks. (Min and others, CFS, sections 4 and 5.)
+//! The engine `op_log`: CFS. Any number of groups change one directory, one inode block, one bitmap at the same time,
+//! and end in any order, each as one transaction of blocks. (Min and others, CFS, sections 4 and 5.)
 //!
 //! # Terms
 //!
 //! - *page engine*: what the engine shares with `page_cache_wal` ([`super::page_engine`]): pages, drafts, the commit.
 //! - *bitmap block*, *orphan*: of the format (`format/bitmap.rs`).
-//! - *operation*: here, what a group changes of data that other running groups may change, too. It is made on the newest
-//!   page, in commit order, and never before. Names and times of directories that were there before are recorded inside
-//!   of the commit, with the directory locked (`fs/explicit`); changes of bitmaps are kept, and made on the page.
+//! - *operation*: here, what a group changes of data that other running groups may change, too. It is made on the
+//!   newest page, in commit order, and never before. Names and times of directories that were there before are recorded
+//!   inside of the commit, with the directory locked (`fs/explicit`); changes of bitmaps are kept, and made on the
+//!   page.
 //!
 //! # How the rows of the paper's table 1 are done
 //!
@@ -30,14 +31,17 @@
 //!    damaged, and fails.
 //! 3. No block has a total: two groups that share no bitmap block share no block for what they take.
 //! 4. A bit that a group makes 0 is taken by others when the group is durable. The allocators in memory know that.
-//! 5. An inode without a name that somebody has open is an orphan: its bit is set by the group that takes its last name,
-//!    and cleared by the one that frees it or gives it a name.
+//! 5. An inode without a name that somebody has open is an orphan: its bit is set by the group that takes its last
+//!    name, and cleared by the one that frees it or gives it a name.
 //! 6. A mount reads the bitmaps, and of inodes only the root and the orphans. It reads no map.
 //!
-//! The engine has no recovery of its own: the transactions below it are whole or not there.
+//! The engine has no recovery of its own: the transactions below it are whole or not there. On a medium with
+//! transactions they are the medium's. On any other they are made of the volume's log; a volume that has moved to a
+//! medium with transactions has its log applied at the next mount.
 
 use super::kind::{Description, Opening};
 use super::page_engine::{self, Of, PageEngine, SITES, area};
+use crate::format::BLOCK;
 use crate::format::bitmap::Layout;
 
 /// With the bitmaps of a volume of so many blocks.
@@ -57,8 +61,13 @@ pub const DESCRIPTION: Description = Description {
     has_heads: false,
     keeps_bitmaps: true,
     sites: &[SITES],
-    open: |Opening { region, log, bitmaps, blocks, volume, incarnation, cache_bytes, tuning, .. }| {
+    open: |Opening { region, transactions, log, bitmaps, blocks, volume, incarnation, cache_bytes, tuning, .. }| {
         let of = of(bitmaps?, blocks);
+        if let Some(transactions) = transactions {
+            let pages = tuning.trial.pages.unwrap_or(cache_bytes / BLOCK);
+            let engine = PageEngine::new(region, transactions, None, (volume, pages, tuning.trial), of);
+            return Some(Box::new(engine.after_log(log, incarnation)));
+        }
         let (log, cache) = ((log?, blocks), (cache_bytes, tuning.trial));
         Some(Box::new(PageEngine::on_disk(region, log, (volume, incarnation), cache, of)))
     },

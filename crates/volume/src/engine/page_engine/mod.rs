@@ -87,7 +87,7 @@ use std::sync::Arc;
 
 use sync::{AtomicBool, AtomicU64, Mutex, Ordering, RwLock};
 use wholly_blocks::batch::Batch;
-use wholly_blocks::log::{LogDevice, LogFault, LogOptions, LogSites, Ring};
+use wholly_blocks::log::{LogDevice, LogFault, LogOptions, LogSites, Ring, RingSeed};
 use wholly_blocks::{Order, Page, Placement, Runs, Sequence, Tag, TxBlocks, Txid};
 use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
@@ -175,7 +175,7 @@ const PATHS: u64 = 2 * (MAX_DEPTH as u64 + 1);
 const ENDS: u64 = 2;
 
 /// Pages that all committers together have in memory before they are ordered, and that wait to be durable.
-const ROOM: u64 = 512;
+pub const ROOM: u64 = 512;
 /// Fresh pages of a group that are handed over while others are excluded from committing, at most.
 const SMALL: u64 = 16;
 
@@ -274,6 +274,8 @@ pub struct PageEngine {
     /// The log below, which the engine recovers and writes back, and where it is. A medium with transactions of its own
     /// has none.
     log: Option<(Arc<LogDevice>, LogArea)>,
+    /// The log of a volume that was on a medium without transactions before, and its seed.
+    former: Option<(LogArea, RingSeed)>,
     pages: PageCache,
     volume: Seed,
     groups: AtomicU64,
@@ -342,6 +344,7 @@ impl PageEngine {
             region,
             blocks,
             log,
+            former: None,
             pages,
             volume,
             groups: AtomicU64::new(1),
@@ -354,6 +357,12 @@ impl PageEngine {
             mistake: trial.mistake,
             planted: Mutex::default(),
         }
+    }
+
+    /// On a medium with transactions: a volume that may have been on another one before has this log.
+    pub fn after_log(self, area: Option<LogArea>, incarnation: u64) -> Self {
+        let former = area.map(|area| (area, LogSeed::of(self.volume, incarnation).ring()));
+        PageEngine { former, ..self }
     }
 
     /// That nothing has failed.
@@ -532,8 +541,10 @@ impl Engine for PageEngine {
     }
 
     fn recover(&self) -> Result<Option<Waiting>> {
-        if let Some((log, area)) = &self.log {
-            recover::recover(&*self.region, area, log.seed())?;
+        let of_log = self.log.as_ref().map(|(log, area)| (area, log.seed()));
+        let of_former = self.former.as_ref().map(|(area, seed)| (area, *seed));
+        if let Some((area, seed)) = of_log.or(of_former) {
+            recover::recover(&*self.region, area, seed)?;
         }
         Ok(None)
     }

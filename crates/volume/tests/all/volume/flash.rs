@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::panic::catch_unwind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use rustix::io::Errno;
 use wholly_blocks::batch::Batch;
@@ -11,7 +12,8 @@ use wholly_blocks::xftl::{Config, Device, Flash, Geometry, OverRegion, Profile, 
 use wholly_blocks::{TxBlocks, TxDevice};
 use wholly_media::Region;
 use wholly_sim::{Choice, ExploreLimits, Explorer, Image, Medium, Mutation, MutationKind, Place, SimConfig, World};
-use wholly_volume::{EngineKind, Volume, VolumeOptions};
+use wholly_vfs::Timestamp;
+use wholly_volume::{EngineKind, Volume, VolumeGroup, VolumeOptions};
 
 use super::place::is_long;
 
@@ -214,4 +216,116 @@ fn power_fails(planted: &[Mutation]) -> [u64; 2] {
     }
     println!("{} points, {states:?} states", trace.events.len());
     states
+}
+
+/// Each time a later one, so that each group changes the times of its files.
+fn ticking() -> Timestamp {
+    static TICKS: AtomicI64 = AtomicI64::new(1_000_000_000);
+    Timestamp { sec: TICKS.fetch_add(1, Ordering::Relaxed), nsec: 0 }
+}
+
+/// With `op_log`, a group is one transaction of the device: each block that it changes is written once, one page of the
+/// chain names them, and nothing is flushed. Programs of the map come when the device wants them.
+#[test]
+fn a_group_is_one_transaction_of_the_device() {
+    let (geometry, config) = Profile::OpenSsd.plan(64 << 20).expect("sizes");
+    let made = World::new(SimConfig { log_len: OverRegion::bytes(&geometry), ..SimConfig::disk() });
+    let chip: Arc<dyn Flash> = OverRegion::create(made.log(), geometry, [9; 16]).expect("a chip");
+    Device::format(&chip, &config, [9; 16]).expect("a flash disk");
+    let device = Arc::new(Device::open(chip).expect("open it"));
+    let blocks: Arc<dyn TxBlocks> = Arc::new(Batch::new(device.clone(), 512));
+    let options = VolumeOptions { engine: Some(EngineKind::OpLog), clock: ticking, ..VolumeOptions::default() };
+    Volume::format_blocks_as(&*blocks, &options, [7; 16]).expect("make a volume");
+    let volume = Volume::open_blocks(blocks, &options).expect("open it");
+    let [one, two] = ["one", "two"].map(|name| {
+        let file = volume.create_file(name, 0o644).expect("create");
+        file.write_at(0, &[1; 1 << 20]).expect("write");
+        file
+    });
+    volume.mkdir("dir", 0o755).expect("make a directory");
+    volume.create_file("dir/first", 0o644).expect("its first leaf");
+    let groups = if is_long() { 100_000 } else { 200 };
+    // How many groups, and how many blocks each writes.
+    type Change<'c> = (&'c str, u64, u64, &'c dyn Fn(&mut VolumeGroup, u64));
+    let cases: [Change<'_>; 6] = [
+        ("over 4 KiB of each of two files", groups, 3, &|group, i| {
+            group.write_at(&one, i % 256 * 4096, &[2; 4096]).expect("write");
+            group.write_at(&two, i * 7 % 256 * 4096, &[2; 4096]).expect("write");
+        }),
+        ("over 100 B of a file", groups, 2, &|group, i| {
+            group.write_at(&one, i % 256 * 4096 + 50, &[3; 100]).expect("write")
+        }),
+        // Content, the node of the map, the inode, the bitmap.
+        ("4 KiB behind the end", 40, 4, &|group, i| {
+            group.write_at(&two, (256 + i) * 4096, &[4; 4096]).expect("write");
+        }),
+        // The leaf, the inodes of the file and of the directory, in one block or in two, the bitmap.
+        ("a new file", 40, 3, &|group, i| _ = group.create(format!("dir/{i}"), 0o644).expect("create")),
+        ("attributes", groups, 1, &|group, i| group.set_mode("dir", 0o700 + i as u32 % 8).expect("chmod")),
+        // The same, and the bitmap of orphans: that the inode is freed rides in the same commit.
+        ("a name less", 40, 4, &|group, i| group.unlink(format!("dir/{i}")).expect("remove")),
+    ];
+    for (what, groups, writes, change) in cases {
+        for i in 0..groups {
+            let (before, programs) = (device.counters(), device.programs());
+            let block_of = |path: &str| volume.metadata(path).map(|of| of.ino / 16).ok();
+            let had = block_of(&format!("dir/{i}"));
+            let mut group = volume.begin();
+            change(&mut group, i);
+            group.commit().expect("commit");
+            let (after, now) = (device.counters(), device.programs());
+            let has = block_of(&format!("dir/{i}"));
+            let is_apart = has != had && has.or(had) != block_of("dir");
+            let writes = writes + u64::from(is_apart);
+            let done = (after.writes - before.writes, after.discards - before.discards, after.commits - before.commits);
+            let flushes = after.plain_flushes + after.plain_writes - before.plain_flushes - before.plain_writes;
+            assert_eq!((done, flushes), ((writes, 0, 1), 0), "{what}, group {i}");
+            let of_group = now.data + now.plain + now.chain - programs.data - programs.plain - programs.chain;
+            assert_eq!(of_group, writes + 1, "{what}, group {i}");
+        }
+    }
+    drop((one, two));
+    volume.close().expect("close it");
+}
+
+/// A volume of a disk that was not unmounted is copied to a flash disk: its log is applied there, and then it uses the
+/// device's transactions. One that was made there has no log, and opens nowhere else.
+#[test]
+fn a_volume_moves_to_a_flash_disk_and_not_back() {
+    let (geometry, config) = Profile::OpenSsd.plan(8 << 20).expect("sizes");
+    let made = World::new(SimConfig { log_len: OverRegion::bytes(&geometry), ..SimConfig::disk() });
+    let chip: Arc<dyn Flash> = OverRegion::create(made.log(), geometry, [9; 16]).expect("a chip");
+    Device::format(&chip, &config, [9; 16]).expect("a flash disk");
+    let device = Arc::new(Device::open(chip).expect("open it"));
+    let blocks: Arc<dyn TxBlocks> = Arc::new(Batch::new(device.clone(), 512));
+    let options = VolumeOptions { engine: Some(EngineKind::OpLog), ..VolumeOptions::default() };
+    let world = World::new(SimConfig { log_len: 4 << 20, ..SimConfig::disk() });
+    Volume::format_region(&*world.log(), &options).expect("make a volume");
+    let volume = Volume::open_region(world.log(), &options).expect("open it");
+    for i in 0..40 {
+        let file = volume.create_file(format!("{i}"), 0o644).expect("create");
+        file.write_at(0, &[i; 5000]).expect("write");
+    }
+    std::mem::forget(volume);
+    let copy = |from: &dyn Region, to: &dyn Region| {
+        let mut piece = [0; 4096];
+        for at in (0..4 << 20).step_by(4096) {
+            from.read(at, &mut piece).expect("read");
+            to.write(wholly_media::Site("test"), at, &piece).expect("write");
+        }
+    };
+    copy(&*world.log(), &*blocks.plain());
+    let before = device.counters().committed;
+    let volume = Volume::open_blocks(blocks.clone(), &options).expect("open it there");
+    (0..40).for_each(|i| assert_eq!(volume.read_file(format!("{i}")).expect("read"), [i; 5000]));
+    volume.create_file("more", 0o644).and_then(|file| file.write_at(0, &[9; 5000])).expect("write");
+    assert!(device.counters().committed > before, "by transactions");
+    volume.close().expect("close it");
+    assert_eq!(Volume::check_region(&*blocks.plain()).expect("check it").findings, []);
+
+    Volume::format_blocks_as(&*blocks, &options, [7; 16]).expect("make a volume there");
+    Volume::resize_region(&*blocks.plain(), 4 << 20).expect("as large as the other medium");
+    copy(&*blocks.plain(), &*world.log());
+    let refused = Volume::open_region(world.log(), &options).expect_err("it has no log");
+    assert!(refused.to_string().contains("it was made on a flash disk"), "{refused}");
 }

@@ -750,7 +750,7 @@ fn a_sync_waits_for_what_the_last_does_not_depend_on() {
     for (mistake, is_all) in [(None, true), (Some(Mistake::WaitsForOwn), false)] {
         let world = World::new(Arc::new(SimConfig::blocks(2048, rules)));
         let trial = Trial { mistake, ..Trial::default() };
-        let options = VolumeOptions { engine: Some(EngineKind::PageCacheWal), trial, ..VolumeOptions::default() };
+        let options = VolumeOptions { engine: Some(EngineKind::OpLog), trial, ..VolumeOptions::default() };
         Volume::format_region(&*world.blocks().plain(), &options).expect("make a volume");
         let volume = Volume::open_blocks(world.blocks(), &options).expect("open it");
         let vfs = VolumeVfs::new(&volume);
