@@ -134,8 +134,8 @@ const ROOM: u64 = 64;
 /// A flash disk for a volume.
 fn flash_disk() -> (Geometry, Config) {
     let config = Config {
-        logical: (BYTES / 4096 * 3 / 2) as u32,
-        data_blocks: 13,
+        logical: (BYTES / 4096 * 5 / 4) as u32,
+        data_blocks: 15,
         reserve: 1,
         chain_blocks: 1,
         buffer: 8,
