@@ -97,6 +97,11 @@ impl Layout {
         Layout { pairs: (blocks * PER_BLOCK).div_ceil(UNITS).clamp(1, PAIRS) }
     }
 
+    /// Pairs of bitmap blocks for inodes in the first section.
+    pub fn pairs(self) -> u64 {
+        self.pairs
+    }
+
     /// As it stands in a superblock.
     pub fn encode(self) -> u32 {
         self.pairs as u32

@@ -15,10 +15,16 @@
 //! 3. Before a block is given back, the generation floor is at least each generation in it, durably with the hole; a
 //!    number without a record gets a generation above the floor. So no inode has the number and the generation of an
 //!    earlier one.
-//! 4. To give back takes no more than what is kept for calls that make space. It begins only groups of its own, and
+//! 4. With bitmaps, each of the first threads that make inodes has a *zone* of the file to itself, whose numbers are in
+//!    one bitmap block: so files of different threads share no block of inodes and no bitmap block. The file then has
+//!    holes before its end. It gets blocks in the zone of the thread that needs numbers, as long as there is space.
+//! 5. To give back takes no more than what is kept for calls that make space. It begins only groups of its own, and
 //!    never waits for a lock but `growth`: any call may do it before it is refused for want of space. The growth of the
 //!    file itself does not: it would wait for itself, and without free numbers no block is idle.
 
+use std::ops::Range;
+
+use sync::{AtomicU64, Ordering, thread_token};
 use wholly_error::{Error, Result};
 
 use super::Core;
@@ -26,6 +32,7 @@ use super::group::{Group, Need};
 use super::mount::FIRST_INODE_BLOCKS;
 use crate::engine::{InodeFile, Kind, Logged, Operation, Structure};
 use crate::format::BLOCK;
+use crate::format::bitmap::UNITS;
 use crate::format::inode::{INODE, LINE, Line, Owned, PER_BLOCK};
 use crate::format::pointer::{FANOUT, MAX_DEPTH, depth_for, nodes_for};
 
@@ -44,36 +51,78 @@ impl Idle {
     }
 }
 
+/// The blocks of the inode file whose numbers are in one bitmap block.
+fn blocks_of(zone: u64) -> Range<u64> {
+    zone * UNITS / PER_BLOCK..(zone + 1) * UNITS / PER_BLOCK
+}
+
+/// Which thread has which zone.
+#[derive(Default)]
+pub struct ThreadZones([AtomicU64; 4]);
+
+impl ThreadZones {
+    /// That of the calling thread, of the first so many. Threads that come later share one.
+    fn of_thread(&self, zones: u64) -> u64 {
+        let (token, zones) = (thread_token() + 1, zones.min(self.0.len() as u64));
+        let owner = |zone: &u64| self.0[*zone as usize].load(Ordering::Relaxed);
+        let free = |zone: &u64| {
+            let owner = &self.0[*zone as usize];
+            owner.compare_exchange(0, token, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        };
+        (0..zones).find(|zone| owner(zone) == token).or_else(|| (0..zones).find(free)).unwrap_or(token % zones)
+    }
+}
+
 impl Core {
     /// A number for a new inode.
     ///
     /// # Errors
     /// `ENOSPC`.
     pub fn take_inode(&self) -> Result<u64> {
+        let zone = self.bitmaps().map(|layout| self.zones.of_thread(layout.pairs()));
+        if let Some(zone) = zone.filter(|zone| self.inodes.free_in(*zone) == 0) {
+            let _growing = self.growth.lock().unwrap();
+            if self.inodes.free_in(zone) == 0 {
+                match self.grow_inode_file(Some(zone)) {
+                    // A number of another zone will do.
+                    Ok(()) | Err(Error::NoSpace(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
         while !self.inodes.reserve(1, 0) {
             let _growing = self.growth.lock().unwrap();
             if self.inodes.free() == 0 {
                 // One that was freed may have become free meanwhile.
-                let grown = self.grow_inode_file();
+                let grown = self.grow_inode_file(None);
                 if self.inodes.free() == 0 {
                     grown?;
                 }
             }
         }
-        Ok(self.inodes.take(1).0)
+        Ok(zone.map_or_else(|| self.inodes.take(1), |zone| self.inodes.take_from(zone, 1)).0)
     }
 
-    fn grow_inode_file(&self) -> Result<()> {
+    /// Gives the file blocks: in a zone, or where there are holes, or at its end.
+    fn grow_inode_file(&self, zone: Option<u64>) -> Result<()> {
         let (depth, end) = (self.storage.inode_tree().depth, self.holes.units());
         let wanted = ((end - self.holes.free()) / 8).clamp(4, 256);
         let mut refused = Error::NoSpace("inodes".into());
         for most in [wanted, 1] {
             let holes = self.holes.free().min(most);
-            let (first, blocks) = match self.holes.reserve(holes, 0) && holes > 0 {
-                true => self.holes.take(holes),
-                false => (end, most),
+            let taken = match (self.holes.reserve(holes, 0) && holes > 0, zone) {
+                (true, None) => Some(self.holes.take(holes)),
+                (true, Some(zone)) => self.holes.take_within(blocks_of(zone), holes),
+                (false, _) => None,
             };
-            self.holes.unreserve(holes.saturating_sub(blocks));
+            self.holes.unreserve(holes.saturating_sub(taken.map_or(0, |(_, blocks)| blocks)));
+            // Holes stay between the end and a zone behind it.
+            let behind = (zone.map_or(end, |zone| blocks_of(zone).start.max(end)), most);
+            let (first, blocks) = taken.unwrap_or(behind);
+            if zone.is_some_and(|zone| first + blocks > blocks_of(zone).end) {
+                refused = Error::NoSpace("inodes of a zone".into());
+                continue;
+            }
             if self.storage.bitmaps.is_some_and(|it| (first + blocks) * PER_BLOCK > it.most_inodes(self.blocks.units()))
             {
                 return Err(Error::NoSpace("inodes: the bitmaps have no room for more".into()));
@@ -85,13 +134,16 @@ impl Core {
                     group.record(&Operation::Structure(Structure::GrowInodes { first, blocks }))?;
                     self.unawaited(|| group.commit())?;
                     self.holes.grow(first + blocks);
+                    if first > end {
+                        self.holes.give(end, first - end);
+                    }
                     self.inodes.grow((first + blocks) * PER_BLOCK);
                     self.inodes.give(first * PER_BLOCK, blocks * PER_BLOCK);
                     return Ok(());
                 }
                 Err(error) => refused = error,
             }
-            if holes > 0 {
+            if taken.is_some() {
                 self.holes.give(first, blocks);
             }
         }

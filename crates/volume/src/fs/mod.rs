@@ -76,6 +76,7 @@ use checkpointers::Checkpointers;
 use explicit::Running;
 use gate::Gate;
 use group::{Group, Need};
+use inode_file::ThreadZones;
 use known::Budget;
 use ordered::Ordered;
 use space::Space;
@@ -110,6 +111,8 @@ pub struct Core {
     pub inodes: Space,
     /// Of the inode file: blocks that were given back are free.
     pub holes: Space,
+    /// With bitmaps: where threads take inodes.
+    zones: ThreadZones,
     pub table: Table,
     /// For what inodes keep of leaves and maps.
     known: Arc<Budget>,
@@ -154,6 +157,7 @@ impl Core {
             backing: Backing::default(),
             inodes: Space::all_used(inodes),
             holes: Space::all_used(inodes / PER_BLOCK),
+            zones: ThreadZones::default(),
             table: Table::new(cache_bytes),
             known: Budget::new(cache_bytes),
             rename: Mutex::default(),

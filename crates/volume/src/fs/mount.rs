@@ -182,7 +182,8 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
         is_clean: false,
         inode_tree: Tree::default(),
         inodes: 0,
-        generation_floor: 0,
+        // The inode file of a volume with bitmaps may have holes.
+        generation_floor: u32::from(making.has_bitmaps),
         saved: None,
         label,
         log,

@@ -2,6 +2,8 @@
 //!
 //! A zone is as large as a bitmap block, and threads begin to look in different ones: so they change different blocks.
 
+use std::ops::Range;
+
 use crossbeam_utils::CachePadded;
 use sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, OnceLock, Ordering, thread_token};
 
@@ -13,6 +15,8 @@ const ZONE: u64 = UNITS;
 const SAVED: u64 = 1 << 15;
 /// Places from which threads begin to look.
 const HINTS: usize = 64;
+/// A thread has not looked yet.
+const UNKNOWN: usize = usize::MAX;
 
 struct Zone {
     /// 1 is used, or does not exist.
@@ -95,7 +99,9 @@ pub struct Space {
     units: AtomicU64,
     /// Free, and not reserved.
     free: CachePadded<AtomicU64>,
+    /// The zones from which threads begin to look, and how many have begun.
     hints: [CachePadded<AtomicUsize>; HINTS],
+    threads: AtomicUsize,
     contradicted: AtomicBool,
 }
 
@@ -106,7 +112,8 @@ impl Space {
             zones: Zones(std::array::from_fn(|_| OnceLock::new())),
             units: AtomicU64::new(0),
             free: CachePadded::default(),
-            hints: std::array::from_fn(|first| CachePadded::new(AtomicUsize::new(first))),
+            hints: std::array::from_fn(|_| CachePadded::new(AtomicUsize::new(UNKNOWN))),
+            threads: AtomicUsize::new(0),
             contradicted: AtomicBool::new(false),
         };
         space.grow(units);
@@ -164,22 +171,46 @@ impl Space {
     /// # Panics
     /// If none is free: the caller has not reserved it.
     pub fn take(&self, want: u64) -> (u64, u64) {
-        let (zones, hint) = (self.zones(), &self.hints[thread_token() as usize % HINTS]);
-        let begin = hint.load(Ordering::Relaxed);
+        let hint = &self.hints[thread_token() as usize % HINTS];
+        let begin = match hint.load(Ordering::Relaxed) {
+            UNKNOWN => self.threads.fetch_add(1, Ordering::Relaxed) % self.zones(),
+            begin => begin,
+        };
+        let (first, count) = self.take_from(begin as u64, want);
+        let zone = (first / ZONE) as usize;
+        if zone != hint.load(Ordering::Relaxed) {
+            hint.store(zone, Ordering::Relaxed);
+        }
+        (first, count)
+    }
+
+    /// The same, from a zone on.
+    pub fn take_from(&self, begin: u64, want: u64) -> (u64, u64) {
+        let zones = self.zones();
         // Another thread may give a unit back in a zone that was passed, and take one in a zone that was not: once
         // more.
         for round in 0..1000 * zones {
-            let index = (begin + round) % zones;
+            let index = (begin as usize + round) % zones;
             let mut zone = self.zones.get(index).lock().unwrap();
             if zone.free > 0 {
                 let (first, count) = zone.take(want);
-                if round > 0 {
-                    hint.store(index, Ordering::Relaxed);
-                }
                 return (index as u64 * ZONE + first, count);
             }
         }
         panic!("a unit was reserved, and none is free");
+    }
+
+    /// How many units of a zone are free, reserved ones among them.
+    pub fn free_in(&self, zone: u64) -> u64 {
+        if zone < self.zones() as u64 { self.zones.get(zone as usize).lock().unwrap().free } else { 0 }
+    }
+
+    /// Takes the first free units in a row of a range, `want` at most. The caller has reserved as many.
+    pub fn take_within(&self, range: Range<u64>, want: u64) -> Option<(u64, u64)> {
+        let end = range.end.min(self.units());
+        let first = (range.start..end).find(|unit| !self.is_used(*unit))?;
+        let count = (first..end.min(first + want)).take_while(|unit| !self.set(*unit, true)).count();
+        Some((first, count as u64))
     }
 
     /// Takes these units, of those that the caller has reserved, if all of them are free. They are in one zone.
