@@ -1,8 +1,8 @@
 //! Volumes of each version of the format, and damaged twins, as they were made once: bytes on media mean what they
 //! meant. Each is an image, compressed by gzip. Those with a log were not unmounted: in those of `fine_grained_wal` and
-//! `shortcut_jfs` is a group that is committed and not settled; with `hybrid_log` and `page_cache_wal`, content waits
-//! to be written back; in that of `undo` is a group that is in place and not committed; with `shadow`, the root record
-//! of the log leads to what the superblock does not.
+//! `shortcut_jfs` is a group that is committed and not settled; with `hybrid_log`, `page_cache_wal` and `op_log`,
+//! content waits to be written back; in that of `undo` is a group that is in place and not committed; with `shadow`,
+//! the root record of the log leads to what the superblock does not.
 //!
 //! A new version of the format adds images (`cargo test -p wholly-volume --test all fixtures::make -- --ignored`),
 //! and keeps these as long as it reads them.
@@ -31,9 +31,9 @@ const VERSIONS: [u32; 3] = [1, 2, 4];
 
 struct Fixture {
     engine: EngineKind,
-    /// In each version of the format.
-    images: [&'static [u8]; 3],
-    twins: [&'static [u8]; 3],
+    /// In each version of the format, from the first one on that has the engine.
+    images: &'static [&'static [u8]],
+    twins: &'static [&'static [u8]],
     /// What is in the middle of the file.
     byte: u8,
     /// What is wrong with the twin.
@@ -52,11 +52,11 @@ macro_rules! versions {
     };
 }
 
-const FIXTURES: [Fixture; 7] = [
+const FIXTURES: [Fixture; 8] = [
     Fixture {
         engine: EngineKind::None,
-        images: versions!("none"),
-        twins: versions!("none-damaged"),
+        images: &versions!("none"),
+        twins: &versions!("none-damaged"),
         byte: 5,
         wrong: &[
             "inode 17: line 0 of an inode has a wrong check",
@@ -66,24 +66,24 @@ const FIXTURES: [Fixture; 7] = [
     },
     Fixture {
         engine: EngineKind::FineGrainedWal,
-        images: versions!("fine_grained_wal"),
-        twins: versions!("fine_grained_wal-damaged"),
+        images: &versions!("fine_grained_wal"),
+        twins: &versions!("fine_grained_wal-damaged"),
         byte: 9,
         wrong: &["the log: a committed group is damaged"],
         repaired: None,
     },
     Fixture {
         engine: EngineKind::HybridLog,
-        images: versions!("hybrid_log"),
-        twins: versions!("hybrid_log-damaged"),
+        images: &versions!("hybrid_log"),
+        twins: &versions!("hybrid_log-damaged"),
         byte: 9,
         wrong: &["block 0 of inode 17: pending block 27: its lines have a wrong checksum"],
         repaired: Some(5),
     },
     Fixture {
         engine: EngineKind::Undo,
-        images: versions!("undo"),
-        twins: versions!("undo-damaged"),
+        images: &versions!("undo"),
+        twins: &versions!("undo-damaged"),
         byte: 5,
         wrong: &[
             "inode 17: line 0 of an inode has a wrong check",
@@ -93,8 +93,8 @@ const FIXTURES: [Fixture; 7] = [
     },
     Fixture {
         engine: EngineKind::Shadow,
-        images: versions!("shadow"),
-        twins: versions!("shadow-damaged"),
+        images: &versions!("shadow"),
+        twins: &versions!("shadow-damaged"),
         byte: 9,
         wrong: &[
             "inode 17: line 0 of an inode has a wrong check",
@@ -104,16 +104,24 @@ const FIXTURES: [Fixture; 7] = [
     },
     Fixture {
         engine: EngineKind::PageCacheWal,
-        images: versions!("page_cache_wal"),
-        twins: versions!("page_cache_wal-damaged"),
+        images: &versions!("page_cache_wal"),
+        twins: &versions!("page_cache_wal-damaged"),
         byte: 9,
         wrong: &["extended attributes of inode 17: they have a wrong checksum"],
         repaired: None,
     },
     Fixture {
+        engine: EngineKind::OpLog,
+        images: &[include_bytes!("fixtures/volume-4-op_log.img.gz")],
+        twins: &[include_bytes!("fixtures/volume-4-op_log-damaged.img.gz")],
+        byte: 9,
+        wrong: &["bitmap block 0 of blocks: a bitmap block has a wrong checksum"],
+        repaired: Some(9),
+    },
+    Fixture {
         engine: EngineKind::ShortcutJfs,
-        images: versions!("shortcut_jfs"),
-        twins: versions!("shortcut_jfs-damaged"),
+        images: &versions!("shortcut_jfs"),
+        twins: &versions!("shortcut_jfs-damaged"),
         byte: 9,
         wrong: &["the log: a committed group is damaged"],
         repaired: None,
@@ -176,8 +184,8 @@ fn expect_content(region: &Arc<dyn Region>, engine: EngineKind, byte: Option<u8>
 #[test]
 fn volumes_of_each_version_are_opened_and_their_twins_refused() {
     let both = |Fixture { engine, images, twins, byte, wrong, repaired }| {
-        let versions = images.into_iter().zip(twins).zip(VERSIONS);
-        versions.map(move |((image, twin), version)| (engine, image, twin, byte, wrong, repaired, version))
+        let versions = images.iter().zip(twins).zip(&VERSIONS[VERSIONS.len() - images.len()..]);
+        versions.map(move |((image, twin), version)| (engine, *image, *twin, byte, wrong, repaired, *version))
     };
     for (engine, image, twin, byte, wrong, left, version) in FIXTURES.into_iter().flat_map(both) {
         let name = format!("{} in version {version}", engine.name());
@@ -336,7 +344,9 @@ fn a_volume_of_a_later_version_is_refused_and_left_as_it_is() {
 /// must have, something is wrong.
 #[test]
 fn the_engine_says_which_log_there_is() {
-    let Fixture { images: [.., image], twins: [.., twin], wrong, .. } = &FIXTURES[1];
+    let Fixture { images: [.., image], twins: [.., twin], wrong, .. } = &FIXTURES[1] else {
+        unreachable!("it has images")
+    };
     let changed = |image: &[u8], change: &dyn Fn(&mut Superblock)| {
         let region = region(&gzip("-d", image));
         let mut superblock = current(&*region);
@@ -406,6 +416,8 @@ fn make() {
                 let (block, offset) = dumped.expect("dump it").inode.and_then(|it| it.at).expect("a record");
                 image[block as usize * BLOCK + offset + 4] ^= 1;
             }
+            // The bitmap of blocks.
+            EngineKind::OpLog => image[2 * BLOCK + 100] ^= 1,
             EngineKind::PageCacheWal => {
                 // Damage of the only group in the log would be a crash in its commit: an attribute, at home.
                 let value = (0..image.len()).rfind(|at| image[*at..].starts_with(b"value"));
