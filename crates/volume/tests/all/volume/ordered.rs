@@ -124,12 +124,23 @@ struct Bed {
 }
 
 fn bed() -> Bed {
-    // So few pages that content is stored before its commit.
-    bed_of(8 << 20, Trial { pages: Some(64), ..Trial::default() })
+    bed_with(EngineKind::PageCacheWal)
 }
 
-fn bed_of(bytes: u64, trial: Trial) -> Bed {
-    let place = Place::of_zeros(bytes, EngineKind::PageCacheWal);
+/// Does it with both engines that order in memory.
+fn with_both(test: fn(Bed)) {
+    [EngineKind::PageCacheWal, EngineKind::OpLog].into_iter().for_each(|engine| test(bed_with(engine)));
+}
+
+fn bed_with(engine: EngineKind) -> Bed {
+    // So few pages that content is stored before its commit. A group of `op_log` writes a bitmap, too: so the log has
+    // room for more.
+    let bytes = if engine == EngineKind::OpLog { 32 << 20 } else { 8 << 20 };
+    bed_of(engine, bytes, Trial { pages: Some(64), ..Trial::default() })
+}
+
+fn bed_of(engine: EngineKind, bytes: u64, trial: Trial) -> Bed {
+    let place = Place::of_zeros(bytes, engine);
     let region = Arc::new(Held { inner: place.region.clone(), state: Mutex::default(), changed: Condvar::new() });
     let options = VolumeOptions { trial, ..VolumeOptions::default() };
     let volume = Volume::open_region(region.clone(), &options).expect("open it");
@@ -234,45 +245,48 @@ fn waits_for_others(bed: &Bed, order: impl FnOnce() -> Result<()> + Send, call: 
 
 #[test]
 fn creates_in_one_directory_share_a_commit() {
-    let bed = bed();
-    let vfs = VolumeVfs::new(&bed.volume);
-    let tree = Tree::new(&vfs, Ino::ROOT);
-    tree.file("other", 0o644, &[1; 9000]).expect("make a file");
-    let ctx = &tree.ctx;
-    let create = |number| {
-        let (made, file) = vfs.create(ctx, Ino::ROOT, &name(number), OFlags::RDWR, Mode::from_raw_mode(0o600))?;
-        vfs.forget(made.ino, 1);
-        vfs.release(ctx, file)
-    };
-    let seen = |number| is_there(&vfs, ctx, Ino::ROOT, number);
-    assert_eq!(beside_each_other(&bed, create, seen, || others_return(&tree)), 2);
-    drop(tree);
-    drop(vfs);
-    bed.volume.close().expect("close it");
-    bed.place.expect_sound();
+    with_both(|bed| {
+        let vfs = VolumeVfs::new(&bed.volume);
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        tree.file("other", 0o644, &[1; 9000]).expect("make a file");
+        let ctx = &tree.ctx;
+        let create = |number| {
+            let (made, file) = vfs.create(ctx, Ino::ROOT, &name(number), OFlags::RDWR, Mode::from_raw_mode(0o600))?;
+            vfs.forget(made.ino, 1);
+            vfs.release(ctx, file)
+        };
+        let seen = |number| is_there(&vfs, ctx, Ino::ROOT, number);
+        assert_eq!(beside_each_other(&bed, create, seen, || others_return(&tree)), 2);
+        drop(tree);
+        drop(vfs);
+        bed.volume.close().expect("close it");
+        bed.place.expect_sound();
+    });
 }
 
 #[test]
 fn groups_in_one_directory_share_a_commit() {
-    let bed = bed();
-    let vfs = VolumeVfs::new(&bed.volume);
-    let tree = Tree::new(&vfs, Ino::ROOT);
-    tree.file("other", 0o644, &[1; 9000]).expect("make a file");
-    let groups: Vec<Context> = (0..CALLS)
-        .map(|number| {
-            let ctx = Context { group: Some(vfs.begin().expect("begin")), ..tree.ctx.clone() };
-            let made = vfs.mknod(&ctx, Ino::ROOT, &name(number), FileType::RegularFile, Mode::from_raw_mode(0o600), 0);
-            vfs.forget(made.expect("make a file").ino, 1);
-            ctx
-        })
-        .collect();
-    let commit = |number: u8| Ok(Groups::commit(&vfs, groups[usize::from(number)].group.expect("it has one"))?);
-    let seen = |number| is_there(&vfs, &tree.ctx, Ino::ROOT, number);
-    assert_eq!(beside_each_other(&bed, commit, seen, || others_return(&tree)), 2);
-    drop(tree);
-    drop(vfs);
-    bed.volume.close().expect("close it");
-    bed.place.expect_sound();
+    with_both(|bed| {
+        let vfs = VolumeVfs::new(&bed.volume);
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        tree.file("other", 0o644, &[1; 9000]).expect("make a file");
+        let groups: Vec<Context> = (0..CALLS)
+            .map(|number| {
+                let ctx = Context { group: Some(vfs.begin().expect("begin")), ..tree.ctx.clone() };
+                let made =
+                    vfs.mknod(&ctx, Ino::ROOT, &name(number), FileType::RegularFile, Mode::from_raw_mode(0o600), 0);
+                vfs.forget(made.expect("make a file").ino, 1);
+                ctx
+            })
+            .collect();
+        let commit = |number: u8| Ok(Groups::commit(&vfs, groups[usize::from(number)].group.expect("it has one"))?);
+        let seen = |number| is_there(&vfs, &tree.ctx, Ino::ROOT, number);
+        assert_eq!(beside_each_other(&bed, commit, seen, || others_return(&tree)), 2);
+        drop(tree);
+        drop(vfs);
+        bed.volume.close().expect("close it");
+        bed.place.expect_sound();
+    });
 }
 
 /// An ordered commit returns while the medium is held; its ticket is what waits.
@@ -301,52 +315,54 @@ fn an_ordered_commit_waits_for_no_medium() {
 
 #[test]
 fn syncs_of_files_share_a_commit() {
-    let bed = bed();
-    let vfs = PolicyVfs::new(&bed.volume, Policy::PerSync).expect("it has groups");
-    let tree = Tree::new(&vfs, Ino::ROOT);
-    tree.file("other", 0o644, &[1; 9000]).expect("make a file").fsync().expect("sync");
-    let files: Vec<_> = (0..CALLS)
-        .map(|number| {
-            // Its close is a sync.
-            drop(tree.file(format!("file {number}"), 0o644, &[1; 5000]).expect("make a file"));
-            let open = tree.open(format!("file {number}"), OFlags::RDWR | OFlags::NOATIME).expect("open");
-            open.write_all(0, &[2; 5000]).expect("write");
-            open
-        })
-        .collect();
-    let handles: Vec<_> = files.iter().map(|file| file.handle.clone()).collect();
-    let sync = |number: u8| vfs.fsync(&tree.ctx, &handles[usize::from(number)]);
-    let pending = |_| vfs.pending().expect("look").files == 0;
-    let others = || {
-        others_return(&tree);
-        // Also a write to a file that is being synced.
-        files[0].write_all(100, &[3; 10]).expect("write");
-        assert!(files[0].read(0, 100).expect("read") == [2; 100]);
-    };
-    assert_eq!(beside_each_other(&bed, sync, pending, others), 2);
+    with_both(|bed| {
+        let vfs = PolicyVfs::new(&bed.volume, Policy::PerSync).expect("it has groups");
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        tree.file("other", 0o644, &[1; 9000]).expect("make a file").fsync().expect("sync");
+        let files: Vec<_> = (0..CALLS)
+            .map(|number| {
+                // Its close is a sync.
+                drop(tree.file(format!("file {number}"), 0o644, &[1; 5000]).expect("make a file"));
+                let open = tree.open(format!("file {number}"), OFlags::RDWR | OFlags::NOATIME).expect("open");
+                open.write_all(0, &[2; 5000]).expect("write");
+                open
+            })
+            .collect();
+        let handles: Vec<_> = files.iter().map(|file| file.handle.clone()).collect();
+        let sync = |number: u8| vfs.fsync(&tree.ctx, &handles[usize::from(number)]);
+        let pending = |_| vfs.pending().expect("look").files == 0;
+        let others = || {
+            others_return(&tree);
+            // Also a write to a file that is being synced.
+            files[0].write_all(100, &[3; 10]).expect("write");
+            assert!(files[0].read(0, 100).expect("read") == [2; 100]);
+        };
+        assert_eq!(beside_each_other(&bed, sync, pending, others), 2);
+    });
 }
 
 /// Blocks that a group has freed are given out when it is durable, and not before: a crash brings back who had them.
 #[test]
 fn what_is_freed_is_given_out_when_it_is_durable() {
-    let bed = bed();
-    let vfs = VolumeVfs::new(&bed.volume);
-    let tree = Tree::new(&vfs, Ino::ROOT);
-    drop(tree.file("old", 0o644, &vec![1; 1 << 20]).expect("make a file"));
-    let before = bed.region.commits();
-    let _ = order(&vfs, |tree| tree.unlink("old").expect("remove it"));
-    let _ = order(&vfs, |tree| drop(tree.file("new", 0o600, &vec![2; 1 << 20]).expect("make a file")));
-    assert_eq!((tree.stat("old").map(drop), tree.stat("new").expect("stat").size), (Err(Errno::NOENT), 1 << 20));
-    // Power fails before either is durable.
-    assert_eq!(bed.region.commits(), before);
-    drop(tree);
-    drop(vfs);
-    bed.volume.abandon();
-    let volume = bed.place.open();
-    assert!(volume.read_file("old").expect("it is there") == vec![1; 1 << 20], "another file has its blocks");
-    assert!(volume.read_file("new").is_err());
-    volume.close().expect("close it");
-    bed.place.expect_sound();
+    with_both(|bed| {
+        let vfs = VolumeVfs::new(&bed.volume);
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        drop(tree.file("old", 0o644, &vec![1; 1 << 20]).expect("make a file"));
+        let before = bed.region.commits();
+        let _ = order(&vfs, |tree| tree.unlink("old").expect("remove it"));
+        let _ = order(&vfs, |tree| drop(tree.file("new", 0o600, &vec![2; 1 << 20]).expect("make a file")));
+        assert_eq!((tree.stat("old").map(drop), tree.stat("new").expect("stat").size), (Err(Errno::NOENT), 1 << 20));
+        // Power fails before either is durable.
+        assert_eq!(bed.region.commits(), before);
+        drop(tree);
+        drop(vfs);
+        bed.volume.abandon();
+        let volume = bed.place.open();
+        assert!(volume.read_file("old").expect("it is there") == vec![1; 1 << 20], "another file has its blocks");
+        assert!(volume.read_file("new").is_err());
+        volume.close().expect("close it");
+        bed.place.expect_sound();
+    });
 }
 
 /// Whoever finds no space waits for what is freed, and not durable yet.
@@ -580,7 +596,7 @@ fn fatomic_under_per_op_waits_for_nobody() {
 /// A thread that orders more than there is room for waits, and holds no lock meanwhile: others look, and order theirs.
 #[test]
 fn who_orders_without_a_wait_leaves_room_for_others() {
-    let bed = bed_of(64 << 20, Trial::default());
+    let bed = bed_of(EngineKind::PageCacheWal, 64 << 20, Trial::default());
     let vfs = VolumeVfs::new(&bed.volume);
     let tree = Tree::new(&vfs, Ino::ROOT);
     tree.file("other", 0o644, &[1; 9000]).expect("make a file");
