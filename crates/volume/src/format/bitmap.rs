@@ -17,9 +17,9 @@
 //! | 1 | 1 | is in use, and has no name: an *orphan*. It is freed when nobody has it open, or at the next mount |
 //! | 0 | 1 | is none: the inode file has no block for it |
 //!
-//! A bit of `Blocks` is 1 for a block that is in use, the fixed ones among them. The bits of the last block of a
-//! volume, which has a copy of the superblock, and of what is behind it have no meaning: so a volume grows without
-//! them. Bits of `Inodes` and `Orphans` behind the last inode have none either.
+//! A bit of `Blocks` is 1 for a block that is in use, the fixed ones among them. Those behind the end of the volume are
+//! 0. That of the last block, which has a copy of the superblock, has no meaning, and is 0: so a volume grows without
+//! it. Behind the last inode there is none: 0 in `Inodes`, and 1 in `Orphans`.
 
 use super::{BLOCK, Fault, Lba, Run, Seed};
 use crate::format::inode::{LINE, PER_BLOCK};
@@ -137,6 +137,12 @@ impl Layout {
     pub fn runs(self, blocks: u64) -> impl Iterator<Item = Run> {
         let run = move |section| Run { start: Lba(start(section)), count: 1 + 2 * self.pairs_of(section) };
         (0..sections(blocks)).map(run)
+    }
+
+    /// Whether a block is a bitmap block.
+    pub fn has(self, block: u64) -> bool {
+        let section = block / UNITS;
+        (start(section)..start(section) + 1 + 2 * self.pairs_of(section)).contains(&block)
     }
 
     /// The most inodes of a volume of so many blocks.
@@ -294,6 +300,7 @@ mod tests {
                 assert_eq!((places.len(), &places), (all.len(), &fixed));
                 assert_eq!(all.len() as u64, layout.count(blocks, layout.most_inodes(blocks)));
                 assert!(fixed.iter().all(|block| (2..blocks - 1).contains(block)));
+                assert!((0..blocks).all(|block| layout.has(block) == fixed.contains(&block)));
             }
         }
         assert_eq!((fitting(UNITS + 15), fitting(UNITS + 16), fitting(20)), (UNITS, UNITS + 16, 20));

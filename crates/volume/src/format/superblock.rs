@@ -117,6 +117,8 @@ pub struct Superblock {
     pub heads: Option<HeadTable>,
     /// Where its bitmaps are, if it has some.
     pub bitmaps: Option<Layout>,
+    /// Whether the bitmaps may say something else than the maps: the next mount writes them anew.
+    pub doubts_bitmaps: bool,
     /// What a later version has put here, and a writer need not know.
     pub later: Later,
 }
@@ -193,7 +195,7 @@ impl Superblock {
             generation: self.generation.into(),
             incarnation: self.incarnation.into(),
             engine: self.engine.into(),
-            state: u32::from(self.is_clean).into(),
+            state: (u32::from(self.is_clean) | u32::from(self.doubts_bitmaps) << 1).into(),
             inode_root: self.inode_tree.root.into(),
             inode_blocks: self.inode_tree.blocks.into(),
             inode_depth: self.inode_tree.depth,
@@ -296,6 +298,9 @@ impl Superblock {
             false if raw.bitmaps.get() != 0 => return Err(Fault("a superblock that contradicts its features")),
             false => None,
         };
+        if bitmaps.is_some_and(|layout| inodes == 0 || inodes > layout.most_inodes(blocks)) {
+            return Err(Fault("a superblock with an impossible inode file"));
+        }
         Ok(Superblock {
             version,
             volume_id: raw.volume_id,
@@ -304,6 +309,7 @@ impl Superblock {
             incarnation: raw.incarnation.get(),
             engine: raw.engine.get(),
             is_clean: raw.state.get() == 1,
+            doubts_bitmaps: bitmaps.is_some() && raw.state.get() & 2 != 0,
             inode_tree: Tree { root: raw.inode_root.get(), depth: raw.inode_depth, blocks: raw.inode_blocks.get() },
             inodes,
             generation_floor,
@@ -346,6 +352,7 @@ mod tests {
             repair: Some((Lba(78), 6)),
             heads: Some(HeadTable::for_volume(Lba(20), 1000)),
             bitmaps: Some(Layout::of_new(1000)),
+            doubts_bitmaps: false,
             later: Later { compatible: 9, more: [8; BYTES - 264] },
         };
         let block = superblock.encode(Lba(1));

@@ -10,7 +10,7 @@ use crate::engine::{Load, corrupt};
 use crate::format::bitmap::{Bitmap, BitmapAt, Bits, UNITS};
 use crate::format::inode::{PER_BLOCK, ROOT};
 use crate::format::superblock::{Superblock, copies};
-use crate::format::{BLOCK, Fault, Lba, Seed};
+use crate::format::{BLOCK, Fault, Lba, Run, Seed};
 
 /// What a check or a new volume knows of blocks and inodes.
 pub struct Truth<'t> {
@@ -20,17 +20,17 @@ pub struct Truth<'t> {
     pub life: &'t dyn Fn(u64) -> (bool, bool),
 }
 
-/// How many bits of a bitmap block have a meaning: those of the units that there are, but for the last block.
-pub fn meaning(superblock: &Superblock, at: BitmapAt) -> u64 {
-    let units = if at.of == Bitmap::Blocks { superblock.blocks - 1 } else { superblock.inodes };
-    units.saturating_sub(at.index * UNITS).min(UNITS)
+/// Whether a bit of a bitmap block says something: that of the last block of the volume does not.
+pub fn has_meaning(superblock: &Superblock, at: BitmapAt, bit: u64) -> bool {
+    at.of != Bitmap::Blocks || at.index * UNITS + bit != superblock.blocks - 1
 }
 
 /// What a bitmap block is to say.
 pub fn expected(superblock: &Superblock, at: BitmapAt, truth: &Truth<'_>) -> Bits {
-    // No inode is where the inode file has no block.
+    // Behind the end no block is in use, and there is no inode.
     let mut bits = Bits::all(at.of == Bitmap::Orphans);
-    for bit in 0..meaning(superblock, at) {
+    let units = if at.of == Bitmap::Blocks { superblock.blocks - 1 } else { superblock.inodes };
+    for bit in 0..units.saturating_sub(at.index * UNITS).min(UNITS) {
         let unit = at.index * UNITS + bit;
         let value = match at.of {
             Bitmap::Blocks => (truth.is_used)(unit),
@@ -111,6 +111,8 @@ pub fn write_all(region: &dyn Region, superblock: &Superblock, truth: &Truth<'_>
 
 /// Whether a block is one of those at fixed places.
 pub fn is_fixed(superblock: &Superblock, block: u64) -> bool {
+    let is_in = |run: Run| (run.start.0..run.start.0 + run.count).contains(&block);
     copies(superblock.blocks).contains(&Lba(block))
-        || superblock.fixed().any(|run| (run.start.0..run.start.0 + run.count).contains(&block))
+        || superblock.log.is_some_and(|log| is_in(log.run()))
+        || superblock.bitmaps.is_some_and(|layout| layout.has(block))
 }

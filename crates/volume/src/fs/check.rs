@@ -22,7 +22,7 @@ use super::remedy::{MapOf, RANKS, Remedy};
 use super::{DIRECTORY, REGULAR, SYMLINK, TYPE, map};
 use crate::engine::marks::Marks;
 use crate::engine::{InoGen, Load};
-use crate::format::bitmap::Bits;
+use crate::format::bitmap::{Bits, UNITS};
 use crate::format::dir::{self, Leaf, MAX_TRIE_DEPTH, NAME_MAX, SLOT, SLOTS, TWIN_BITS};
 use crate::format::inode::{
     FIRST, INODE, INODE_FILE, LINE, Line, More, Owned, PER_BLOCK, ROOT, SHORT_TARGET, Target, Times, Tree,
@@ -654,7 +654,8 @@ impl Check<'_, '_> {
                         let expected = bitmaps::expected(superblock, at, &truth);
                         let differ = |is: bool| {
                             let found = |bit: &u64| (bits.get(*bit), expected.get(*bit)) == (is, !is);
-                            (0..bitmaps::meaning(superblock, at)).filter(found).count()
+                            let says = |bit: &u64| bitmaps::has_meaning(superblock, at, *bit);
+                            (0..UNITS).filter(says).filter(found).count()
                         };
                         match (differ(true), differ(false)) {
                             (0, 0) => continue,

@@ -125,7 +125,8 @@ impl Core {
             }
             if self.storage.bitmaps.is_some_and(|it| (first + blocks) * PER_BLOCK > it.most_inodes(self.blocks.units()))
             {
-                return Err(Error::NoSpace("inodes: the bitmaps have no room for more".into()));
+                refused = Error::NoSpace("inodes: the bitmaps have no room for more".into());
+                continue;
             }
             let last = first + blocks - 1;
             let nodes = nodes_for(depth, depth_for(last).max(depth), first, last);

@@ -189,11 +189,13 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
         log,
         heads,
         bitmaps,
+        doubts_bitmaps: false,
         repair: None,
         later: Later::NONE,
     };
     // What was there is not found any more: it is overwritten now.
-    for at in copies(blocks) {
+    // A volume that was made before may end where the medium does.
+    for at in copies(blocks).into_iter().chain([Lba(region.len() / BLOCK as u64 - 1)]) {
         region.write(WIPE, at.byte(), &[0; BLOCK])?;
     }
     if let Some(run) = log.filter(|_| making.zeroes_log).map(|log| log.run()) {
@@ -356,10 +358,16 @@ pub fn mount(
         superblock.set_inode_file(map);
     }
     let (is_clean, saved, heads) = (superblock.is_clean, superblock.saved, superblock.heads);
+    let doubts_bitmaps = superblock.doubts_bitmaps;
     let mut core = Core::new(engine, Storage::new(superblock), cache_bytes, clock);
     let restored = is_clean && saved.is_some_and(|saved| restore(&core, &**region, saved).is_ok());
     let orphans = match core.bitmaps() {
-        Some(_) => read_bitmaps(&core, &**region)?,
+        Some(_) if !doubts_bitmaps => read_bitmaps(&core, &**region)?,
+        Some(_) => {
+            let orphans = rebuild(&core, &**region, None)?;
+            write_bitmaps(&core, &**region, &orphans)?;
+            orphans
+        }
         None if restored => Vec::new(),
         None => rebuild(&core, &**region, waiting.as_ref())?,
     };
@@ -367,6 +375,7 @@ pub fn mount(
     {
         let mut superblock = core.storage.superblock.lock().unwrap();
         superblock.is_clean = false;
+        superblock.doubts_bitmaps = false;
         superblock.saved = None;
         superblock.incarnation += 1;
         write_superblock(&mut Plain { region: &**region, next: 0 }, &mut superblock)?;
@@ -396,6 +405,19 @@ fn read_bitmaps(core: &Core, region: &dyn Region) -> Result<Vec<InoGen>> {
         }
     };
     bitmaps::read(region, &superblock, &spaces)?.into_iter().map(id).collect()
+}
+
+/// Writes the bitmaps anew, by the allocators. They are durable on return.
+fn write_bitmaps(core: &Core, region: &dyn Region, orphans: &[InoGen]) -> Result<()> {
+    let superblock = core.storage.superblock.lock().unwrap().clone();
+    let nameless: BTreeSet<u64> = orphans.iter().map(|id| id.ino).collect();
+    let is_used = |block| core.blocks.is_used(block);
+    let life = |ino| match core.holes.is_used(ino / PER_BLOCK) {
+        true => (core.inodes.is_used(ino), nameless.contains(&ino)),
+        false => (false, true),
+    };
+    bitmaps::write_all(region, &superblock, &Truth { is_used: &is_used, life: &life })?;
+    Ok(region.fence(FENCE)?)
 }
 
 /// The blocks of the inode file, in their order.

@@ -36,7 +36,8 @@ impl PageEngine {
             self.failing(self.give_up(&mut part.draft.paged))?;
             return Ok(0);
         }
-        let toggles = std::mem::take(&mut part.draft.paged.toggles);
+        let mut toggles = std::mem::take(&mut part.draft.paged.toggles);
+        toggles.sort_unstable_by_key(|toggle| toggle.at);
         let committed = self.commit_lines(part, &Changes { lines: &lines, toggles: &toggles, replay });
         Ok(self.failing(committed)?.0)
     }
@@ -150,9 +151,9 @@ impl PageEngine {
             of_block.iter().for_each(|(at, line, _)| put_line(&mut page, *at, line));
             let is_here = |at: u64| at / BLOCK as u64 == *block;
             others.iter().filter(|(at, _)| is_here(*at)).for_each(|(at, line)| put_line(&mut page, *at, line));
-            for Toggle { bitmap, at, first, count, to } in
-                toggles.iter().filter(|toggle| toggle.at.0 == *block).copied()
-            {
+            let of_bits = toggles.partition_point(|toggle| toggle.at.0 < *block)
+                ..toggles.partition_point(|toggle| toggle.at.0 <= *block);
+            for Toggle { bitmap, at, first, count, to } in toggles[of_bits].iter().copied() {
                 let toggle = Operation::Toggle { bitmap, at, first, count, to };
                 replay.redo(&toggle, &mut OnPage { page: &mut page, at })?;
             }

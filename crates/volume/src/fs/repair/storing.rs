@@ -47,6 +47,8 @@ pub fn end_log(region: &dyn Region, moved: &[Moved], map: Option<InodeMap>) -> R
     ensure_slot(region, &superblock)?;
     store_moved(region, &Storage::new(superblock.clone()), moved)?;
     (superblock.saved, superblock.is_clean) = (None, false);
+    // Groups that are lost have not changed both; and what is put right next changes maps alone.
+    superblock.doubts_bitmaps = superblock.bitmaps.is_some();
     if let Some(map) = map {
         superblock.set_inode_file(map);
     }
@@ -64,6 +66,7 @@ pub fn give_up(region: &dyn Region) -> Result<()> {
     let mut superblock = read_superblock(region)?;
     ensure_slot(region, &superblock)?;
     (superblock.repair, superblock.saved, superblock.is_clean) = (None, None, false);
+    superblock.doubts_bitmaps = superblock.bitmaps.is_some();
     superblock.incarnation += 1;
     write_superblock(&mut Plain { region, next: 0 }, &mut superblock)?;
     Ok(region.fence(COMMIT_FENCE)?)

@@ -103,7 +103,8 @@ fn a_bit_that_says_something_else_is_found() {
             changed.set(bit, !bits.get(bit));
             place.region.write(TEST, lba.byte(), &changed.encode(seed, at)).expect("write it");
             let found: Vec<String> = place.check().findings.iter().map(|it| it.place.clone()).collect();
-            let expected = if bit < meant { vec![at.to_string()] } else { Vec::new() };
+            let is_last_block = at.of == Bitmap::Blocks && bit == meant;
+            let expected = if is_last_block { Vec::new() } else { vec![at.to_string()] };
             assert_eq!(found, expected, "{at}, bit {bit}");
         }
         let repaired = repair(&place.region, Repair::Safe).expect("repair it");
@@ -135,6 +136,31 @@ fn what_has_a_name_is_not_freed_as_an_orphan() {
     let volume = place.open();
     Tree::new(&VolumeVfs::new(&volume), Ino::ROOT).content("file").expect("it is there");
     volume.close().expect("close it");
+}
+
+/// A repair that was killed may have changed maps alone. It has said so: the next mount writes the bitmaps anew.
+#[test]
+fn bitmaps_that_may_be_wrong_are_written_anew() {
+    let place = unmounted();
+    let own = superblock(&place);
+    let seed = Seed::of(&own.volume_id);
+    let (layout, all) = all_of(&own);
+    for at in all {
+        let mut bits = Bits::decode(seed, at, &block(&*place.region, layout.place(at))).expect("it is sound");
+        // Blocks and inodes in use are free, and files with names are orphans.
+        (16..40).for_each(|bit| bits.set(bit, !bits.get(bit)));
+        place.region.write(TEST, layout.place(at).byte(), &bits.encode(seed, at)).expect("write it");
+    }
+    assert_eq!(place.check().findings.len(), 3);
+    let doubted = Superblock { doubts_bitmaps: true, is_clean: false, ..own };
+    for at in copies(doubted.blocks) {
+        place.region.write(TEST, at.byte(), &doubted.encode(at)).expect("write it");
+    }
+    let volume = place.open();
+    Tree::new(&VolumeVfs::new(&volume), Ino::ROOT).content("file").expect("it is there");
+    volume.close().expect("close it");
+    place.expect_sound();
+    assert!(!superblock(&place).doubts_bitmaps);
 }
 
 /// A volume with bitmaps that names an engine without, and the other way round.

@@ -57,7 +57,7 @@ class Superblock:
         self.blocks, self.generation, self.incarnation = struct.unpack_from("<3Q", raw, 64)
         engine, state, self.inode_root, _, self.inodes = struct.unpack_from("<II3Q", raw, 88)
         self.saved, self.saved_check, self.inode_depth = struct.unpack_from("<QQB", raw, 120)
-        self.engine, self.is_clean = self.ENGINES[engine], state == 1
+        self.engine, self.is_clean = self.ENGINES[engine], state & 1 == 1
         self.label = bytes(raw[144:208]).rstrip(b"\0")
         self.log, self.half_blocks, self.lanes, self.repair, self.repair_check = struct.unpack_from("<QIIQQ", raw, 208)
         self.heads, self.heads_blocks, self.generation_floor, self.pairs = struct.unpack_from("<QQII", raw, 240)
