@@ -414,6 +414,10 @@ pub struct Logged {
     pub bytes: u64,
     /// Parts of blocks that become zeros.
     pub zeros: u64,
+    /// Blocks that it frees, besides those to which these pointers have led.
+    pub freed: u64,
+    /// Bitmap blocks that change.
+    pub bitmaps: u64,
 }
 
 /// The mutators. Implemented by the core.
@@ -488,6 +492,8 @@ pub struct Later {
     pub inodes: u64,
     /// Pointers of maps.
     pub pointers: u64,
+    /// Bitmap blocks.
+    pub bitmaps: u64,
 }
 
 impl Later {

@@ -174,7 +174,8 @@ impl Core {
         } else {
             let blocks = last + 1 - first;
             let (missing, valid) = if is_there { (0, blocks) } else { self.missing(inode, state, first, last + 1)? };
-            let logged = Logged { pointers: blocks, bytes: (valid * B).min(data.len() as u64), zeros: 0 };
+            let bytes = (valid * B).min(data.len() as u64);
+            let logged = Logged { pointers: blocks, bytes, ..Logged::default() };
             // What is there already can be written over on a full volume.
             let need = if missing > 0 { Need::Ordinary } else { Need::Vital };
             self.begin_logging(inode, Kind::Implicit, missing, need, logged)?
@@ -241,7 +242,8 @@ impl Core {
     /// Pointers that change at the ends of so many ranges of a map that become holes: those of one node a level.
     fn at_ends(state: &State, ends: u64) -> Logged {
         let tree = &state.record.owned.tree;
-        Logged { pointers: ends * (u64::from(tree.depth) * FANOUT).min(4 * tree.blocks), bytes: 0, zeros: ends }
+        let pointers = ends * (u64::from(tree.depth) * FANOUT).min(4 * tree.blocks);
+        Logged { pointers, zeros: ends, freed: tree.blocks, ..Logged::default() }
     }
 
     /// New times, and perhaps another size.
@@ -369,7 +371,7 @@ impl Core {
         let (first, end) = (from / B, to.div_ceil(B));
         let (missing, valid) = self.missing(inode, state, first, end)?;
         let (pointers, zeros) = if zero { (end - first, 2) } else { (0, 0) };
-        let logged = Logged { pointers, bytes: 0, zeros };
+        let logged = Logged { pointers, zeros, ..Logged::default() };
         // Others are taken for blocks with content that others see, or that a crash brings back: who writes next may
         // store past the log.
         let takes_others = inode.twin.is_some() || self.engine.orders();

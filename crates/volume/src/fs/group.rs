@@ -1,7 +1,7 @@
 //! Groups: what one call changes, or an explicit group, with the space that it has reserved (invariants 2 and 3), and
 //! what of the bitmaps changes with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 
 use sync::{MutexGuard, RwLockReadGuard};
@@ -18,7 +18,7 @@ use crate::engine::{
 use crate::format::bitmap::{Bitmap, BitmapAt, Layout, UNITS};
 use crate::format::inode::PER_BLOCK;
 use crate::format::pointer::{FANOUT, MAX_DEPTH};
-use crate::format::{Lba, Run};
+use crate::format::{BLOCK, Lba, Run};
 
 /// Whether a group may use the blocks that are kept for calls that make space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +38,22 @@ const NOTHING: CommitSequence = CommitSequence(0);
 const KEPT: u64 = 8;
 
 /// Blocks that ordinary groups leave free: enough to punch a hole, at least.
-pub fn kept_by(engine: &dyn Engine) -> u64 {
+pub fn kept_by(engine: &dyn Engine, bitmaps: Option<(Layout, u64)>) -> u64 {
     let pointers = 2 * u64::from(MAX_DEPTH) * FANOUT;
-    KEPT + engine.log_blocks(Logged { pointers, ..Logged::default() })
+    let logged = Logged { pointers, ..Logged::default() };
+    KEPT + engine.log_blocks(Logged { bitmaps: most_bitmaps(bitmaps, 0, 0, logged), ..logged })
+}
+
+/// Bitmap blocks of a few inodes, and of a few blocks of directories.
+const FEW_BITMAPS: u64 = 32;
+
+/// The most bitmap blocks that change in a volume of so many blocks: those that an explicit group has touched, and
+/// those of one call or group that takes so many blocks.
+fn most_bitmaps(bitmaps: Option<(Layout, u64)>, touched: u64, takes: u64, logged: Logged) -> u64 {
+    let Some((layout, blocks)) = bitmaps else { return 0 };
+    let units = [takes, logged.pointers, logged.freed, logged.bytes / BLOCK as u64, logged.zeros, FEW_BITMAPS];
+    let most = units.into_iter().fold(touched, u64::saturating_add);
+    most.min(layout.count(blocks, layout.most_inodes(blocks)))
 }
 
 /// A call's changes: a group of its own, or a part of an explicit group. Without a commit it is dropped; after its
@@ -114,6 +127,8 @@ struct Reserved {
     taken: Vec<Run>,
     freed: Vec<Run>,
     freed_inodes: Vec<u64>,
+    /// With bitmaps: the sections of what was taken and freed.
+    sections: BTreeSet<u64>,
 }
 
 /// Blocks, in runs.
@@ -173,16 +188,27 @@ struct Spending<'s> {
     space: &'s mut Reserved,
 }
 
+impl Spending<'_> {
+    fn touch(&mut self, run: Run) {
+        if self.core.storage.bitmaps.is_some() && run.count > 0 {
+            self.space.sections.extend(run.start.0 / UNITS..=(run.start.0 + run.count - 1) / UNITS);
+        }
+    }
+}
+
 impl Allocate for Spending<'_> {
     fn take(&mut self, count: u64) -> Run {
         assert!(self.space.blocks > 0, "a group takes more blocks than it has reserved");
         let (start, count) = self.core.blocks.take(count.min(self.space.blocks));
         self.space.blocks -= count;
-        self.space.taken.push(Run { start: Lba(start), count });
-        Run { start: Lba(start), count }
+        let run = Run { start: Lba(start), count };
+        self.touch(run);
+        self.space.taken.push(run);
+        run
     }
 
     fn release(&mut self, run: Run) {
+        self.touch(run);
         match self.space.freed.last_mut() {
             Some(last) if last.start.0 + last.count == run.start.0 => last.count += run.count,
             _ => self.space.freed.push(run),
@@ -216,6 +242,11 @@ impl Body {
         core.engine.fills_log(&mut self.draft, parts)
     }
 
+    /// The most bitmap blocks that it changes so far.
+    fn touched(&self) -> u64 {
+        (self.space.sections.len() + 2 * (self.lives.len() + self.places.len())) as u64
+    }
+
     /// More names and directories change with the commit.
     pub fn record_later(&mut self, names: u64, dirs: u64) {
         self.later.names += names;
@@ -238,7 +269,8 @@ impl Body {
 
     /// Keeps as much of the reservation as the commit needs.
     fn trim(&mut self, core: &Core) {
-        let needed = core.engine.blocks_for_commit(&self.draft, self.later);
+        let bitmaps = self.touched().min(most_bitmaps(core.bitmaps_of(), self.touched(), 0, Logged::default()));
+        let needed = core.engine.blocks_for_commit(&self.draft, Later { bitmaps, ..self.later });
         let spare = self.space.blocks.checked_sub(needed).expect("a call reserves what the commit needs for it");
         self.space.blocks = needed;
         core.blocks.unreserve(spare);
@@ -273,7 +305,7 @@ impl Body {
 }
 
 /// What one call of an explicit group changes, at most, of inodes and names.
-const BY_CALL: Later = Later { names: 2, dirs: 2, inodes: 7, pointers: 0 };
+const BY_CALL: Later = Later { names: 2, dirs: 2, inodes: 7, pointers: 0, bitmaps: 0 };
 
 impl<'c> Group<'c> {
     /// Begins a group that takes at most `blocks` blocks.
@@ -314,7 +346,8 @@ impl<'c> Group<'c> {
         };
         // Pointers of what it takes may be far from each other: each is logged by itself.
         let pointers = logged.pointers.saturating_add(blocks.saturating_mul(4));
-        let blocks = blocks.saturating_add(core.engine.log_blocks(Logged { pointers, ..logged }));
+        let logged = Logged { pointers, bitmaps: most_bitmaps(core.bitmaps_of(), 0, blocks, logged), ..logged };
+        let blocks = blocks.saturating_add(core.engine.log_blocks(logged));
         if !set_aside(core, blocks, if need == Need::Ordinary { core.kept } else { 0 }) {
             // What was to become free may have met an error of the medium.
             core.check_usable()?;
@@ -341,6 +374,7 @@ impl<'c> Group<'c> {
             dirs: body.later.dirs + BY_CALL.dirs,
             inodes: BY_CALL.inodes,
             pointers: logged.pointers.saturating_add(blocks.saturating_mul(4)),
+            bitmaps: most_bitmaps(core.bitmaps_of(), body.touched(), blocks, logged),
         };
         let blocks = blocks.saturating_add(core.engine.blocks_for_call(logged));
         let blocks = blocks.saturating_add(core.engine.blocks_for_commit(&body.draft, later));

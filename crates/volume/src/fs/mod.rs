@@ -66,7 +66,7 @@ use wholly_media::Site;
 use wholly_vfs::Timestamp;
 pub use wholly_vfs::rules::{DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE};
 
-use crate::engine::{Engine, Fields, Kind, Load, Logged, Operation, corrupt};
+use crate::engine::{Engine, Fields, Kind, Load, Operation, corrupt};
 use crate::format::Fault;
 use crate::format::bitmap::Layout;
 use crate::format::inode::{PER_BLOCK, Time, Times};
@@ -149,7 +149,7 @@ impl Core {
             (superblock.blocks, superblock.inodes, (superblock.incarnation << NUMBER_BITS) + 1)
         };
         Core {
-            kept: group::kept_by(&*engine),
+            kept: group::kept_by(&*engine, storage.bitmaps.filter(|_| engine.keeps_bitmaps()).map(|it| (it, blocks))),
             ordered: Ordered::new(engine.orders()),
             engine,
             storage,
@@ -178,6 +178,11 @@ impl Core {
     /// Where the bitmaps are, if groups keep them in step.
     pub(super) fn bitmaps(&self) -> Option<Layout> {
         self.storage.bitmaps.filter(|_| self.engine.keeps_bitmaps())
+    }
+
+    /// The same, and how many blocks the volume has.
+    fn bitmaps_of(&self) -> Option<(Layout, u64)> {
+        self.bitmaps().map(|layout| (layout, self.blocks.units()))
     }
 
     /// Whether an earlier write has failed: then nothing is known of what is on the medium. Or whether the medium
@@ -226,7 +231,8 @@ impl Core {
     /// Frees an inode that nothing names or refers to. The caller is admitted, or has shut the gate; it may have the
     /// lock for growth.
     fn free_inode(&self, inode: &Inode) -> Result<()> {
-        let mut group = Group::begin_of_free(self, Kind::Implicit, 0, Need::Admitted, Logged::default())?;
+        let logged = inode.state.read().unwrap().record.goes();
+        let mut group = Group::begin_of_free(self, Kind::Implicit, 0, Need::Admitted, logged)?;
         group.record(&Operation::Free { what: inode.id })?;
         group.release_inode(inode.id.ino);
         group.commit()

@@ -12,6 +12,7 @@ use wholly_vfs::Timestamp;
 
 use super::backing::Backing;
 use super::bitmaps::{self, Spaces, Truth};
+use super::group::{Group, Need};
 use super::overlay::is_lost;
 use super::space::Space;
 use super::storage::{Storage, slot_of, write_slot, write_superblock};
@@ -677,7 +678,8 @@ fn rebuild(core: &Core, region: &dyn Region, waiting: Option<&Waiting>) -> Resul
 
 fn free_orphans(core: &Core, orphans: Vec<InoGen>) -> Result<()> {
     for id in orphans {
-        let mut group = super::group::Group::begin(core, Kind::Implicit, 0, super::group::Need::Vital)?;
+        let logged = core.storage.read(&*core.engine, id.ino)?.goes();
+        let mut group = Group::begin_logging(core, Kind::Implicit, 0, Need::Vital, logged)?;
         group.record(&Operation::Free { what: id })?;
         group.release_inode(id.ino);
         core.unawaited(|| group.commit())?;

@@ -314,7 +314,7 @@ impl Core {
             return Err(Errno::NOTEMPTY);
         }
         of_victim.check_free(&victim, None, what)?;
-        let mut group = self.begin(&dir, Kind::Implicit, 0, Need::Vital)?;
+        let mut group = self.begin_logging(&dir, Kind::Implicit, 0, Need::Vital, of_victim.record.goes())?;
         self.remove(&mut group, &dir, &place, name)?;
         let links = if is_dir { 0 } else { of_victim.record.owned.links.saturating_sub(1) };
         // Others come to it until an explicit group is committed.

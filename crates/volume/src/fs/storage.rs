@@ -5,7 +5,7 @@ use wholly_error::{Error, Result};
 use wholly_media::Site;
 
 use super::map;
-use crate::engine::{EntryAt, Fields, InoGen, InodeFile, InodeMap, Load, Mapped, Operation, Replay};
+use crate::engine::{EntryAt, Fields, InoGen, InodeFile, InodeMap, Load, Logged, Mapped, Operation, Replay};
 use crate::engine::{StorageView, Structure, corrupt, inode_block};
 use crate::format::bitmap::{Bitmap, BitmapAt, Bits, Layout, UNITS};
 use crate::format::dir::{self, Leaf, NAME_MAX, SLOT};
@@ -432,6 +432,11 @@ fn set_more(more: &mut More, fields: &Fields) {
 }
 
 impl Record {
+    /// What goes with the inode.
+    pub fn goes(&self) -> Logged {
+        Logged { freed: self.owned.tree.blocks + self.more.xattrs.blocks, ..Logged::default() }
+    }
+
     /// The same change in memory. The map is the mutators' business.
     pub fn set(&mut self, fields: &Fields) {
         set_owned(&mut self.owned, fields);

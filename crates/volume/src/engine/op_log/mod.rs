@@ -42,12 +42,8 @@
 use super::kind::{Description, Opening};
 use super::page_engine::{self, Of, PageEngine, SITES, area};
 use crate::format::BLOCK;
-use crate::format::bitmap::Layout;
 
-/// With the bitmaps of a volume of so many blocks.
-pub fn of(bitmaps: Layout, blocks: u64) -> Of {
-    Of { name: "op_log", bitmaps: Some(bitmaps.count(blocks, bitmaps.most_inodes(blocks))) }
-}
+const OF: Of = Of { name: "op_log", keeps_bitmaps: true };
 
 /// What is to be known of the engine.
 pub const DESCRIPTION: Description = Description {
@@ -62,14 +58,14 @@ pub const DESCRIPTION: Description = Description {
     keeps_bitmaps: true,
     sites: &[SITES],
     open: |Opening { region, transactions, log, bitmaps, blocks, volume, incarnation, cache_bytes, tuning, .. }| {
-        let of = of(bitmaps?, blocks);
+        bitmaps?;
         if let Some(transactions) = transactions {
             let pages = tuning.trial.pages.unwrap_or(cache_bytes / BLOCK);
-            let engine = PageEngine::new(region, transactions, None, (volume, pages, tuning.trial), of);
+            let engine = PageEngine::new(region, transactions, None, (volume, pages, tuning.trial), OF);
             return Some(Box::new(engine.after_log(log, incarnation)));
         }
         let (log, cache) = ((log?, blocks), (cache_bytes, tuning.trial));
-        Some(Box::new(PageEngine::on_disk(region, log, (volume, incarnation), cache, of)))
+        Some(Box::new(PageEngine::on_disk(region, log, (volume, incarnation), cache, OF)))
     },
     left: page_engine::left,
 };

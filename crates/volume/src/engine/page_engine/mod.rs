@@ -263,8 +263,8 @@ impl Paged {
 pub struct Of {
     /// Its name.
     pub name: &'static str,
-    /// How many bitmap blocks its volume has, if it keeps some in step.
-    pub bitmaps: Option<u64>,
+    /// Whether it keeps bitmaps in step.
+    pub keeps_bitmaps: bool,
 }
 
 /// See the module.
@@ -290,8 +290,8 @@ pub struct PageEngine {
     small: u64,
     /// Whether a commit waits for the medium, with the locks of the core held.
     is_locked: bool,
-    /// The most bitmap blocks that a group changes, of an engine that keeps bitmaps.
-    bitmaps: Option<u64>,
+    /// Whether it keeps bitmaps in step.
+    keeps_bitmaps: bool,
     name: &'static str,
     mistake: Option<Mistake>,
     /// Lines of groups that run, for one of the mistakes.
@@ -334,7 +334,7 @@ impl PageEngine {
         blocks: Arc<dyn TxBlocks>,
         log: Option<(Arc<LogDevice>, LogArea)>,
         (volume, pages, trial): (Seed, usize, Trial),
-        Of { name, bitmaps }: Of,
+        Of { name, keeps_bitmaps }: Of,
     ) -> Self {
         let most = blocks.guarantees().most_overwrites.unwrap_or(u64::MAX);
         let pages = PageCache::new(blocks.clone(), pages);
@@ -352,7 +352,7 @@ impl PageEngine {
             turn: RwLock::default(),
             newest: Mutex::default(),
             is_locked: trial.is_locked,
-            bitmaps,
+            keeps_bitmaps,
             name,
             mistake: trial.mistake,
             planted: Mutex::default(),
@@ -537,7 +537,7 @@ impl Engine for PageEngine {
     }
 
     fn keeps_bitmaps(&self) -> bool {
-        self.bitmaps.is_some()
+        self.keeps_bitmaps
     }
 
     fn recover(&self) -> Result<Option<Waiting>> {
@@ -560,8 +560,8 @@ impl Engine for PageEngine {
         let moved = if data > self.most_private as u64 { data } else { 0 };
         let nodes = PATHS + logged.pointers.saturating_add(moved) / FANOUT;
         let content = data.min(self.most_private as u64).max(ENDS);
-        let bitmaps = self.bitmaps.unwrap_or(0);
-        moved.saturating_add(self.spilled((FEW + nodes + self.small + content).saturating_add(bitmaps)))
+        let images = (FEW + nodes + self.small + content).saturating_add(logged.bitmaps);
+        moved.saturating_add(self.spilled(images))
     }
 
     fn has_groups(&self) -> bool {
@@ -576,7 +576,7 @@ impl Engine for PageEngine {
         let changed = draft.paged.changed.len() as u64 + self.most_private as u64 + self.small;
         // Pointers of one call are in runs.
         let nodes = later.pointers.min(PATHS + later.pointers / FANOUT);
-        let later = 2 * later.names + later.dirs + later.inodes + nodes + self.bitmaps.unwrap_or(0);
+        let later = 2 * later.names + later.dirs + later.inodes + nodes + later.bitmaps;
         self.spilled(changed.saturating_add(later))
     }
 
@@ -768,7 +768,13 @@ mod tests {
 
     fn engine_with(region: Arc<dyn Region>, pages: usize, area: LogArea) -> PageEngine {
         let trial = Trial { pages: Some(pages), ..Trial::default() };
-        PageEngine::on_disk(region, (area, BLOCKS), (Seed::of(&[1; 16]), 1), (0, trial), Of { name: "", bitmaps: None })
+        PageEngine::on_disk(
+            region,
+            (area, BLOCKS),
+            (Seed::of(&[1; 16]), 1),
+            (0, trial),
+            Of { name: "", keeps_bitmaps: false },
+        )
     }
 
     fn world(mutations: Vec<Mutation>, blocks: u64) -> Arc<World> {

@@ -454,3 +454,27 @@ fn private_files_of_threads_share_no_metadata() {
     volume.close().expect("close it");
     assert_eq!(Volume::check_region(&*noted.plain()).expect("check it").findings, []);
 }
+
+/// What a group keeps for bitmaps is what it may change of them, and not all that there are: a volume that was made small
+/// and became large is used as before.
+#[test]
+fn a_group_keeps_space_for_few_bitmaps() {
+    let region = Place::of_zeros(80 << 30, EngineKind::None).region;
+    let options = VolumeOptions { engine: Some(EngineKind::OpLog), ..VolumeOptions::default() };
+    let small = Place::of_zeros(8 << 20, EngineKind::OpLog);
+    let mut piece = vec![0; 1 << 20];
+    for at in (0..8 << 20).step_by(1 << 20) {
+        small.region.read(at, &mut piece).expect("read");
+        region.write(TEST, at, &piece).expect("copy it");
+    }
+    Volume::resize_region(&*region, 80 << 30).expect("make it larger");
+    let volume = Volume::open_region(region.clone(), &options).expect("open it");
+    let free = volume.stat().free_blocks;
+    volume.create_file("file", 0o644).and_then(|file| file.write_at(0, &[1; 9000])).expect("write");
+    let group = volume.begin();
+    group.mkdir("dir", 0o755).expect("make a directory");
+    assert!(free - volume.stat().free_blocks < 200, "{free}, {:?}", volume.stat());
+    group.commit().expect("commit");
+    volume.unlink("file").expect("remove it");
+    volume.close().expect("close it");
+}
