@@ -459,7 +459,7 @@ fn private_files_of_threads_share_no_metadata() {
 /// and became large is used as before.
 #[test]
 fn a_group_keeps_space_for_few_bitmaps() {
-    let region = Place::of_zeros(80 << 30, EngineKind::None).region;
+    let region = Place::disk(80 << 30).region;
     let options = VolumeOptions { engine: Some(EngineKind::OpLog), ..VolumeOptions::default() };
     let small = Place::of_zeros(8 << 20, EngineKind::OpLog);
     let mut piece = vec![0; 1 << 20];
