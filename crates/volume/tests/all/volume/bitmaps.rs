@@ -455,8 +455,8 @@ fn private_files_of_threads_share_no_metadata() {
     assert_eq!(Volume::check_region(&*noted.plain()).expect("check it").findings, []);
 }
 
-/// What a group keeps for bitmaps is what it may change of them, and not all that there are: a volume that was made small
-/// and became large is used as before.
+/// What a group keeps for bitmaps is what it may change of them, and not all that there are: a volume that was made
+/// small and became large is used as before.
 #[test]
 fn a_group_keeps_space_for_few_bitmaps() {
     let region = Place::disk(80 << 30).region;
