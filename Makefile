@@ -64,6 +64,8 @@ crash: ## explore crashes beyond what `make test` does, hours on 2 cores; ARGS="
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject volume:undo $(ARGS)
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject volume:shadow $(ARGS)
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject volume:page_cache_wal $(ARGS)
+	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject volume:op_log --world disk \
+	  --world disk-torn --world flash --world flash-torn --world blocks --world blocks-dependent $(ARGS)
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject blocks:contract $(ARGS)
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject blocks:log --world disk \
 	  --world disk-torn --world pmem $(ARGS)
