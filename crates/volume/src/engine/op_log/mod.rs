@@ -33,7 +33,8 @@
 //! 4. A bit that a group makes 0 is taken by others when the group is durable. The allocators in memory know that.
 //! 5. An inode without a name that somebody has open is an orphan: its bit is set by the group that takes its last
 //!    name, and cleared by the one that frees it or gives it a name.
-//! 6. A mount reads the bitmaps, and of inodes only the root and the orphans. It reads no map.
+//! 6. A mount reads the bitmaps, and of inodes only the root and the orphans. It reads no map, unless the superblock
+//!    says that the bitmaps may be wrong: then it writes them anew.
 //!
 //! The engine has no recovery of its own: the transactions below it are whole or not there. On a medium with
 //! transactions they are the medium's. On any other they are made of the volume's log; a volume that has moved to a

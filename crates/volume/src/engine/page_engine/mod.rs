@@ -24,7 +24,7 @@
 //! | 1 | a group that took more than a few blocks, or some of which were stolen: its transaction gets all of them | | home, `pages.fresh` |
 //! | 2 | the transaction is admitted for all other pages | `turn`, shared | |
 //! | 3 | it gets the private pages, the fresh ones, and the freed blocks, as discards | `turn` | |
-//! | 4 | it gets copies of the newest pages with the lines of the draft over them, and is ordered | `newest` | |
+//! | 4 | it gets copies of the newest pages with the lines of the draft over them and its bits changed, and is ordered | `newest` | |
 //! | 5 | the group waits: one thread leads, and writes one record for all that are ordered | | `pages.fresh.fence` after 1; one synchronous write, `pages.commit`: the *commit point* |
 //!
 //! So a small group costs one synchronous write, and groups that commit at the same time share it: a block that several
@@ -52,8 +52,9 @@
 //! 1. The cache has nothing of a running group in a committed page: drafts and private pages belong to the group, and
 //!    become the newest pages when its transaction is ordered. What is stolen is in blocks that nobody else can reach.
 //! 2. A page that is ordered is the newest one with the lines of the group, and of no other that runs: lines of two
-//!    running groups differ (rule 8 of the trait), and one thread at a time makes pages and orders (`newest`). So the
-//!    order of groups that share a block is the order of their pages.
+//!    running groups differ (rule 8 of the trait), and one thread at a time makes pages and orders (`newest`). Bits of
+//!    bitmaps, which may be in the same lines, are changed then and not before (rule 11). So the order of groups that
+//!    share a block is the order of their pages.
 //! 3. Pages that are dirty are in memory once: the log has them, and the cache as far as it has room. So the cache can
 //!    drop any page but fresh ones, and reads it again from below: the version that is ordered, wherever it is.
 //! 4. The cache has a bound; dirty pages are at most as many as the ring has blocks. A group has a bounded number of
