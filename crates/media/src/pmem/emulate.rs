@@ -108,10 +108,13 @@ impl Emulator {
             tickets: AtomicU64::new(0),
             admitted: AtomicU64::new(1),
             writers: 1,
-            processors: std::thread::available_parallelism().map_or(1, |processors| processors.get() as u64),
+            processors: 1,
             unmeasured_ns: 0,
         };
         if let Emulation::Paper { latency_ns, bandwidth } = emulation {
+            // Only where it waits: it reads files.
+            let processors = std::thread::available_parallelism();
+            emulator.processors = processors.map_or(1, |processors| processors.get() as u64);
             emulator.unmeasured_ns = emulator.unmeasured();
             emulator.writers = writers(latency_ns, bandwidth);
             emulator.tickets = AtomicU64::new(0);
