@@ -191,13 +191,8 @@ pub fn examine<'w>(region: &dyn Region, superblock: &Superblock, watch: &'w mut 
     }
     check.report.used_blocks = (0..check.blocks).filter(|block| check.marks.is_marked(Lba(*block))).count() as u64;
     // A section goes with its bitmap blocks.
-    let bitmaps: HashSet<u64> = superblock
-        .bitmaps
-        .into_iter()
-        .flat_map(|layout| layout.runs(check.blocks))
-        .flat_map(|run| run.start.0..run.start.0 + run.count)
-        .collect();
-    let is_last = |block: &u64| check.marks.is_marked(Lba(*block)) && !bitmaps.contains(block);
+    let is_bitmap = |block| superblock.bitmaps.is_some_and(|layout| layout.has(block));
+    let is_last = |block: &u64| check.marks.is_marked(Lba(*block)) && !is_bitmap(*block);
     let last_used = (0..check.blocks.saturating_sub(1)).rev().find(is_last);
     check.report.last_used_block = last_used.unwrap_or_default();
     let is_complete = check.unlisted == 0;
@@ -648,10 +643,10 @@ impl Check<'_, '_> {
             for at in layout.all(superblock.blocks, superblock.inodes) {
                 let mut block = [0; BLOCK];
                 self.view.load(layout.place(at), 0, &mut block)?;
+                let expected = bitmaps::expected(superblock, at, &truth);
                 let fault = match Bits::decode(self.seed, at, &block) {
                     Err(fault) => fault.0.to_string(),
                     Ok(bits) => {
-                        let expected = bitmaps::expected(superblock, at, &truth);
                         let differ = |is: bool| {
                             let found = |bit: &u64| (bits.get(*bit), expected.get(*bit)) == (is, !is);
                             let says = |bit: &u64| bitmaps::has_meaning(superblock, at, *bit);
@@ -663,7 +658,7 @@ impl Check<'_, '_> {
                         }
                     }
                 };
-                faults.push((at, fault, bitmaps::expected(superblock, at, &truth)));
+                faults.push((at, fault, expected));
             }
         }
         faults.into_iter().for_each(|(at, fault, bits)| self.find(at.to_string(), fault, Remedy::Bitmap { at, bits }));

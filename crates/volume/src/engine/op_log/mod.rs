@@ -41,7 +41,8 @@
 //! medium with transactions has its log applied at the next mount.
 
 use super::kind::{Description, Opening};
-use super::page_engine::{self, Of, PageEngine, SITES, area};
+use super::page_cache_wal;
+use super::page_engine::{Of, PageEngine};
 use crate::format::BLOCK;
 
 const OF: Of = Of { name: "op_log", keeps_bitmaps: true };
@@ -51,13 +52,7 @@ pub const DESCRIPTION: Description = Description {
     name: "op_log",
     number: 7,
     about: "The same promise on any medium: bitmaps, and one transaction for each group",
-    promises: true,
-    takes_disks: true,
-    log: Some(area),
-    zeroes_log: true,
-    has_heads: false,
     keeps_bitmaps: true,
-    sites: &[SITES],
     open: |Opening { region, transactions, log, bitmaps, blocks, volume, incarnation, cache_bytes, tuning, .. }| {
         bitmaps?;
         if let Some(transactions) = transactions {
@@ -68,5 +63,5 @@ pub const DESCRIPTION: Description = Description {
         let (log, cache) = ((log?, blocks), (cache_bytes, tuning.trial));
         Some(Box::new(PageEngine::on_disk(region, log, (volume, incarnation), cache, OF)))
     },
-    left: page_engine::left,
+    ..page_cache_wal::DESCRIPTION
 };

@@ -218,6 +218,16 @@ fn power_fails(planted: &[Mutation]) -> [u64; 2] {
     states
 }
 
+/// A flash disk of so many bytes, and its transactions.
+fn transactions(bytes: u64) -> (Arc<Device>, Arc<dyn TxBlocks>) {
+    let (geometry, config) = Profile::OpenSsd.plan(bytes).expect("sizes");
+    let made = World::new(SimConfig { log_len: OverRegion::bytes(&geometry), ..SimConfig::disk() });
+    let chip: Arc<dyn Flash> = OverRegion::create(made.log(), geometry, [9; 16]).expect("a chip");
+    Device::format(&chip, &config, [9; 16]).expect("a flash disk");
+    let device = Arc::new(Device::open(chip).expect("open it"));
+    (device.clone(), Arc::new(Batch::new(device, 512)))
+}
+
 /// Each time a later one, so that each group changes the times of its files.
 fn ticking() -> Timestamp {
     static TICKS: AtomicI64 = AtomicI64::new(1_000_000_000);
@@ -228,12 +238,7 @@ fn ticking() -> Timestamp {
 /// chain names them, and nothing is flushed. Programs of the map come when the device wants them.
 #[test]
 fn a_group_is_one_transaction_of_the_device() {
-    let (geometry, config) = Profile::OpenSsd.plan(64 << 20).expect("sizes");
-    let made = World::new(SimConfig { log_len: OverRegion::bytes(&geometry), ..SimConfig::disk() });
-    let chip: Arc<dyn Flash> = OverRegion::create(made.log(), geometry, [9; 16]).expect("a chip");
-    Device::format(&chip, &config, [9; 16]).expect("a flash disk");
-    let device = Arc::new(Device::open(chip).expect("open it"));
-    let blocks: Arc<dyn TxBlocks> = Arc::new(Batch::new(device.clone(), 512));
+    let (device, blocks) = transactions(64 << 20);
     let options = VolumeOptions { engine: Some(EngineKind::OpLog), clock: ticking, ..VolumeOptions::default() };
     Volume::format_blocks_as(&*blocks, &options, [7; 16]).expect("make a volume");
     let volume = Volume::open_blocks(blocks, &options).expect("open it");
@@ -292,12 +297,7 @@ fn a_group_is_one_transaction_of_the_device() {
 /// device's transactions. One that was made there has no log, and opens nowhere else.
 #[test]
 fn a_volume_moves_to_a_flash_disk_and_not_back() {
-    let (geometry, config) = Profile::OpenSsd.plan(8 << 20).expect("sizes");
-    let made = World::new(SimConfig { log_len: OverRegion::bytes(&geometry), ..SimConfig::disk() });
-    let chip: Arc<dyn Flash> = OverRegion::create(made.log(), geometry, [9; 16]).expect("a chip");
-    Device::format(&chip, &config, [9; 16]).expect("a flash disk");
-    let device = Arc::new(Device::open(chip).expect("open it"));
-    let blocks: Arc<dyn TxBlocks> = Arc::new(Batch::new(device.clone(), 512));
+    let (device, blocks) = transactions(8 << 20);
     let options = VolumeOptions { engine: Some(EngineKind::OpLog), ..VolumeOptions::default() };
     let world = World::new(SimConfig { log_len: 4 << 20, ..SimConfig::disk() });
     Volume::format_region(&*world.log(), &options).expect("make a volume");
