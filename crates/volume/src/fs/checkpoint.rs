@@ -153,7 +153,10 @@ impl Core {
         let enough = blocks.saturating_add(keep);
         let missing = || enough.saturating_sub(self.blocks.free());
         while !self.blocks.reserve(blocks, keep) {
-            if self.back(missing()) || self.wait_for_freed() {
+            // The host is asked for space only if that may do.
+            let may_do = |free: u64| free + self.backing.missing() >= enough;
+            let is_asked = may_do(self.free_blocks());
+            if is_asked && self.back(missing()) || self.wait_for_freed() {
                 continue;
             }
             if self.checkpoint(&missing, u64::MAX).is_err() {
@@ -162,7 +165,8 @@ impl Core {
             if missing() > 0 {
                 // Blocks that other threads are making free are in no account.
                 let _alone = self.accounts.write().unwrap();
-                if self.free_blocks() < enough {
+                let free = self.free_blocks();
+                if free < enough && (is_asked || !may_do(free)) {
                     return false;
                 }
             }

@@ -8,7 +8,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use wholly_media::pmem::{PmemOptions, PmemRegion};
 use wholly_media::{Error, Guarantees, Region, Site};
 use wholly_posix::Tree;
-use wholly_vfs::{Errno, Ino, OFlags, Result, Vfs};
+use wholly_vfs::{Errno, Fallocate, Ino, OFlags, Result, Vfs};
 use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 
 const BLOCK: u64 = 4096;
@@ -221,4 +221,21 @@ fn a_full_host_is_met_at_the_call() {
             });
         }
     }
+}
+
+/// What the volume has no room for, whatever the host gives, takes no space of the host.
+#[test]
+fn what_is_refused_takes_no_space() {
+    let region = Sparse::new();
+    let options = VolumeOptions { engine: Some(EngineKind::HybridLog), ..VolumeOptions::default() };
+    Volume::format_region(&*region, &options).expect("make a volume");
+    let volume = Volume::open_region(region.clone(), &options).expect("open it");
+    let vfs = VolumeVfs::new(&volume);
+    let file = Tree::new(&vfs, Ino::ROOT).file("file", 0o600, b"content").expect("make a file");
+    let before = region.host.lock().unwrap().left;
+    let refused = file.allocate(Fallocate::Extend, 0, 2 * BLOCKS as u64 * BLOCK).expect_err("it is too large");
+    assert_eq!((refused, region.host.lock().unwrap().left), (Errno::NOSPC, before));
+    drop(file);
+    drop(vfs);
+    volume.close().expect("close it");
 }
