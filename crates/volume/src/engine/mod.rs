@@ -40,6 +40,11 @@
 //!     operations before [`Engine::commit`] ([`Operation::Toggle`]). Groups that run at the same time change the same
 //!     bitmap blocks: so the engine makes these changes in commit order, on what is committed then. No call changes a
 //!     bit, and an abort none.
+//!
+//! 12. Content that an explicit group has written elsewhere may stay with the engine, under a *late* number
+//!     ([`Allocate::take_late`]), which its map has meanwhile. It gets blocks in the order of the file, when it takes
+//!     much memory ([`Engine::is_crowded`]), and before the commit: the core takes them, tells the engine
+//!     ([`Engine::place`]) and sets the pointers. What is removed before that is never written.
 
 pub mod draft;
 pub mod fine_grained_wal;
@@ -65,6 +70,7 @@ use crate::format::bitmap::BitmapAt;
 use crate::format::dir::Head;
 pub use crate::format::inode::InodeMap;
 use crate::format::inode::Times;
+use crate::format::pointer::MAX_VOLUME_BLOCKS;
 use crate::format::{BLOCK, Fault, Lba, Run};
 use draft::Draft;
 use marks::Marks;
@@ -333,8 +339,14 @@ pub enum Mistake {
     AfterNothing,
     /// `page_cache_wal`: a wait covers its own group, and what that depends on.
     WaitsForOwn,
+    /// `op_log`: content that gets its place late does not come there.
+    PlacedNowhere,
     /// `op_log`: no bit of a block is changed.
     BitsKept,
+    /// `op_log`: the bit of an inode stays when that is freed.
+    InodeKept,
+    /// `op_log`: a group's changes are made on the pages as they were at its calls.
+    RedoOutOfOrder,
     /// `op_log`: the bit of an orphan stays when that is freed.
     OrphanKept,
     /// `op_log`: an inode that loses its last name is no orphan.
@@ -389,6 +401,9 @@ pub trait StorageView: Load {
 pub trait Allocate {
     /// Takes up to `count` consecutive blocks of the reservation.
     fn take(&mut self, count: u64) -> Run;
+
+    /// The same, but takes numbers alone, which no block has ([`is_late`]). The blocks stay reserved.
+    fn take_late(&mut self, count: u64) -> Run;
 
     /// Gives blocks up, at the end of the group.
     fn release(&mut self, run: Run);
@@ -465,6 +480,12 @@ pub trait InodeFile {
 
     /// This map is committed.
     fn publish(&self, map: InodeMap);
+}
+
+/// Whether a number stands for content that has no block yet (rule 12).
+#[inline]
+pub fn is_late(at: Lba) -> bool {
+    at.0 >= MAX_VOLUME_BLOCKS
 }
 
 /// The first of the numbers that stand for blocks of the inode file ([`inode_block`]).
@@ -582,6 +603,8 @@ pub struct DataAt {
     pub valid: bool,
     /// Whether the explicit group that runs took the home itself, in an earlier call: nobody else can reach it.
     pub own: bool,
+    /// Whether content that goes elsewhere may have its place late (rule 12).
+    pub late: bool,
 }
 
 /// Where a write went.
@@ -768,6 +791,22 @@ pub trait Engine: Load + Send + Sync {
     /// # Errors
     /// As `record`.
     fn write(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, data: &[u8]) -> Result<Placed>;
+
+    /// Whether the content of a group that has no place yet is to get it now.
+    fn is_crowded(&self, draft: &Draft) -> bool {
+        let _ = draft;
+        false
+    }
+
+    /// Content of a group that has late numbers from `late` on is in these blocks from here on. The core then sets the
+    /// pointers, and that gives the numbers up.
+    ///
+    /// # Errors
+    /// As `record`.
+    fn place(&self, part: &mut Part<'_>, late: Lba, at: Run) -> Result<()> {
+        let _ = (part, late, at);
+        unreachable!("only an engine that takes late numbers is asked")
+    }
 
     /// Makes `len` bytes zeros, inside of one block that has a home.
     ///

@@ -234,6 +234,16 @@ impl PageCache {
         held.slots.get(&block).filter(|slot| slot.is_fresh).map(|slot| slot.page.clone())
     }
 
+    /// The page of a block that is fresh is another block's.
+    pub fn move_fresh(&self, from: u64, to: u64) {
+        let mut slot = self.shard(from).held.lock().unwrap().remove(from).expect("fresh pages stay");
+        self.set_fresh(&mut slot, false);
+        let mut held = self.shard(to).held.lock().unwrap();
+        held.remove(to);
+        let slot = held.insert(to, slot.page, None);
+        self.set_fresh(slot, true);
+    }
+
     /// A block that is fresh is another's to keep: a transaction's, until it is ordered, or, with none named, it is the
     /// newest version.
     pub fn sent(&self, block: u64, tx: Option<Txid>) {

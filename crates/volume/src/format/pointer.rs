@@ -21,8 +21,8 @@ pub const MAX_BLOCKS: u64 = 1 << (FANOUT_BITS * MAX_DEPTH as u32);
 
 const BLOCK_BITS: u32 = 39;
 const RESERVED: u64 = 1 << BLOCK_BITS;
-/// The most blocks that a volume can have.
-pub const MAX_VOLUME_BLOCKS: u64 = 1 << BLOCK_BITS;
+/// The most blocks that a volume can have. Pointers can have numbers from there on, which stand for no block.
+pub const MAX_VOLUME_BLOCKS: u64 = 1 << (BLOCK_BITS - 1);
 
 /// One node as it stands on media.
 pub type RawNode = [u8; BLOCK];

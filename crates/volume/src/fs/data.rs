@@ -7,7 +7,7 @@ use super::group::{Group, Need};
 use super::known::PIECE;
 use super::table::{Inode, State};
 use super::{Core, LARGEST_FILE, map};
-use crate::engine::{DataAt, Fields, Kind, Load, Logged, Mapped, Operation, Placed, View};
+use crate::engine::{DataAt, Fields, Kind, Load, Logged, Mapped, Operation, Placed, View, is_late};
 use crate::format::pointer::{FANOUT, Pointer, depth_for, nodes_for, reach};
 use crate::format::{BLOCK, Run};
 
@@ -29,7 +29,7 @@ impl Piece {
     fn at(&self, inode: &Inode) -> DataAt {
         let valid = self.pointer.is_some_and(|pointer| !pointer.reserved);
         let home = self.pointer.map(|pointer| pointer.block);
-        DataAt { file: inode.id, block: self.block, home, valid, own: self.own }
+        DataAt { file: inode.id, block: self.block, home, valid, own: self.own, late: inode.twin.is_some() }
     }
 
     fn blocks(&self) -> u64 {
@@ -108,7 +108,14 @@ impl Core {
     fn resolved(inode: &Inode, state: &State, at: u64, len: usize) -> Option<DataAt> {
         let (block, count) = (at / B, (at % B + len as u64).div_ceil(B));
         let (home, known) = state.pieces.get(block, count).filter(|_| len > 0 && inode.twin.is_none())?;
-        (known == count).then_some(DataAt { file: inode.id, block, home: Some(home), valid: true, own: false })
+        (known == count).then_some(DataAt {
+            file: inode.id,
+            block,
+            home: Some(home),
+            valid: true,
+            own: false,
+            late: false,
+        })
     }
 
     /// Reads any range inside of a file.
@@ -166,6 +173,9 @@ impl Core {
     /// Writes a part in a group of its own.
     fn write_part(&self, inode: &Inode, state: &mut State, at: u64, data: &[u8]) -> Result<usize> {
         let (first, last) = (at / B, (at + data.len() as u64 - 1) / B);
+        if let Some(explicit) = inode.group().filter(|explicit| explicit.body().is_crowded(self)) {
+            self.place_late(explicit, Some((inode, state)))?;
+        }
         let piece = self.piece(&self.sight(inode), inode, state, at, data.len())?;
         let is_there = piece.len == data.len() && piece.at(inode).valid;
         let mut group = if is_there && inode.twin.is_none() {
@@ -395,6 +405,8 @@ impl Core {
                 None => (Some(group.take(count)), count),
                 Some(pointer) if !pointer.reserved && (whole.0..whole.1).contains(&block) => {
                     let (own, count) = match takes_others {
+                        // Space is reserved in blocks.
+                        _ if is_late(pointer.block) => (false, count),
                         true => group.owns(pointer.block, count),
                         false => (true, count),
                     };

@@ -227,7 +227,7 @@ impl Explicit {
         self.calls.lock().unwrap()
     }
 
-    fn twin(&self, ino: u64) -> Option<Arc<Inode>> {
+    pub fn twin(&self, ino: u64) -> Option<Arc<Inode>> {
         self.calls().twins.as_ref()?.get(&ino).cloned()
     }
 }

@@ -2,9 +2,9 @@
 //! what of the bitmaps changes with it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 
-use sync::{MutexGuard, RwLockReadGuard};
+use sync::{MutexGuard, Ordering, RwLockReadGuard};
 use wholly_error::{Error, Result};
 use wholly_vfs::GroupId;
 
@@ -12,12 +12,12 @@ use super::Core;
 use super::explicit::Explicit;
 use crate::engine::draft::Draft;
 use crate::engine::{
-    Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Operation, Part, Placed,
-    Structure, View,
+    Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Mapped, Operation, Part, Placed,
+    Structure, View, is_late,
 };
 use crate::format::bitmap::{Bitmap, BitmapAt, Layout, UNITS};
 use crate::format::inode::PER_BLOCK;
-use crate::format::pointer::{FANOUT, MAX_DEPTH};
+use crate::format::pointer::{FANOUT, MAX_BLOCKS, MAX_DEPTH, MAX_VOLUME_BLOCKS};
 use crate::format::{BLOCK, Lba, Run};
 
 /// Whether a group may use the blocks that are kept for calls that make space.
@@ -111,6 +111,8 @@ pub struct Body {
     lives: BTreeMap<u64, Life>,
     /// With bitmaps: numbers that become free inodes, or none.
     places: Vec<(u64, u64, bool)>,
+    /// Files with content that has no place yet, and blocks of them between which it is.
+    late: BTreeMap<u64, Range<u64>>,
 }
 
 /// What the bitmaps say of an inode: whether it is in use, and whether it has no name.
@@ -122,7 +124,11 @@ struct Life {
 
 #[derive(Default)]
 struct Reserved {
+    /// Those of content that has no place yet among them.
     blocks: u64,
+    /// Numbers of such content (rule 12), and how many.
+    late: Runs,
+    late_blocks: u64,
     /// By the call that runs.
     taken: Vec<Run>,
     freed: Vec<Run>,
@@ -207,7 +213,21 @@ impl Allocate for Spending<'_> {
         run
     }
 
+    fn take_late(&mut self, count: u64) -> Run {
+        // They come round after petabytes.
+        let next = self.core.next_late.fetch_add(count, Ordering::Relaxed) % (MAX_VOLUME_BLOCKS / 2);
+        let run = Run { start: Lba(MAX_VOLUME_BLOCKS + next), count };
+        self.space.late.add(run);
+        self.space.late_blocks += count;
+        run
+    }
+
     fn release(&mut self, run: Run) {
+        if is_late(run.start) {
+            assert!(self.space.late.cut(run).is_empty(), "a group gives up late numbers of its own");
+            self.space.late_blocks -= run.count;
+            return;
+        }
         self.touch(run);
         match self.space.freed.last_mut() {
             Some(last) if last.start.0 + last.count == run.start.0 => last.count += run.count,
@@ -228,6 +248,7 @@ impl Body {
             is_changed: false,
             lives: BTreeMap::new(),
             places: Vec::new(),
+            late: BTreeMap::new(),
         }
     }
 
@@ -244,7 +265,18 @@ impl Body {
 
     /// The most bitmap blocks that it changes so far.
     fn touched(&self) -> u64 {
-        (self.space.sections.len() + 2 * (self.lives.len() + self.places.len())) as u64
+        // Content that gets its place late may come anywhere.
+        (self.space.sections.len() + 2 * (self.lives.len() + self.places.len())) as u64 + self.space.late_blocks
+    }
+
+    /// Whether content that has no place yet is to get it now.
+    pub fn is_crowded(&self, core: &Core) -> bool {
+        !self.late.is_empty() && core.engine.is_crowded(&self.draft)
+    }
+
+    /// Files that may have content without a place, and blocks of them between which it is.
+    pub fn take_late(&mut self) -> BTreeMap<u64, Range<u64>> {
+        std::mem::take(&mut self.late)
     }
 
     /// More names and directories change with the commit.
@@ -271,6 +303,7 @@ impl Body {
     fn trim(&mut self, core: &Core) {
         let bitmaps = self.touched().min(most_bitmaps(core.bitmaps_of(), self.touched(), 0, Logged::default()));
         let needed = core.engine.blocks_for_commit(&self.draft, Later { bitmaps, ..self.later });
+        let needed = needed.saturating_add(self.space.late_blocks);
         let spare = self.space.blocks.checked_sub(needed).expect("a call reserves what the commit needs for it");
         self.space.blocks = needed;
         core.blocks.unreserve(spare);
@@ -299,6 +332,7 @@ impl Body {
             own.chain(taken).for_each(|(first, count)| core.blocks.give(first, count));
         }
         self.space.freed.clear();
+        (self.space.late, self.space.late_blocks) = (Runs::default(), 0);
         self.draft = Draft::default();
         core.blocks.unreserve(std::mem::take(&mut self.space.blocks));
     }
@@ -378,6 +412,7 @@ impl<'c> Group<'c> {
         };
         let blocks = blocks.saturating_add(core.engine.blocks_for_call(logged));
         let blocks = blocks.saturating_add(core.engine.blocks_for_commit(&body.draft, later));
+        let blocks = blocks.saturating_add(body.space.late_blocks);
         let more = blocks.saturating_sub(body.space.blocks);
         // What it logs takes space until the group ends.
         let is_ordinary = need == Need::Ordinary || logged.bytes > 0;
@@ -389,8 +424,8 @@ impl<'c> Group<'c> {
         Ok(Group::of(core, Whose::Explicit(body), None))
     }
 
-    /// Begins what an explicit group changes inside of its commit: space for that is reserved.
-    pub fn ending(core: &'c Core, explicit: &'c Explicit) -> Result<Group<'c>> {
+    /// Begins what an explicit group changes with the space that it has, as in its commit.
+    pub fn within(core: &'c Core, explicit: &'c Explicit) -> Result<Group<'c>> {
         core.check_usable()?;
         Ok(Group::of(core, Whose::Explicit(explicit.body()), None))
     }
@@ -403,7 +438,18 @@ impl<'c> Group<'c> {
     /// Whether an earlier call of the same explicit group took a block, and for how many of the `count` blocks from it
     /// on that is the same.
     pub fn owns(&self, at: Lba, count: u64) -> (bool, u64) {
-        self.body.own.has(at, count)
+        if is_late(at) { self.body.space.late.has(at, count) } else { self.body.own.has(at, count) }
+    }
+
+    /// Content that has had late numbers is in these blocks from here on.
+    ///
+    /// # Errors
+    /// The volume has failed then.
+    pub fn place(&mut self, late: Lba, at: Run) -> Result<()> {
+        let core = self.core;
+        self.is_recorded = true;
+        let placed = self.body.part(core, |engine, part| engine.place(part, late, at));
+        placed.inspect_err(|error| core.fail(error))
     }
 
     /// Gives an inode number back at the end.
@@ -428,8 +474,23 @@ impl<'c> Group<'c> {
         if core.storage.bitmaps.is_some() {
             self.note_life(operation)?;
         }
+        self.note_late(operation);
         let recorded = self.body.part(core, |engine, part| engine.record(part, operation, &core.storage));
         recorded.inspect_err(|error| core.fail(error))
+    }
+
+    /// Notes in which blocks of files there may be content that has no place yet.
+    fn note_late(&mut self, operation: &Operation<'_>) {
+        let late = &mut self.body.late;
+        match *operation {
+            Operation::Map { on, first, count, to: Mapped::Written(at) } if is_late(at) => {
+                let range = late.entry(on.ino).or_insert(first..first + count);
+                *range = range.start.min(first)..range.end.max(first + count);
+            }
+            Operation::Shift { on, .. } => _ = late.get_mut(&on.ino).map(|range| *range = 0..MAX_BLOCKS),
+            Operation::Free { what } => _ = late.remove(&what.ino),
+            _ => {}
+        }
     }
 
     /// Notes what an operation does to an inode, before it is recorded.
@@ -547,6 +608,7 @@ impl<'c> Group<'c> {
     pub fn commit_all(mut self) -> Result<()> {
         let core = self.core;
         core.check_usable()?;
+        assert_eq!(self.body.space.late_blocks, 0, "a group is committed with content that has no place");
         self.body.draft.after = core.ordered.after(&mut self.body.changed);
         if let Some(layout) = core.bitmaps() {
             self.toggle(layout)?;

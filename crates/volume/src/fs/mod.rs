@@ -16,6 +16,7 @@
 //! | `dir.rs` | finding, entering and removing names in leaves |
 //! | `names.rs` | calls that make, move and remove names |
 //! | `data.rs` | reading and writing, and the space of files |
+//! | `late.rs` | content that gets its place late |
 //! | `attributes.rs` | attributes, and who may change them |
 //! | `xattrs.rs` | extended attributes and access control lists |
 //! | `bitmaps.rs` | what the bitmaps are to say; the allocators from what they say |
@@ -43,6 +44,7 @@ pub mod gate;
 pub mod group;
 pub mod inode_file;
 pub mod known;
+mod late;
 pub mod map;
 pub mod mount;
 pub mod names;
@@ -131,6 +133,7 @@ pub struct Core {
     pub first_number: u64,
     /// The next explicit group.
     next_group: CachePadded<AtomicU64>,
+    next_late: CachePadded<AtomicU64>,
     failed: AtomicBool,
     /// For the explorer.
     pub keeps_access_times: AtomicBool,
@@ -168,6 +171,7 @@ impl Core {
             groups: Running::default(),
             first_number,
             next_group: CachePadded::new(AtomicU64::new(first_number)),
+            next_late: CachePadded::default(),
             failed: AtomicBool::new(false),
             keeps_access_times: AtomicBool::new(false),
             clock,

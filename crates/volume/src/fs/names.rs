@@ -186,7 +186,7 @@ impl Core {
         record.owned.generation = generation;
         record.set(&fields);
         if is_long {
-            let at = DataAt { file: id, block: 0, home: None, valid: false, own: false };
+            let at = DataAt { file: id, block: 0, home: None, valid: false, own: false, late: false };
             let Placed::Elsewhere(run) = group.write(&at, 0, birth.target)? else { unreachable!("it had no home") };
             group.record(&Operation::Map { on: id, first: 0, count: 1, to: Mapped::Written(run.start) })?;
         }
@@ -221,7 +221,7 @@ impl Core {
         let pointer = super::map::get(&sight, seed, &state.record.owned.tree, 0)?;
         let pointer = pointer.filter(|_| len <= crate::format::BLOCK).ok_or_else(|| damaged("it has no target"))?;
         let mut target = vec![0; len];
-        let at = DataAt { file: inode.id, block: 0, home: Some(pointer.block), valid: true, own: false };
+        let at = DataAt { file: inode.id, block: 0, home: Some(pointer.block), valid: true, own: false, late: false };
         self.engine.read(sight.view(), &at, 0, &mut target)?;
         if self.target_sum(inode.id, &target) != stored.sum {
             return Err(damaged("its target has a wrong checksum").into());

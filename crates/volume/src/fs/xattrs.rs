@@ -41,7 +41,7 @@ impl Core {
             let sight = self.sight(inode);
             let pointer = map::get(&sight, seed, &more.xattrs, i as u64)?;
             let home = Some(pointer.ok_or_else(|| damaged(Fault("a block is not there")))?.block);
-            let at = DataAt { file: inode.id, block: i as u64, home, valid: true, own: false };
+            let at = DataAt { file: inode.id, block: i as u64, home, valid: true, own: false, late: false };
             self.engine.read(sight.view(), &at, 0, part)?;
         }
         if self.xattr_sum(inode.id, &bytes) != more.xattr_sum {
@@ -58,7 +58,8 @@ impl Core {
     pub fn put_xattrs(&self, group: &mut Group<'_>, on: InoGen, bytes: &[u8]) -> Result<()> {
         let (mut runs, mut done) = (Vec::new(), 0);
         while done < bytes.len() {
-            let at = DataAt { file: on, block: (done / BLOCK) as u64, home: None, valid: false, own: false };
+            let at =
+                DataAt { file: on, block: (done / BLOCK) as u64, home: None, valid: false, own: false, late: false };
             let Placed::Elsewhere(run) = group.write(&at, 0, &bytes[done..])? else { unreachable!("it had no home") };
             done += run.count as usize * BLOCK;
             runs.push(run);

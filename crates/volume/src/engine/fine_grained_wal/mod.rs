@@ -401,6 +401,10 @@ mod tests {
     struct Nothing;
 
     impl Allocate for Nothing {
+        fn take_late(&mut self, _count: u64) -> Run {
+            unreachable!("nothing is placed late")
+        }
+
         fn take(&mut self, _count: u64) -> Run {
             unreachable!("a group fits into its lane")
         }
@@ -423,6 +427,7 @@ mod tests {
             home: Some(Lba(40 + block)),
             valid: true,
             own: false,
+            late: false,
         };
         engine.write(&mut Part { group: GroupId(block), space: &mut Nothing, draft }, &at, 0, &[7; 100])
     }

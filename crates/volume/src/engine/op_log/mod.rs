@@ -20,6 +20,7 @@
 //! | `x_op`: dentries | names in old directories, with room that is kept from the call on |
 //! | `x_op`: caches | twins of inodes, which an abort drops |
 //! | `x_op`: delayed deallocation | toggled in the commit; given out when that is durable |
+//! | (section 4.3) delayed allocation | late numbers (rule 12 of the trait, `fs/late.rs`) |
 //!
 //! # Invariants
 //!
@@ -35,6 +36,8 @@
 //!    name, and cleared by the one that frees it or gives it a name.
 //! 6. A mount reads the bitmaps, and of inodes only the root and the orphans. It reads no map, unless the superblock
 //!    says that the bitmaps may be wrong: then it writes them anew.
+//! 7. No late number is ever on the medium: the core gives the content its place before the commit, and a late page is
+//!    never handed over.
 //!
 //! The engine has no recovery of its own: the transactions below it are whole or not there. On a medium with
 //! transactions they are the medium's. On any other they are made of the volume's log; a volume that has moved to a
@@ -45,7 +48,7 @@ use super::page_cache_wal;
 use super::page_engine::{Of, PageEngine};
 use crate::format::BLOCK;
 
-const OF: Of = Of { name: "op_log", keeps_bitmaps: true };
+const OF: Of = Of { name: "op_log", keeps_bitmaps: true, places_late: true };
 
 /// What is to be known of the engine.
 pub const DESCRIPTION: Description = Description {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use wholly_blocks::{Page, Placement, Sequence, Tag, Txid};
 use wholly_error::Result;
 use wholly_media::Site;
+use wholly_vfs::GroupId;
 
 use super::{COMMIT, FRESH, Mistake, PageEngine, Paged, Toggle};
 use crate::engine::{Load, Operation, Part, Replay, StorageView, corrupt};
@@ -38,7 +39,8 @@ impl PageEngine {
         }
         let mut toggles = std::mem::take(&mut part.draft.paged.toggles);
         toggles.sort_unstable_by_key(|toggle| toggle.at);
-        let committed = self.commit_lines(part, &Changes { lines: &lines, toggles: &toggles, replay });
+        let committed =
+            self.commit_lines(part, &Changes { group: part.group, lines: &lines, toggles: &toggles, replay });
         Ok(self.failing(committed)?.0)
     }
 
@@ -136,9 +138,10 @@ impl PageEngine {
         &self,
         tx: Txid,
         blocks: &BTreeSet<u64>,
-        Changes { lines, toggles, replay }: &Changes<'_>,
+        changes: &Changes<'_>,
         mut written: impl FnMut(u64, Page),
     ) -> Result<()> {
+        let Changes { lines, toggles, replay, .. } = changes;
         let others = match self.mistake {
             Some(Mistake::OthersLines) => self.planted.lock().unwrap().clone(),
             _ => Vec::new(),
@@ -148,6 +151,11 @@ impl PageEngine {
             let before = left.partition_point(|(at, ..)| at / (BLOCK as u64) < *block);
             let after = left.partition_point(|(at, ..)| at / (BLOCK as u64) <= *block);
             let (mut page, of_block) = (self.pages.get(*block)?, &left[before..after]);
+            if self.mistake == Some(Mistake::RedoOutOfOrder) {
+                let planted = self.planted_pages.lock().unwrap();
+                let of_group = planted.iter().find(|(by, of, _)| (*by, of) == (changes.group, block));
+                page = of_group.map_or(page, |(.., page)| page.clone());
+            }
             of_block.iter().for_each(|(at, line, _)| put_line(&mut page, *at, line));
             let is_here = |at: u64| at / BLOCK as u64 == *block;
             others.iter().filter(|(at, _)| is_here(*at)).for_each(|(at, line)| put_line(&mut page, *at, line));
@@ -168,6 +176,7 @@ impl PageEngine {
 
 /// What a group changes of pages that are committed.
 struct Changes<'c> {
+    group: GroupId,
     lines: &'c [Line],
     toggles: &'c [Toggle],
     replay: &'c dyn Replay,

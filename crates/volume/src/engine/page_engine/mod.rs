@@ -16,6 +16,7 @@
 //! - *record*, *image*, *ring*, *void*, *dirty*, *write back*: of the log (`wholly_blocks::log`). *Ordered*, *durable*,
 //!   *admitted*, *lent*: of transactions of blocks (`wholly_blocks`).
 //! - *stolen*: a fresh page that the group's transaction gets before the commit, to make room: the log stores it home.
+//! - *late*: content of a running group that has a number and no block (rule 12 of the trait). Its page is fresh.
 //!
 //! # The commit
 //!
@@ -100,11 +101,11 @@ use super::logging::{ZEROS, commit_each};
 use super::page_cache::PageCache;
 use super::{
     CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Maps, Mistake, Operation, Part, Placed,
-    Reclaim, Replay, StorageView, Trial, View, Waiting, check_within, patch, read_within,
+    Reclaim, Replay, StorageView, Trial, View, Waiting, check_within, is_late, patch, read_within,
 };
 use crate::format::bitmap::{Bitmap, BitmapAt};
 use crate::format::log::{LINE, LogArea, LogSeed};
-use crate::format::pointer::{FANOUT, MAX_DEPTH};
+use crate::format::pointer::{FANOUT, MAX_DEPTH, MAX_VOLUME_BLOCKS};
 use crate::format::superblock::copies;
 use crate::format::{BLOCK, Lba, Run, Seed};
 
@@ -185,8 +186,12 @@ const SMALL: u64 = 16;
 pub struct Paged {
     /// Its private pages, by the number of the block.
     pages: BTreeMap<u64, Page>,
-    /// Blocks that it took and wrote to, since it was last stolen from.
+    /// Blocks that it took and wrote to, since it was last stolen from, and late numbers.
     fresh: BTreeSet<u64>,
+    /// How many of these are late.
+    late: u64,
+    /// Of those that it gave up again: their pages are still in the cache.
+    dead: Vec<u64>,
     /// Its transaction, once it has one.
     tx: Option<Txid>,
     /// Blocks that its transaction has: their pages were stolen.
@@ -216,6 +221,8 @@ pub struct Boxed(Option<Box<Paged>>);
 static NOTHING: Paged = Paged {
     pages: BTreeMap::new(),
     fresh: BTreeSet::new(),
+    late: 0,
+    dead: Vec::new(),
     tx: None,
     stolen: Runs::new(),
     changed: BTreeSet::new(),
@@ -240,8 +247,14 @@ impl DerefMut for Boxed {
 impl Paged {
     fn free(&mut self, at: Lba) {
         self.pages.remove(&at.0);
-        self.fresh.remove(&at.0);
         self.changed.remove(&at.0);
+        if self.fresh.remove(&at.0) {
+            self.late -= u64::from(is_late(at));
+            self.dead.push(at.0);
+        }
+        if is_late(at) {
+            return;
+        }
         match self.freed.last_mut() {
             Some(last) if last.start.0 + last.count == at.0 => last.count += 1,
             _ => self.freed.push(Run { start: at, count: 1 }),
@@ -266,6 +279,8 @@ pub struct Of {
     pub name: &'static str,
     /// Whether it keeps bitmaps in step.
     pub keeps_bitmaps: bool,
+    /// Whether content gets its place late.
+    pub places_late: bool,
 }
 
 /// See the module.
@@ -293,10 +308,13 @@ pub struct PageEngine {
     is_locked: bool,
     /// Whether it keeps bitmaps in step.
     keeps_bitmaps: bool,
+    places_late: bool,
     name: &'static str,
     mistake: Option<Mistake>,
     /// Lines of groups that run, for one of the mistakes.
     planted: Mutex<Vec<(u64, [u8; LINE])>>,
+    /// Pages as they were at calls of groups, for another one.
+    planted_pages: Mutex<Vec<(GroupId, u64, Page)>>,
 }
 
 impl PageEngine {
@@ -335,7 +353,7 @@ impl PageEngine {
         blocks: Arc<dyn TxBlocks>,
         log: Option<(Arc<LogDevice>, LogArea)>,
         (volume, pages, trial): (Seed, usize, Trial),
-        Of { name, keeps_bitmaps }: Of,
+        Of { name, keeps_bitmaps, places_late }: Of,
     ) -> Self {
         let most = blocks.guarantees().most_overwrites.unwrap_or(u64::MAX);
         let pages = PageCache::new(blocks.clone(), pages);
@@ -354,9 +372,11 @@ impl PageEngine {
             newest: Mutex::default(),
             is_locked: trial.is_locked,
             keeps_bitmaps,
+            places_late,
             name,
             mistake: trial.mistake,
             planted: Mutex::default(),
+            planted_pages: Mutex::default(),
         }
     }
 
@@ -395,7 +415,8 @@ impl PageEngine {
     /// Hands the group's fresh pages to its transaction.
     fn hand_over(&self, site: Site, paged: &mut Paged) -> Result<()> {
         let tx = self.transaction(paged)?;
-        for block in std::mem::take(&mut paged.fresh) {
+        let late = paged.fresh.split_off(&MAX_VOLUME_BLOCKS);
+        for block in std::mem::replace(&mut paged.fresh, late) {
             if let Some(page) = self.pages.fresh_page(block) {
                 self.blocks.write(site, tx, Lba(block), page, Placement::Fresh, Tag::Data)?;
             }
@@ -407,33 +428,48 @@ impl PageEngine {
 
     /// Writes to blocks of a running group.
     fn write_fresh(&self, part: &mut Part<'_>, at: u64, data: &[u8]) -> Result<()> {
-        check_within(&*self.region, at, data.len())?;
-        self.failing(self.pages.write(FRESH, at, data))?;
         let block = BLOCK as u64;
-        part.draft.paged.fresh.extend(at / block..(at + data.len() as u64).div_ceil(block));
+        if !is_late(Lba(at / block)) {
+            check_within(&*self.region, at, data.len())?;
+        }
+        self.failing(self.pages.write(FRESH, at, data))?;
+        let paged = &mut *part.draft.paged;
+        for block in at / block..(at + data.len() as u64).div_ceil(block) {
+            let is_new = paged.fresh.insert(block);
+            paged.late += u64::from(is_new && is_late(Lba(block)));
+        }
         self.steal(part.draft)
     }
 
     /// Steals the group's fresh pages if they are many.
     fn steal(&self, draft: &mut Draft) -> Result<()> {
-        let (own, all) = (draft.paged.fresh.len() as u64, self.pages.fresh());
+        let (own, all) = (draft.paged.fresh.len() as u64 - draft.paged.late, self.pages.fresh());
         if own == 0 || own <= (self.pages.total() / 4).min(256) && all <= self.pages.total() / 2 {
             return Ok(());
         }
         self.failing(self.hand_over(STEAL, &mut draft.paged))
     }
 
+    /// Takes blocks for content that goes elsewhere, or late numbers.
+    fn take(&self, part: &mut Part<'_>, at: &DataAt, count: u64) -> Run {
+        if !(self.places_late && at.late) {
+            return part.space.take(count);
+        }
+        part.space.take_late(count)
+    }
+
     /// Writes to blocks without content: what `data` does not cover becomes zeros.
     fn fill(&self, part: &mut Part<'_>, home: Lba, offset: usize, data: &[u8]) -> Result<()> {
-        let (begin, end) = (home.byte() + offset as u64, (offset + data.len()) % BLOCK);
-        if offset > 0 {
-            self.write_fresh(part, home.byte(), &ZEROS[..offset])?;
+        let (block, end) = (BLOCK as u64, offset + data.len());
+        let (first, last) = (home.byte(), home.byte() + (end / BLOCK) as u64 * block);
+        // Whole pages, so that nothing is read.
+        if offset > 0 || end < BLOCK {
+            self.write_fresh(part, first, &ZEROS[..BLOCK])?;
         }
-        self.write_fresh(part, begin, data)?;
-        if end > 0 {
-            self.write_fresh(part, begin + data.len() as u64, &ZEROS[end..])?;
+        if end % BLOCK > 0 && last > first {
+            self.write_fresh(part, last, &ZEROS[..BLOCK])?;
         }
-        Ok(())
+        self.write_fresh(part, first + offset as u64, data)
     }
 
     /// Puts data over as much of some blocks as the group may have private pages of. Returns how many bytes.
@@ -460,11 +496,12 @@ impl PageEngine {
 
     /// Writes content to other blocks than those where it was, as far as none of them has a private page: the first has
     /// none.
-    fn write_moved(&self, part: &mut Part<'_>, home: Lba, offset: usize, data: &[u8]) -> Result<Run> {
+    fn write_moved(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, data: &[u8]) -> Result<Run> {
+        let home = at.home.expect("content is moved from its home");
         // What lies in a private page stays there: the old content does not have it.
         let blocks = home.0..home.0 + (offset + data.len()).div_ceil(BLOCK) as u64;
         let private = part.draft.paged.pages.range(blocks.clone()).next().map_or(blocks.end, |(block, _)| *block);
-        let run = part.space.take(private - home.0);
+        let run = self.take(part, at, private - home.0);
         let end = (run.count as usize * BLOCK - offset).min(data.len());
         let mut done = 0;
         while done < end {
@@ -599,6 +636,11 @@ impl Engine for PageEngine {
                 self.blocks.wait(STEAL, sequence)?;
             }
         }
+        if self.mistake == Some(Mistake::RedoOutOfOrder) {
+            let blocks: BTreeSet<u64> = part.draft.changes().map(|(at, _)| at / BLOCK as u64).collect();
+            let pages = blocks.into_iter().map(|block| Ok((part.group, block, self.pages.get(block)?)));
+            self.planted_pages.lock().unwrap().extend(pages.collect::<Result<Vec<_>>>()?);
+        }
         if self.mistake == Some(Mistake::OthersLines) {
             self.planted.lock().unwrap().extend(part.draft.changes().map(|(at, line)| (at, line.new)));
         }
@@ -622,6 +664,7 @@ impl Engine for PageEngine {
         if let Operation::Toggle { bitmap, at, first, count, to } = *operation {
             match (self.mistake, bitmap.of, to) {
                 (Some(Mistake::BitsKept), Bitmap::Blocks, _)
+                | (Some(Mistake::InodeKept), Bitmap::Inodes, false)
                 | (Some(Mistake::OrphanKept), Bitmap::Orphans, false)
                 | (Some(Mistake::OrphanForgotten), Bitmap::Orphans, true) => return Ok(()),
                 _ => {}
@@ -631,30 +674,50 @@ impl Engine for PageEngine {
         }
         let drafting = Drafting { region: &self.pages, draft: part.draft, space: part.space };
         self.failing(replay.redo(operation, &mut Mutating(drafting)))?;
+        // Nobody reads them again, and fresh pages stay.
+        std::mem::take(&mut part.draft.paged.dead).iter().for_each(|block| self.pages.discard(*block..block + 1));
         self.steal(part.draft)
     }
 
     fn write(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, data: &[u8]) -> Result<Placed> {
         let Some(home) = at.home else {
-            let run = part.space.take((offset + data.len()).div_ceil(BLOCK) as u64);
+            let run = self.take(part, at, (offset + data.len()).div_ceil(BLOCK) as u64);
             let data = &data[..data.len().min(run.count as usize * BLOCK - offset)];
             self.fill(part, run.start, offset, data)?;
             return Ok(Placed::Elsewhere(run));
         };
+        if at.own {
+            self.write_fresh(part, home.byte() + offset as u64, data)?;
+            return Ok(Placed::Home(data.len()));
+        }
         let count = (offset + data.len()).div_ceil(BLOCK) as u64;
         check_within(&*self.region, home.byte(), count as usize * BLOCK)?;
         if !at.valid {
             self.fill(part, home, offset, data)?;
             return Ok(Placed::Home(data.len()));
         }
-        if at.own {
-            self.write_fresh(part, home.byte() + offset as u64, data)?;
-            return Ok(Placed::Home(data.len()));
-        }
         match self.put(part, home, offset, data)? {
-            0 => Ok(Placed::Elsewhere(self.write_moved(part, home, offset, data)?)),
+            0 => Ok(Placed::Elsewhere(self.write_moved(part, at, offset, data)?)),
             done => Ok(Placed::Home(done)),
         }
+    }
+
+    fn is_crowded(&self, draft: &Draft) -> bool {
+        let (late, total) = (draft.paged.late, self.pages.total());
+        late > 0 && (late >= total / 4 || self.pages.fresh() > total / 2)
+    }
+
+    fn place(&self, part: &mut Part<'_>, late: Lba, at: Run) -> Result<()> {
+        let paged = &mut *part.draft.paged;
+        for (from, to) in (late.0..late.0 + at.count).zip(at.start.0..) {
+            assert!(paged.fresh.remove(&from), "what is placed late is fresh");
+            if self.mistake != Some(Mistake::PlacedNowhere) {
+                self.pages.move_fresh(from, to);
+            }
+            paged.fresh.insert(to);
+        }
+        paged.late -= at.count;
+        self.steal(part.draft)
     }
 
     fn zero(&self, part: &mut Part<'_>, at: &DataAt, offset: usize, len: usize) -> Result<Placed> {
@@ -663,7 +726,12 @@ impl Engine for PageEngine {
 
     fn read(&self, view: View<'_>, at: &DataAt, offset: usize, buf: &mut [u8]) -> Result<()> {
         let home = at.home.expect("only what has a home is read");
-        self.load(home, offset, buf)?;
+        match view {
+            View::Group(draft) if draft.paged.fresh.contains(&home.0) && is_late(home) => {
+                self.pages.read(home.byte() + offset as u64, buf)?;
+            }
+            _ => self.load(home, offset, buf)?,
+        }
         if let View::Group(draft) = view {
             draft.paged.overlay(home.byte() + offset as u64, buf);
         }
@@ -751,6 +819,10 @@ mod tests {
             Run { start: Lba(self.0 - count), count }
         }
 
+        fn take_late(&mut self, _count: u64) -> Run {
+            unreachable!("nothing is placed late")
+        }
+
         fn release(&mut self, _run: Run) {}
     }
 
@@ -774,7 +846,7 @@ mod tests {
             (area, BLOCKS),
             (Seed::of(&[1; 16]), 1),
             (0, trial),
-            Of { name: "", keeps_bitmaps: false },
+            Of { name: "", keeps_bitmaps: false, places_late: false },
         )
     }
 
@@ -783,7 +855,14 @@ mod tests {
     }
 
     fn write(engine: &PageEngine, draft: &mut Draft, home: Option<Lba>, data: &[u8]) -> Result<Placed> {
-        let at = DataAt { file: InoGen { ino: 16, generation: 1 }, block: 0, home, valid: home.is_some(), own: false };
+        let at = DataAt {
+            file: InoGen { ino: 16, generation: 1 },
+            block: 0,
+            home,
+            valid: home.is_some(),
+            own: false,
+            late: false,
+        };
         engine.write(&mut Part { group: GroupId(0), space: &mut Spare(150), draft }, &at, 0, data)
     }
 

@@ -19,10 +19,11 @@ fn shared(twin: &Inode) -> &Arc<Inode> {
 }
 
 impl Core {
-    /// Ends a group: from here on nobody calls it.
-    fn end_group(&self, id: GroupId) -> Result<(Arc<Explicit>, Twins)> {
+    /// Ends a group: from here on nobody calls it. `last` is done as its last call.
+    fn end_group(&self, id: GroupId, last: impl FnOnce(&Explicit)) -> Result<(Arc<Explicit>, Twins)> {
         let explicit = self.groups.of(id).lock().unwrap().remove(&id.0).ok_or(Errno::INVAL)?;
         let entered = Entered::new(self, explicit.clone(), None)?;
+        last(&explicit);
         let twins = explicit.calls().twins.take().ok_or(Errno::INVAL)?;
         drop(entered);
         Ok((explicit, twins.into_values().collect()))
@@ -34,8 +35,10 @@ impl Core {
     /// `EINVAL` if there is no such running group; else the volume has failed, or had before.
     pub fn commit_group(&self, id: GroupId) -> Result<()> {
         let _gate = self.gate.try_read().ok_or(Errno::IO)?;
-        let (explicit, mut twins) = self.end_group(id)?;
-        let prepared = explicit.body().prepare(self);
+        let mut prepared = Ok(());
+        let (explicit, mut twins) = self.end_group(id, |explicit| {
+            prepared = self.place_late(explicit, None).and_then(|()| explicit.body().prepare(self));
+        })?;
         let committed = prepared.and_then(|()| self.commit_twins(&explicit, &mut twins));
         if committed.is_err() {
             self.abort_twins(&explicit, &twins);
@@ -55,7 +58,7 @@ impl Core {
     }
 
     fn abort_running(&self, id: GroupId) -> Result<()> {
-        let (explicit, twins) = self.end_group(id)?;
+        let (explicit, twins) = self.end_group(id, |_| {})?;
         self.abort_twins(&explicit, &twins);
         self.part_with(twins);
         Ok(())
@@ -102,7 +105,7 @@ impl Core {
             }
         }
         let mut places = places.into_iter();
-        let mut group = Group::ending(self, explicit)?;
+        let mut group = Group::within(self, explicit)?;
         for (twin, state) in twins.iter().zip(&mut states) {
             let Some((shared, changes)) = twin.changes() else { continue };
             self.record_changes(&mut group, (shared, state), &changes, &mut places)?;

@@ -124,6 +124,7 @@ static STOLEN: std::sync::LazyLock<Story> = std::sync::LazyLock::new(|| {
         Move::In(0, |t| write(t, "d0/old", 0, &[7; 20_000])),
         Move::Out(|t| t.unlink("d1/old")),
         Move::Commit(0),
+        Move::See(|state| content(state, "new") == [&[5; 100][..], &[6; 9000], &[5; 30_900]].concat()),
         Move::Begin(1),
         Move::In(1, |t| write(t, "d0/old", 0, &[8; 20_000])),
         Move::In(1, |t| t.truncate("new", 10).map(drop)),
@@ -202,17 +203,23 @@ fn mistakes_with_pages_are_seen() {
 #[test]
 fn planted_mistakes_with_pages_are_seen() {
     let with = |trial: Trial, mistake| Trial { mistake: Some(mistake), ..trial };
-    for (program, trial, mistake) in [
-        (Done::Story(&LARGE), ROOMY, Mistake::MetadataStolen),
-        (Done::Story(&LARGE), ROOMY, Mistake::OthersLines),
-        (Done::Script(&FULL), ROOMY, Mistake::HomeBeforeLog),
-        (Done::Script(&REUSE), ROOMY, Mistake::NoVoid),
-        (Done::Script(&REUSE), ROOMY, Mistake::BitsKept),
-        (Done::Script(&ORPHAN), ROOMY, Mistake::OrphanKept),
-        (Done::Script(&ORPHAN), ROOMY, Mistake::OrphanForgotten),
+    let (wal, op_log) = (EngineKind::PageCacheWal, EngineKind::OpLog);
+    for (engine, program, trial, mistake) in [
+        (wal, Done::Story(&LARGE), ROOMY, Mistake::MetadataStolen),
+        (wal, Done::Story(&LARGE), ROOMY, Mistake::OthersLines),
+        (wal, Done::Script(&FULL), ROOMY, Mistake::HomeBeforeLog),
+        (wal, Done::Script(&REUSE), ROOMY, Mistake::NoVoid),
+        (op_log, Done::Story(&LARGE), ROOMY, Mistake::MetadataStolen),
+        (op_log, Done::Story(&LARGE), ROOMY, Mistake::OthersLines),
+        (op_log, Done::Story(&LARGE), ROOMY, Mistake::RedoOutOfOrder),
+        (op_log, Done::Script(&FULL), ROOMY, Mistake::HomeBeforeLog),
+        (op_log, Done::Story(&STOLEN), ROOMY, Mistake::PlacedNowhere),
+        (op_log, Done::Script(&REUSE), ROOMY, Mistake::BitsKept),
+        (op_log, Done::Script(&REUSE), ROOMY, Mistake::InodeKept),
+        (op_log, Done::Script(&ORPHAN), ROOMY, Mistake::OrphanKept),
+        (op_log, Done::Script(&ORPHAN), ROOMY, Mistake::OrphanForgotten),
     ] {
-        let is_of_bitmaps = matches!(mistake, Mistake::BitsKept | Mistake::OrphanKept | Mistake::OrphanForgotten);
-        let on_volume = on_volume(if is_of_bitmaps { EngineKind::OpLog } else { EngineKind::PageCacheWal });
+        let on_volume = on_volume(engine);
         let paged = |trial| match program {
             Done::Story(story) => on_volume(Done::TrialStory(story, trial)),
             Done::Script(script) => on_volume(Done::Trial(script, trial)),
