@@ -1,5 +1,8 @@
 //! Reading and writing, and the space of files. Bytes of a mapped block beyond the end of its file are zeros.
 
+use std::collections::BTreeSet;
+
+use wholly_error::Error;
 use wholly_vfs::{Context, Errno, Fallocate, Result, Seek};
 
 use super::explicit::What;
@@ -8,6 +11,7 @@ use super::known::PIECE;
 use super::table::{Inode, State};
 use super::{Core, LARGEST_FILE, map};
 use crate::engine::{DataAt, Fields, Kind, Load, Logged, Mapped, Operation, Placed, View, is_late};
+use crate::format::bitmap::UNITS;
 use crate::format::pointer::{FANOUT, Pointer, depth_for, nodes_for, reach};
 use crate::format::{BLOCK, Run};
 
@@ -256,6 +260,31 @@ impl Core {
         Logged { pointers, zeros: ends, freed: tree.blocks, ..Logged::default() }
     }
 
+    /// Begins a group that makes holes of ranges with so many ends.
+    fn begin_clearing<'c>(
+        &'c self,
+        inode: &'c Inode,
+        state: &State,
+        ends: u64,
+        blocks: u64,
+        need: Need,
+    ) -> wholly_error::Result<Group<'c>> {
+        let logged = Self::at_ends(state, ends);
+        match self.begin_logging(inode, Kind::Implicit, blocks, need, logged) {
+            // All blocks of a large file could be far from each other. Are they?
+            Err(Error::NoSpace(_)) if self.bitmaps().is_some() => {
+                let (mut sections, tree) = (BTreeSet::new(), state.record.owned.tree);
+                let mut see = |_, _, pointer: Pointer| sections.insert(pointer.block.0 / UNITS) || true;
+                let (mut damage, seed) = (None, self.storage.data_seed(inode.id));
+                map::walk(&self.sight(inode), seed, &tree, &mut see, &mut |_, _, error| damage = Some(error))?;
+                damage.map_or(Ok(()), Err)?;
+                let logged = Logged { freed: sections.len() as u64, ..logged };
+                self.begin_logging(inode, Kind::Implicit, blocks, need, logged)
+            }
+            group => group,
+        }
+    }
+
     /// New times, and perhaps another size.
     fn content_changed(
         &self,
@@ -308,7 +337,7 @@ impl Core {
 
     /// Sets the size of a file.
     pub fn cut(&self, inode: &Inode, state: &mut State, size: u64) -> Result<()> {
-        let mut group = self.begin_logging(inode, Kind::Implicit, 0, Need::Vital, Self::at_ends(state, 1))?;
+        let mut group = self.begin_clearing(inode, state, 1, 0, Need::Vital)?;
         let before = state.record.owned.size;
         let end = size.div_ceil(B);
         let has_more = end < reach(state.record.owned.tree.depth) && state.record.owned.tree.root != 0;
@@ -352,8 +381,7 @@ impl Core {
         let grown = Some(end).filter(|end| how.extends() && *end > size);
         match how {
             Fallocate::Punch => {
-                let logged = Self::at_ends(state, 2);
-                let mut group = self.begin_logging(inode, Kind::Implicit, 0, Need::Vital, logged)?;
+                let mut group = self.begin_clearing(inode, state, 2, 0, Need::Vital)?;
                 let (first, last) = self.zero_ends(&mut group, inode, state, offset, end)?;
                 let (count, to) = (last - first, Mapped::Nothing);
                 if count > 0 {
@@ -441,8 +469,7 @@ impl Core {
             }
             block += count;
         }
-        let logged = Self::at_ends(state, 4);
-        let mut group = self.begin_logging(inode, Kind::Implicit, nodes, Need::Ordinary, logged)?;
+        let mut group = self.begin_clearing(inode, state, 4, nodes, Need::Ordinary)?;
         if by < 0 {
             let count = by.unsigned_abs();
             let (first, to) = (from - count, Mapped::Nothing);

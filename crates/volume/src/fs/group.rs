@@ -41,19 +41,33 @@ const KEPT: u64 = 8;
 pub fn kept_by(engine: &dyn Engine, bitmaps: Option<(Layout, u64)>) -> u64 {
     let pointers = 2 * u64::from(MAX_DEPTH) * FANOUT;
     let logged = Logged { pointers, ..Logged::default() };
-    KEPT + engine.log_blocks(Logged { bitmaps: most_bitmaps(bitmaps, 0, 0, logged), ..logged })
+    KEPT + engine.log_blocks(Logged { bitmaps: most_bitmaps(bitmaps, Touched::FEW, 0, logged), ..logged })
 }
 
-/// Bitmap blocks of a few inodes, and of a few blocks of directories.
-const FEW_BITMAPS: u64 = 32;
+/// Bitmap blocks that a group has touched: of blocks, and of inodes.
+#[derive(Clone, Copy, Default)]
+struct Touched {
+    blocks: u64,
+    inodes: u64,
+}
+
+impl Touched {
+    /// By any call: bits of a few blocks of directories, and of a few inodes.
+    const FEW: Touched = Touched { blocks: 16, inodes: 16 };
+
+    fn and(self, more: Touched) -> Touched {
+        Touched { blocks: self.blocks + more.blocks, inodes: self.inodes + more.inodes }
+    }
+}
 
 /// The most bitmap blocks that change in a volume of so many blocks: those that an explicit group has touched, and
-/// those of one call or group that takes so many blocks.
-fn most_bitmaps(bitmaps: Option<(Layout, u64)>, touched: u64, takes: u64, logged: Logged) -> u64 {
+/// those that more blocks are in.
+fn most_bitmaps(bitmaps: Option<(Layout, u64)>, touched: Touched, takes: u64, logged: Logged) -> u64 {
     let Some((layout, blocks)) = bitmaps else { return 0 };
-    let units = [takes, logged.pointers, logged.freed, logged.bytes / BLOCK as u64, logged.zeros, FEW_BITMAPS];
-    let most = units.into_iter().fold(touched, u64::saturating_add);
-    most.min(layout.count(blocks, layout.most_inodes(blocks)))
+    let units = [takes, logged.pointers, logged.freed, logged.bytes / BLOCK as u64, logged.zeros];
+    // However many blocks they are.
+    let of_blocks = units.into_iter().fold(touched.blocks, u64::saturating_add).min(layout.count(blocks, 0));
+    (of_blocks + touched.inodes).min(layout.count(blocks, layout.most_inodes(blocks)))
 }
 
 /// A call's changes: a group of its own, or a part of an explicit group. Without a commit it is dropped; after its
@@ -135,6 +149,8 @@ struct Reserved {
     freed_inodes: Vec<u64>,
     /// With bitmaps: the sections of what was taken and freed.
     sections: BTreeSet<u64>,
+    /// With bitmaps: the same of inodes that it has made, freed, or given another number of names.
+    inode_sections: BTreeSet<u64>,
 }
 
 /// Blocks, in runs.
@@ -263,10 +279,11 @@ impl Body {
         core.engine.fills_log(&mut self.draft, parts)
     }
 
-    /// The most bitmap blocks that it changes so far.
-    fn touched(&self) -> u64 {
-        // Content that gets its place late may come anywhere.
-        (self.space.sections.len() + 2 * (self.lives.len() + self.places.len())) as u64 + self.space.late_blocks
+    /// The most bitmap blocks that it changes so far. Content that gets its place late may come anywhere.
+    fn touched(&self) -> Touched {
+        let Reserved { sections, inode_sections, late_blocks, .. } = &self.space;
+        // Each number has a bit of its own in two of them.
+        Touched { blocks: sections.len() as u64 + late_blocks, inodes: 2 * inode_sections.len() as u64 }
     }
 
     /// Whether content that has no place yet is to get it now.
@@ -277,6 +294,13 @@ impl Body {
     /// Files that may have content without a place, and blocks of them between which it is.
     pub fn take_late(&mut self) -> BTreeMap<u64, Range<u64>> {
         std::mem::take(&mut self.late)
+    }
+
+    /// Blocks of the inode file come or go.
+    fn note_place(&mut self, first: u64, count: u64, is_there: bool) {
+        let (first, count) = (first * PER_BLOCK, count * PER_BLOCK);
+        self.space.inode_sections.extend(first / UNITS..=(first + count - 1) / UNITS);
+        self.places.push((first, count, is_there));
     }
 
     /// More names and directories change with the commit.
@@ -301,7 +325,7 @@ impl Body {
 
     /// Keeps as much of the reservation as the commit needs.
     fn trim(&mut self, core: &Core) {
-        let bitmaps = self.touched().min(most_bitmaps(core.bitmaps_of(), self.touched(), 0, Logged::default()));
+        let bitmaps = most_bitmaps(core.bitmaps_of(), self.touched(), 0, Logged::default());
         let needed = core.engine.blocks_for_commit(&self.draft, Later { bitmaps, ..self.later });
         let needed = needed.saturating_add(self.space.late_blocks);
         let spare = self.space.blocks.checked_sub(needed).expect("a call reserves what the commit needs for it");
@@ -380,7 +404,8 @@ impl<'c> Group<'c> {
         };
         // Pointers of what it takes may be far from each other: each is logged by itself.
         let pointers = logged.pointers.saturating_add(blocks.saturating_mul(4));
-        let logged = Logged { pointers, bitmaps: most_bitmaps(core.bitmaps_of(), 0, blocks, logged), ..logged };
+        let logged =
+            Logged { pointers, bitmaps: most_bitmaps(core.bitmaps_of(), Touched::FEW, blocks, logged), ..logged };
         let blocks = blocks.saturating_add(core.engine.log_blocks(logged));
         if !set_aside(core, blocks, if need == Need::Ordinary { core.kept } else { 0 }) {
             // What was to become free may have met an error of the medium.
@@ -408,7 +433,7 @@ impl<'c> Group<'c> {
             dirs: body.later.dirs + BY_CALL.dirs,
             inodes: BY_CALL.inodes,
             pointers: logged.pointers.saturating_add(blocks.saturating_mul(4)),
-            bitmaps: most_bitmaps(core.bitmaps_of(), body.touched(), blocks, logged),
+            bitmaps: most_bitmaps(core.bitmaps_of(), body.touched().and(Touched::FEW), blocks, logged),
         };
         let blocks = blocks.saturating_add(core.engine.blocks_for_call(logged));
         let blocks = blocks.saturating_add(core.engine.blocks_for_commit(&body.draft, later));
@@ -501,12 +526,11 @@ impl<'c> Group<'c> {
             Operation::Assign { on, fields } => (on, fields.links.map(|links| (true, links == 0))),
             Operation::Free { what } => (what, Some((false, false))),
             Operation::Structure(Structure::GrowInodes { first, blocks }) => {
-                self.body.places.push((first * PER_BLOCK, blocks * PER_BLOCK, true));
+                self.body.note_place(*first, *blocks, true);
                 return Ok(());
             }
             Operation::GiveBack { blocks, .. } => {
-                let places = blocks.iter().map(|(first, count)| (first * PER_BLOCK, count * PER_BLOCK, false));
-                self.body.places.extend(places);
+                blocks.iter().for_each(|(first, count)| self.body.note_place(*first, *count, false));
                 return Ok(());
             }
             _ => return Ok(()),
@@ -518,6 +542,7 @@ impl<'c> Group<'c> {
             None if is_born => (false, false),
             None => (true, self.core.storage.read(self, on.ino)?.owned.links == 0),
         };
+        self.body.space.inode_sections.insert(on.ino / UNITS);
         self.body.lives.insert(on.ino, Life { before, now });
         Ok(())
     }

@@ -116,6 +116,24 @@ fn continues(first: Option<Pointer>, found: Option<Pointer>, count: u64) -> bool
     }
 }
 
+/// The last block that is no hole.
+pub fn last(load: &(impl Load + ?Sized), seed: u64, tree: &Tree) -> Result<Option<u64>> {
+    let (mut raw, mut index) = (tree.root, 0);
+    for level in (0..=tree.depth).rev() {
+        let Some(pointer) = decode(seed, level, index, raw)? else { return Ok(None) };
+        if level == 0 {
+            break;
+        }
+        let mut node = Box::new([0; BLOCK]);
+        load.load(pointer.block, 0, &mut node[..])?;
+        let words = node.as_chunks::<8>().0;
+        // A node without pointers is given up by what clears the last of them.
+        let Some(slot) = words.iter().rposition(|raw| *raw != [0; 8]) else { return Ok(None) };
+        (raw, index) = (u64::from_le_bytes(words[slot]), index * FANOUT + slot as u64);
+    }
+    Ok(Some(index))
+}
+
 /// The node with the pointer of a block; not at depth 0.
 fn node_of(load: &(impl Load + ?Sized), seed: u64, tree: &Tree, block: u64) -> Result<Option<Lba>> {
     let mut raw = tree.root;

@@ -68,10 +68,11 @@ use wholly_media::Site;
 use wholly_vfs::Timestamp;
 pub use wholly_vfs::rules::{DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE};
 
-use crate::engine::{Engine, Fields, Kind, Load, Operation, corrupt};
+use crate::engine::{Engine, Fields, InoGen, Kind, Load, Logged, Mapped, Operation, corrupt};
 use crate::format::Fault;
 use crate::format::bitmap::Layout;
 use crate::format::inode::{PER_BLOCK, Time, Times};
+use crate::format::pointer::FANOUT;
 use backing::Backing;
 use checkpoint::Swapping;
 use checkpointers::Checkpointers;
@@ -82,7 +83,7 @@ use inode_file::ThreadZones;
 use known::Budget;
 use ordered::Ordered;
 use space::Space;
-use storage::Storage;
+use storage::{Record, Storage};
 use table::{Inode, State, Table};
 
 /// Groups and open files of one mount are numbered in so many bits. The bits above are the mount's: after `fork`, no
@@ -235,11 +236,37 @@ impl Core {
     /// Frees an inode that nothing names or refers to. The caller is admitted, or has shut the gate; it may have the
     /// lock for growth.
     fn free_inode(&self, inode: &Inode) -> Result<()> {
-        let logged = inode.state.read().unwrap().record.goes();
-        let mut group = Group::begin_of_free(self, Kind::Implicit, 0, Need::Admitted, logged)?;
-        group.record(&Operation::Free { what: inode.id })?;
-        group.release_inode(inode.id.ino);
+        let record = inode.state.read().unwrap().record;
+        self.free(inode.id, &record)
+    }
+
+    /// The same, given what it has.
+    fn free(&self, id: InoGen, record: &Record) -> Result<()> {
+        let begin = |logged| Group::begin_of_free(self, Kind::Implicit, 0, Need::Admitted, logged);
+        let mut group = match begin(record.goes()) {
+            Err(Error::NoSpace(_)) => {
+                self.empty(id, begin)?;
+                begin(record.xattrs_go())?
+            }
+            group => group?,
+        };
+        group.record(&Operation::Free { what: id })?;
+        group.release_inode(id.ino);
         group.commit()
+    }
+
+    /// Gives up the content of an inode that nothing names or refers to, from its end, in many groups: each frees so
+    /// little that there is always space for it.
+    fn empty<'c>(&self, id: InoGen, begin: impl Fn(Logged) -> Result<Group<'c>>) -> Result<()> {
+        loop {
+            let tree = self.storage.read(&*self.engine, id.ino)?.owned.tree;
+            let Some(last) = map::last(&*self.engine, self.storage.data_seed(id), &tree)? else { return Ok(()) };
+            let depth = u64::from(tree.depth);
+            let mut group = begin(Logged { pointers: depth * FANOUT, freed: FANOUT + depth, ..Logged::default() })?;
+            let (first, count) = (last / FANOUT * FANOUT, u64::MAX);
+            group.record(&Operation::Map { on: id, first, count, to: Mapped::Nothing })?;
+            group.commit()?;
+        }
     }
 
     /// Refreshes what memory has of the maps after a mutator has changed them, as a group or everybody sees them.
@@ -277,5 +304,53 @@ impl Core {
             return Ok(());
         }
         self.assign(group, inode, state, &Fields { times: Some(times), ..Fields::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wholly_sim::{SimConfig, World};
+    use wholly_vfs::{Context, Ino, Mode, OFlags, Vfs};
+
+    use super::*;
+    use crate::format::BLOCK;
+    use crate::{EngineKind, Volume, VolumeOptions, VolumeVfs};
+
+    /// An inode that has no name gives up its content in many groups, where one would take too much space.
+    #[test]
+    fn content_is_given_up_in_parts() {
+        for engine in EngineKind::ALL.iter().copied() {
+            let world = World::new(Arc::new(SimConfig { log_len: 4096 * 4096, ..SimConfig::pmem() }));
+            let options = VolumeOptions { engine: Some(engine), ..VolumeOptions::default() };
+            Volume::format_region(&*world.log(), &options).expect("make a volume");
+            let volume = Volume::open_region(world.log(), &options).expect("open it");
+            let (vfs, ctx, core) = (VolumeVfs::new(&volume), Context::superuser(), &volume.inner().core);
+            let free = volume.stat().free_blocks;
+            let (made, file) = vfs.create(&ctx, Ino::ROOT, b"file", OFlags::RDWR, Mode::RUSR).expect("create");
+            // Three nodes, one of which is far away.
+            for (first, count) in [(0, 900), (5 * FANOUT * FANOUT + 7, 3)] {
+                let (at, content) = (first * BLOCK as u64, vec![1; count * BLOCK]);
+                assert_eq!(vfs.write(&ctx, &file, at, &content), Ok(content.len()));
+            }
+            vfs.unlink(&ctx, Ino::ROOT, b"file").expect("unlink");
+            let id = core.known(made.ino.0).expect("it is open").id;
+            let commits = std::cell::Cell::new(0);
+            let begin = |logged| {
+                commits.set(commits.get() + 1);
+                Group::begin_of_free(core, Kind::Implicit, 0, Need::Admitted, logged)
+            };
+            core.empty(id, begin).expect("give it up");
+            assert_eq!(commits.get(), 3, "{engine:?}");
+            let tree = core.storage.read(&*core.engine, id.ino).expect("read").owned.tree;
+            assert_eq!((tree.root, tree.blocks), (0, 0));
+            vfs.release(&ctx, file).expect("release");
+            vfs.forget(made.ino, 1);
+            drop(vfs);
+            volume.sync().expect("sync");
+            // The directory keeps its leaf, or the inode file its blocks.
+            assert!(free - volume.stat().free_blocks < 8, "{engine:?}");
+            volume.close().expect("close");
+            assert_eq!(Volume::check_region(&*world.log()).expect("check").findings, []);
+        }
     }
 }

@@ -12,13 +12,12 @@ use wholly_vfs::Timestamp;
 
 use super::backing::Backing;
 use super::bitmaps::{self, Spaces, Truth};
-use super::group::{Group, Need};
 use super::overlay::is_lost;
 use super::space::Space;
 use super::storage::{Storage, slot_of, write_slot, write_superblock};
 use super::{Core, DIRECTORY, map};
 use crate::engine::marks::Marks;
-use crate::engine::{Engine, Fields, InoGen, InodeFile, Kind, Load, Moved, Operation, Replay};
+use crate::engine::{Engine, Fields, InoGen, InodeFile, Load, Moved, Operation, Replay};
 use crate::engine::{StorageView, Structure, Waiting};
 use crate::engine::{corrupt, read_within};
 use crate::format::bitmap::{self, Layout};
@@ -678,11 +677,12 @@ fn rebuild(core: &Core, region: &dyn Region, waiting: Option<&Waiting>) -> Resul
 
 fn free_orphans(core: &Core, orphans: Vec<InoGen>) -> Result<()> {
     for id in orphans {
-        let logged = core.storage.read(&*core.engine, id.ino)?.goes();
-        let mut group = Group::begin_logging(core, Kind::Implicit, 0, Need::Vital, logged)?;
-        group.record(&Operation::Free { what: id })?;
-        group.release_inode(id.ino);
-        core.unawaited(|| group.commit())?;
+        let record = core.storage.read(&*core.engine, id.ino)?;
+        match core.unawaited(|| core.free(id, &record)) {
+            // It stays for the next mount.
+            Err(Error::NoSpace(_)) => {}
+            freed => freed?,
+        }
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use super::group::{Group, Need};
 use super::storage::Record;
 use super::table::{Held, Inode, State};
 use super::{Core, DIRECTORY, PERMISSIONS, REGULAR, SYMLINK, TYPE, xattrs};
-use crate::engine::{DataAt, Fields, InoGen, Kind, Mapped, Operation, Placed};
+use crate::engine::{DataAt, Fields, InoGen, Kind, Logged, Mapped, Operation, Placed};
 use crate::format::inode::{ROOT, SHORT_TARGET, Times};
 use crate::format::xattr::Xattrs;
 
@@ -314,11 +314,16 @@ impl Core {
             return Err(Errno::NOTEMPTY);
         }
         of_victim.check_free(&victim, None, what)?;
-        let mut group = self.begin_logging(&dir, Kind::Implicit, 0, Need::Vital, of_victim.record.goes())?;
+        let begin = |logged| self.begin_logging(&dir, Kind::Implicit, 0, Need::Vital, logged);
+        let (mut group, frees) = match begin(of_victim.record.goes()) {
+            // Its content is freed by itself, then.
+            Err(wholly_error::Error::NoSpace(_)) => (begin(Logged::default())?, false),
+            group => (group?, true),
+        };
         self.remove(&mut group, &dir, &place, name)?;
         let links = if is_dir { 0 } else { of_victim.record.owned.links.saturating_sub(1) };
         // Others come to it until an explicit group is committed.
-        if links == 0 && victim.twin.is_none() && self.take_last(&victim) {
+        if links == 0 && frees && victim.twin.is_none() && self.take_last(&victim) {
             group.record(&Operation::Free { what: victim.id })?;
             group.release_inode(victim.id.ino);
         } else {

@@ -437,6 +437,11 @@ impl Record {
         Logged { freed: self.owned.tree.blocks + self.more.xattrs.blocks, ..Logged::default() }
     }
 
+    /// What goes with its extended attributes.
+    pub fn xattrs_go(&self) -> Logged {
+        Logged { freed: self.more.xattrs.blocks, ..Logged::default() }
+    }
+
     /// The same change in memory. The map is the mutators' business.
     pub fn set(&mut self, fields: &Fields) {
         set_owned(&mut self.owned, fields);

@@ -83,7 +83,7 @@ impl Core {
             return Err(Errno::NOSPC);
         }
         let mut group =
-            self.begin_logging(inode, Kind::Implicit, blocks_for(bytes.len()), need, state.record.goes())?;
+            self.begin_logging(inode, Kind::Implicit, blocks_for(bytes.len()), need, state.record.xattrs_go())?;
         self.put_xattrs(&mut group, inode.id, &bytes)?;
         let times = fields.times.or(Some(Times { ctime: self.now(), ..state.record.times }));
         self.assign(&mut group, inode, state, &Fields { times, ..fields })?;
@@ -128,7 +128,7 @@ impl Core {
 
     /// Sets fields in a group of their own.
     pub fn set_fields(&self, inode: &Inode, state: &mut State, fields: &Fields) -> Result<()> {
-        let mut group = self.begin_logging(inode, Kind::Implicit, 0, Need::Vital, state.record.goes())?;
+        let mut group = self.begin(inode, Kind::Implicit, 0, Need::Vital)?;
         self.assign(&mut group, inode, state, fields)?;
         Ok(group.commit()?)
     }

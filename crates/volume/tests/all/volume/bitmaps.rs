@@ -12,7 +12,7 @@ use wholly_error::Error;
 use wholly_media::{Guarantees, Region, Site};
 use wholly_posix::Tree;
 use wholly_posix::differ::{Caller, describe};
-use wholly_vfs::{Ino, OFlags, Vfs};
+use wholly_vfs::{Fallocate, Ino, OFlags, Vfs};
 use wholly_volume::format::bitmap::{Bitmap, BitmapAt, Bits, Layout, UNITS};
 use wholly_volume::format::log::LogSeed;
 use wholly_volume::format::superblock::{Superblock, copies};
@@ -474,7 +474,23 @@ fn a_group_keeps_space_for_few_bitmaps() {
     let group = volume.begin();
     group.mkdir("dir", 0o755).expect("make a directory");
     assert!(free - volume.stat().free_blocks < 200, "{free}, {:?}", volume.stat());
+    for i in 0..3000 {
+        group.create_file(format!("dir/{i}"), 0o644).expect("create");
+    }
     group.commit().expect("commit");
     volume.unlink("file").expect("remove it");
+    // What a file has may be in all sections, as far as its size tells.
+    let vfs = VolumeVfs::new(&volume);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    tree.file("large", 0o644, &vec![1; 40 << 20]).expect("write");
+    tree.chmod("large", 0o600).expect("chmod");
+    tree.set_xattr("large", "user.a", &[1; 100]).expect("set an attribute");
+    let open = tree.open("large", OFlags::RDWR).expect("open");
+    open.allocate(Fallocate::Punch, 1 << 20, 20 << 20).expect("punch");
+    drop(open);
+    tree.truncate("large", 35 << 20).expect("cut");
+    tree.unlink("large").expect("remove it");
+    drop(vfs);
     volume.close().expect("close it");
+    assert_eq!(Volume::check_region(&*region).expect("check it").findings, []);
 }

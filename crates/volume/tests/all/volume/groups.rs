@@ -11,8 +11,8 @@ use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 use super::place::{Place, Random, is_long, populate};
 
 /// Volumes with each engine that has groups.
-const WITH_GROUPS: [fn(u64) -> Place; 5] =
-    [Place::logged, Place::pending, Place::undone, Place::shadowed, Place::flash];
+const WITH_GROUPS: [fn(u64) -> Place; 6] =
+    [Place::logged, Place::pending, Place::undone, Place::shadowed, Place::flash, Place::bitmapped];
 
 /// The same tree in a group.
 pub fn within<'v>(tree: &Tree<'v>, group: GroupId) -> Tree<'v> {

@@ -79,6 +79,11 @@ impl Place {
         Place::with_garbage(bytes, EngineKind::Shadow)
     }
 
+    /// The same, with the engine that keeps bitmaps.
+    pub fn bitmapped(bytes: u64) -> Place {
+        Place::with_garbage(bytes, EngineKind::OpLog)
+    }
+
     /// The same, with each engine.
     pub fn each(bytes: u64) -> Vec<Place> {
         EngineKind::ALL.iter().map(|engine| Place::with_garbage(bytes, *engine)).collect()
