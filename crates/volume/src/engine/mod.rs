@@ -227,12 +227,8 @@ pub enum Operation<'o> {
         bitmap: BitmapAt,
         /// The block of the volume that it is.
         at: Lba,
-        /// The first bit.
-        first: u64,
-        /// How many.
-        count: u64,
-        /// What they become.
-        to: bool,
+        /// Which bits.
+        bits: &'o [Toggled],
     },
     /// A structure change: in a group of its own, never undone.
     Structure(Structure),
@@ -243,6 +239,17 @@ pub enum Operation<'o> {
         /// The highest generation in blocks that it has ever given back.
         generation_floor: u32,
     },
+}
+
+/// Bits of a bitmap block, in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Toggled {
+    /// The first.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+    /// What they become.
+    pub to: bool,
 }
 
 /// What changes of the shape of all directories together; no inode has this number.

@@ -274,7 +274,10 @@ impl Core {
             // All blocks of a large file could be far from each other. Are they?
             Err(Error::NoSpace(_)) if self.bitmaps().is_some() => {
                 let (mut sections, tree) = (BTreeSet::new(), state.record.owned.tree);
-                let mut see = |_, _, pointer: Pointer| sections.insert(pointer.block.0 / UNITS) || true;
+                let mut see = |_, _, pointer: Pointer| {
+                    sections.insert(pointer.block.0 / UNITS);
+                    true
+                };
                 let (mut damage, seed) = (None, self.storage.data_seed(inode.id));
                 map::walk(&self.sight(inode), seed, &tree, &mut see, &mut |_, _, error| damage = Some(error))?;
                 damage.map_or(Ok(()), Err)?;

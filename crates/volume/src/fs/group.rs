@@ -13,7 +13,7 @@ use super::explicit::Explicit;
 use crate::engine::draft::Draft;
 use crate::engine::{
     Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Mapped, Operation, Part, Placed,
-    Structure, View, is_late,
+    Structure, Toggled, View, is_late,
 };
 use crate::format::bitmap::{Bitmap, BitmapAt, Layout, UNITS};
 use crate::format::inode::PER_BLOCK;
@@ -555,30 +555,32 @@ impl<'c> Group<'c> {
         for run in &body.space.freed {
             taken.cut(*run).into_iter().for_each(|run| freed.add(run));
         }
-        let blocks =
-            |runs: &Runs, to| runs.iter().map(move |run| (Bitmap::Blocks, run.start.0, run.count, to)).collect();
-        let mut changes: Vec<(Bitmap, u64, u64, bool)> = blocks(&taken, true);
-        changes.extend::<Vec<_>>(blocks(&freed, false));
-        for (first, count, is_there) in body.places.drain(..) {
-            changes.push((Bitmap::Orphans, first, count, !is_there));
-        }
+        let mut changes: BTreeMap<Lba, (BitmapAt, Vec<Toggled>)> = BTreeMap::new();
+        let mut change = |of, mut first: u64, count: u64, to| {
+            let end = first + count;
+            while first < end {
+                let bitmap = BitmapAt { of, index: first / UNITS };
+                let (within, count) = (first % UNITS, (end - first).min(UNITS - first % UNITS));
+                let (_, bits) = changes.entry(layout.place(bitmap)).or_insert((bitmap, Vec::new()));
+                match bits.last_mut().filter(|last| (last.first + last.count, last.to) == (within, to)) {
+                    Some(last) => last.count += count,
+                    None => bits.push(Toggled { first: within, count, to }),
+                }
+                first += count;
+            }
+        };
+        taken.iter().for_each(|run| change(Bitmap::Blocks, run.start.0, run.count, true));
+        freed.iter().for_each(|run| change(Bitmap::Blocks, run.start.0, run.count, false));
+        body.places.drain(..).for_each(|(first, count, is_there)| change(Bitmap::Orphans, first, count, !is_there));
         for (ino, Life { before, now }) in std::mem::take(&mut body.lives) {
             for (of, was, is) in [(Bitmap::Inodes, before.0, now.0), (Bitmap::Orphans, before.1, now.1)] {
-                match changes.last_mut() {
-                    _ if was == is => {}
-                    Some(last) if (last.0, last.1 + last.2, last.3) == (of, ino, is) => last.2 += 1,
-                    _ => changes.push((of, ino, 1, is)),
+                if was != is {
+                    change(of, ino, 1, is);
                 }
             }
         }
-        for (of, mut first, count, to) in changes {
-            let end = first + count;
-            while first < end {
-                let (index, count) = (first / UNITS, (end - first).min(UNITS - first % UNITS));
-                let bitmap = BitmapAt { of, index };
-                self.record(&Operation::Toggle { bitmap, at: layout.place(bitmap), first: first % UNITS, count, to })?;
-                first += count;
-            }
+        for (at, (bitmap, bits)) in changes {
+            self.record(&Operation::Toggle { bitmap, at, bits: &bits })?;
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Content of explicit groups that gets its place late (rule 12 of the engines). Until then the map of its file has late
-//! numbers, which nobody else sees: they are in the draft, or in nodes that the group took.
+//! Content of explicit groups that gets its place late (rule 12 of the engines). Until then the map of its file has
+//! late numbers, which nobody else sees: they are in the draft, or in nodes that the group took.
 
 use std::ops::Range;
 

@@ -5,7 +5,7 @@ use wholly_error::{Error, Result};
 use wholly_media::Site;
 
 use super::map;
-use crate::engine::{EntryAt, Fields, InoGen, InodeFile, InodeMap, Load, Logged, Mapped, Operation, Replay};
+use crate::engine::{EntryAt, Fields, InoGen, InodeFile, InodeMap, Load, Logged, Mapped, Operation, Replay, Toggled};
 use crate::engine::{StorageView, Structure, corrupt, inode_block};
 use crate::format::bitmap::{Bitmap, BitmapAt, Bits, Layout, UNITS};
 use crate::format::dir::{self, Leaf, NAME_MAX, SLOT};
@@ -514,9 +514,11 @@ impl Replay for Storage {
                 view.update(ENTRY_CLEAR, lba, slot * SLOT, &[0; 8])
             }
             Operation::Free { what } => self.free(view, what),
-            Operation::Toggle { bitmap, at, first, count, to } => {
+            Operation::Toggle { bitmap, at, bits: toggled } => {
                 let mut bits = self.bits(view, bitmap, at)?;
-                bits.toggle(first, count, to).map_err(|fault| corrupt(bitmap.to_string(), fault))?;
+                let mut toggled = toggled.iter();
+                let done = toggled.try_for_each(|Toggled { first, count, to }| bits.toggle(*first, *count, *to));
+                done.map_err(|fault| corrupt(bitmap.to_string(), fault))?;
                 view.update(BITMAP, at, 0, &bits.encode(self.seed, bitmap))
             }
             Operation::Xattrs { on, runs, bytes, sum } => self.set_xattrs(view, on, runs, (bytes, sum)),

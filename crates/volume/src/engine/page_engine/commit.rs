@@ -37,8 +37,7 @@ impl PageEngine {
             self.failing(self.give_up(&mut part.draft.paged))?;
             return Ok(0);
         }
-        let mut toggles = std::mem::take(&mut part.draft.paged.toggles);
-        toggles.sort_unstable_by_key(|toggle| toggle.at);
+        let toggles = std::mem::take(&mut part.draft.paged.toggles);
         let committed =
             self.commit_lines(part, &Changes { group: part.group, lines: &lines, toggles: &toggles, replay });
         Ok(self.failing(committed)?.0)
@@ -159,11 +158,11 @@ impl PageEngine {
             of_block.iter().for_each(|(at, line, _)| put_line(&mut page, *at, line));
             let is_here = |at: u64| at / BLOCK as u64 == *block;
             others.iter().filter(|(at, _)| is_here(*at)).for_each(|(at, line)| put_line(&mut page, *at, line));
-            let of_bits = toggles.partition_point(|toggle| toggle.at.0 < *block)
-                ..toggles.partition_point(|toggle| toggle.at.0 <= *block);
-            for Toggle { bitmap, at, first, count, to } in toggles[of_bits].iter().copied() {
-                let toggle = Operation::Toggle { bitmap, at, first, count, to };
-                replay.redo(&toggle, &mut OnPage { page: &mut page, at })?;
+            // They come in the order of the blocks.
+            if let Ok(of_bits) = toggles.binary_search_by_key(block, |toggle| toggle.at.0) {
+                let Toggle { bitmap, at, bits } = &toggles[of_bits];
+                let toggle = Operation::Toggle { bitmap: *bitmap, at: *at, bits };
+                replay.redo(&toggle, &mut OnPage { page: &mut page, at: *at })?;
             }
             let tag = of_block.first().map_or(Tag::Bitmap, |(.., site)| tag_of(*site));
             self.blocks.write(COMMIT, tx, Lba(*block), page.clone(), Placement::Overwrite, tag)?;

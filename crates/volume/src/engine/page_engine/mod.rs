@@ -101,7 +101,7 @@ use super::logging::{ZEROS, commit_each};
 use super::page_cache::PageCache;
 use super::{
     CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Maps, Mistake, Operation, Part, Placed,
-    Reclaim, Replay, StorageView, Trial, View, Waiting, check_within, is_late, patch, read_within,
+    Reclaim, Replay, StorageView, Toggled, Trial, View, Waiting, check_within, is_late, patch, read_within,
 };
 use crate::format::bitmap::{Bitmap, BitmapAt};
 use crate::format::log::{LINE, LogArea, LogSeed};
@@ -205,13 +205,11 @@ pub struct Paged {
 }
 
 /// A change of a bitmap block ([`Operation::Toggle`]).
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Toggle {
     bitmap: BitmapAt,
     at: Lba,
-    first: u64,
-    count: u64,
-    to: bool,
+    bits: Vec<Toggled>,
 }
 
 /// [`Paged`], made when it first changes.
@@ -661,15 +659,16 @@ impl Engine for PageEngine {
     }
 
     fn record(&self, part: &mut Part<'_>, operation: &Operation<'_>, replay: &dyn Replay) -> Result<()> {
-        if let Operation::Toggle { bitmap, at, first, count, to } = *operation {
-            match (self.mistake, bitmap.of, to) {
-                (Some(Mistake::BitsKept), Bitmap::Blocks, _)
-                | (Some(Mistake::InodeKept), Bitmap::Inodes, false)
-                | (Some(Mistake::OrphanKept), Bitmap::Orphans, false)
-                | (Some(Mistake::OrphanForgotten), Bitmap::Orphans, true) => return Ok(()),
-                _ => {}
-            }
-            part.draft.paged.toggles.push(Toggle { bitmap, at, first, count, to });
+        if let Operation::Toggle { bitmap, at, bits } = *operation {
+            let is_kept = |to: bool| match self.mistake {
+                Some(Mistake::BitsKept) => bitmap.of == Bitmap::Blocks,
+                Some(Mistake::InodeKept) => bitmap.of == Bitmap::Inodes && !to,
+                Some(Mistake::OrphanKept) => bitmap.of == Bitmap::Orphans && !to,
+                Some(Mistake::OrphanForgotten) => bitmap.of == Bitmap::Orphans && to,
+                _ => false,
+            };
+            let bits = bits.iter().filter(|bits| !is_kept(bits.to)).copied().collect();
+            part.draft.paged.toggles.push(Toggle { bitmap, at, bits });
             return Ok(());
         }
         let drafting = Drafting { region: &self.pages, draft: part.draft, space: part.space };
