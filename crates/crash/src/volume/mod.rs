@@ -36,7 +36,7 @@ use wholly_blocks::{Sequence, TxBlocks};
 use wholly_media::{Region, Site};
 use wholly_sim::{CountingRegion, Counts, Medium, SimConfig, World};
 use wholly_vfs::Timestamp;
-use wholly_volume::{DurableAt, EngineKind, Reached, Trial, Volume, VolumeCalls, VolumeOptions};
+use wholly_volume::{DurableAt, EngineKind, Mistake, Reached, Trial, Volume, VolumeCalls, VolumeOptions};
 
 use crate::blocks::Kind;
 use crate::life::Life;
@@ -319,7 +319,9 @@ fn open(world: &Arc<World>, region: Arc<dyn Region>, program: Option<&dyn Progra
     // In one world, groups of one thread come in several lanes; elsewhere in one, as users have them.
     let lanes_in_turn = world.config().log == Medium::PMEM;
     let trial = program.map_or_else(Trial::default, Program::trial);
-    let options = VolumeOptions { trial: Trial { lanes_in_turn, ..trial }, ..options(EngineKind::None) };
+    // Lines and lists of operations come to the same bytes at each commit. No other mistake is to be seen by that.
+    let replays = trial.mistake.is_none_or(|mistake| mistake == Mistake::RemoveForgotten);
+    let options = VolumeOptions { trial: Trial { lanes_in_turn, replays, ..trial }, ..options(EngineKind::None) };
     let opened = match program {
         _ if has_blocks(world.config()) => Volume::open_blocks(world.blocks(), &options),
         // The engine with bitmaps uses the transactions of a flash disk.

@@ -315,6 +315,13 @@ impl Draft {
         self.lines.get(&at.0).is_some_and(|lines| lines.mask != 0)
     }
 
+    /// Bytes that its lines take, and, with `op_log:replay`, operations and the bytes that these take.
+    #[cfg(test)]
+    pub fn sizes(&self) -> (usize, Option<(usize, usize)>) {
+        let list = self.paged.list();
+        (self.len * size_of::<(u64, Changed)>() + self.lines.len() * size_of::<(u64, Lines)>(), list)
+    }
+
     /// How many lines it has.
     pub(super) fn len(&self) -> usize {
         self.len

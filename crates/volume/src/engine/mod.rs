@@ -323,6 +323,9 @@ pub struct Trial {
     pub lanes_in_turn: bool,
     /// `page_cache_wal`: a commit waits for the medium with its locks held, as Valor's do. For measurement alone.
     pub is_locked: bool,
+    /// `op_log:replay`: what a group has recorded is kept, and done once more at its commit, as in CFS's paper; it must
+    /// come to the same bytes. For comparison alone.
+    pub replays: bool,
     /// A mistake.
     pub mistake: Option<Mistake>,
 }
@@ -348,6 +351,8 @@ pub enum Mistake {
     WaitsForOwn,
     /// `op_log`: content that gets its place late does not come there.
     PlacedNowhere,
+    /// `op_log:replay`: the list of operations forgets names that go.
+    RemoveForgotten,
     /// `op_log`: no bit of a block is changed.
     BitsKept,
     /// `op_log`: the bit of an inode stays when that is freed.

@@ -328,7 +328,7 @@ impl Core {
         Ok(id)
     }
 
-    fn explicit(&self, id: GroupId) -> Result<Arc<Explicit>> {
+    pub(super) fn explicit(&self, id: GroupId) -> Result<Arc<Explicit>> {
         self.groups.of(id).lock().unwrap().get(&id.0).cloned().ok_or(Errno::INVAL)
     }
 

@@ -721,13 +721,15 @@ impl Load for Sight<'_> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Instant;
 
     use wholly_sim::{SimConfig, World};
+    use wholly_vfs::{Context, Groups, Ino, Mode, OFlags, Vfs};
 
     use super::*;
-    use crate::engine::Fields;
+    use crate::engine::{Fields, Trial};
     use crate::format::inode::ROOT;
-    use crate::{EngineKind, Volume, VolumeOptions};
+    use crate::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 
     #[test]
     fn runs_grow_together() {
@@ -763,6 +765,43 @@ mod tests {
             group.record(&Operation::Assign { on: root.id, fields: &fields }).expect("record");
             drop(group);
             core.check_usable().expect_err("it is not known what is there");
+        }
+    }
+
+    /// Lines and lists of operations beside each other: the memory of a running group, and the time of its calls and of
+    /// its commit. No verdict: both give the same bytes, which the engine compares at each commit.
+    #[test]
+    fn lines_beside_lists() {
+        const FILES: usize = 2000;
+        for replays in [false, true] {
+            let world = World::new(Arc::new(SimConfig { log_len: 16_384 * 4096, ..SimConfig::disk() }));
+            let trial = Trial { replays, ..Trial::default() };
+            let options = VolumeOptions { engine: Some(EngineKind::OpLog), trial, ..VolumeOptions::default() };
+            Volume::format_region(&*world.log(), &options).expect("make a volume");
+            let volume = Volume::open_region(world.log(), &options).expect("open it");
+            let (vfs, core) = (VolumeVfs::new(&volume), &volume.inner().core);
+            volume.create_file("old", 0o644).expect("create");
+            let group = vfs.begin().expect("begin");
+            let ctx = Context { group: Some(group), ..Context::superuser() };
+            let begun = Instant::now();
+            for i in 0..FILES {
+                let name = format!("file {i}");
+                let (made, file) =
+                    vfs.create(&ctx, Ino::ROOT, name.as_bytes(), OFlags::RDWR, Mode::RUSR).expect("create");
+                assert_eq!(vfs.write(&ctx, &file, 0, &[1; 100]), Ok(100));
+                vfs.release(&ctx, file).expect("release");
+                vfs.forget(made.ino, 1);
+            }
+            let called = begun.elapsed();
+            let (lines, list) = core.explicit(group).expect("it runs").body().draft.sizes();
+            assert_eq!(list.is_some(), replays);
+            let begun = Instant::now();
+            vfs.commit(group).expect("commit");
+            let commit = begun.elapsed();
+            println!("{FILES} files: {lines} bytes of lines, list {list:?}; {called:?} of calls, {commit:?} of commit");
+            drop(vfs);
+            volume.close().expect("close");
+            assert_eq!(Volume::check_region(&*world.log()).expect("check").findings, []);
         }
     }
 }

@@ -7,6 +7,7 @@ use wholly_error::Result;
 use wholly_media::Site;
 use wholly_vfs::GroupId;
 
+use super::replay::{List, check_same};
 use super::{COMMIT, FRESH, Mistake, PageEngine, Paged, Toggle};
 use crate::engine::{Load, Operation, Part, Replay, StorageView, corrupt};
 use crate::format::log::LINE;
@@ -38,8 +39,11 @@ impl PageEngine {
             return Ok(0);
         }
         let toggles = std::mem::take(&mut part.draft.paged.toggles);
-        let committed =
-            self.commit_lines(part, &Changes { group: part.group, lines: &lines, toggles: &toggles, replay });
+        let list = part.draft.paged.list.take().map(|list| (list, std::mem::take(&mut part.draft.fresh)));
+        let committed = self.commit_lines(
+            part,
+            &Changes { group: part.group, lines: &lines, toggles: &toggles, list: list.as_ref(), replay },
+        );
         Ok(self.failing(committed)?.0)
     }
 
@@ -145,6 +149,8 @@ impl PageEngine {
             Some(Mistake::OthersLines) => self.planted.lock().unwrap().clone(),
             _ => Vec::new(),
         };
+        let replayed = |(list, own): &(List, _)| self.replayed(list, own, toggles, *replay);
+        let mut copies = changes.list.map(replayed).transpose()?;
         let mut left = *lines;
         for block in blocks {
             let before = left.partition_point(|(at, ..)| at / (BLOCK as u64) < *block);
@@ -164,12 +170,18 @@ impl PageEngine {
                 let toggle = Operation::Toggle { bitmap: *bitmap, at: *at, bits };
                 replay.redo(&toggle, &mut OnPage { page: &mut page, at: *at })?;
             }
+            if let Some(copy) = copies.as_mut().and_then(|copies| copies.remove(block)) {
+                check_same(Lba(*block), &copy, &page)?;
+                page = copy;
+            }
             let tag = of_block.first().map_or(Tag::Bitmap, |(.., site)| tag_of(*site));
             self.blocks.write(COMMIT, tx, Lba(*block), page.clone(), Placement::Overwrite, tag)?;
             written(*block, page);
             left = &left[after..];
         }
-        Ok(())
+        // In these, all was taken back.
+        let rest = copies.unwrap_or_default().into_iter();
+        rest.map(|(block, copy)| check_same(Lba(block), &copy, &self.pages.get(block)?)).collect()
     }
 }
 
@@ -178,6 +190,8 @@ struct Changes<'c> {
     group: GroupId,
     lines: &'c [Line],
     toggles: &'c [Toggle],
+    /// With `op_log:replay`: what it has recorded, and the blocks that it took.
+    list: Option<&'c (List, BTreeSet<Lba>)>,
     replay: &'c dyn Replay,
 }
 

@@ -78,10 +78,12 @@
 //! |---|---|
 //! | `mod.rs` | the engine: calls of groups |
 //! | `commit.rs` | a group becomes a transaction |
+//! | `replay.rs` | the list of operations, as CFS has it |
 //! | `recover.rs` | what a crash has left |
 
 mod commit;
 mod recover;
+mod replay;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
@@ -95,13 +97,15 @@ use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
 use wholly_vfs::GroupId;
 
+use replay::List;
+
 use super::draft::{Draft, Drafting};
 use super::kind::{Left, Logs};
 use super::logging::{ZEROS, commit_each};
 use super::page_cache::PageCache;
 use super::{
-    CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Maps, Mistake, Operation, Part, Placed,
-    Reclaim, Replay, StorageView, Toggled, Trial, View, Waiting, check_within, is_late, patch, read_within,
+    CommitSequence, DataAt, Durability, Engine, INODE_FILE, Kind, Later, Load, Logged, Maps, Mistake, Operation, Part,
+    Placed, Reclaim, Replay, StorageView, Toggled, Trial, View, Waiting, check_within, is_late, patch, read_within,
 };
 use crate::format::bitmap::{Bitmap, BitmapAt};
 use crate::format::log::{LINE, LogArea, LogSeed};
@@ -202,6 +206,8 @@ pub struct Paged {
     freed: Vec<Run>,
     /// What it changes of bitmaps: made in its commit.
     toggles: Vec<Toggle>,
+    /// With `op_log:replay`: what it has recorded.
+    list: Option<List>,
 }
 
 /// A change of a bitmap block ([`Operation::Toggle`]).
@@ -226,6 +232,7 @@ static NOTHING: Paged = Paged {
     changed: BTreeSet::new(),
     freed: Vec::new(),
     toggles: Vec::new(),
+    list: None,
 };
 
 impl Deref for Boxed {
@@ -243,6 +250,12 @@ impl DerefMut for Boxed {
 }
 
 impl Paged {
+    /// With `op_log:replay`: how many operations it has recorded, and the bytes that these take.
+    #[cfg(test)]
+    pub(super) fn list(&self) -> Option<(usize, usize)> {
+        self.list.as_ref().map(List::size)
+    }
+
     fn free(&mut self, at: Lba) {
         self.pages.remove(&at.0);
         self.changed.remove(&at.0);
@@ -304,6 +317,8 @@ pub struct PageEngine {
     small: u64,
     /// Whether a commit waits for the medium, with the locks of the core held.
     is_locked: bool,
+    /// Whether groups keep lists of operations.
+    replays: bool,
     /// Whether it keeps bitmaps in step.
     keeps_bitmaps: bool,
     places_late: bool,
@@ -369,6 +384,7 @@ impl PageEngine {
             turn: RwLock::default(),
             newest: Mutex::default(),
             is_locked: trial.is_locked,
+            replays: trial.replays && keeps_bitmaps,
             keeps_bitmaps,
             places_late,
             name,
@@ -558,7 +574,11 @@ impl StorageView for Mutating<'_> {
     }
 
     fn fresh(&mut self) -> Lba {
-        self.0.fresh()
+        let at = self.0.fresh();
+        if let Some(list) = &mut self.0.draft.paged.list {
+            list.took(at);
+        }
+        at
     }
 
     fn release(&mut self, at: Lba) {
@@ -670,6 +690,13 @@ impl Engine for PageEngine {
             let bits = bits.iter().filter(|bits| !is_kept(bits.to)).copied().collect();
             part.draft.paged.toggles.push(Toggle { bitmap, at, bits });
             return Ok(());
+        }
+        if self.replays && !operation.changes().contains(&Some(INODE_FILE)) {
+            let list = part.draft.paged.list.get_or_insert_default();
+            list.keep(operation);
+            if self.mistake == Some(Mistake::RemoveForgotten) && matches!(operation, Operation::Remove { .. }) {
+                list.forget_last();
+            }
         }
         let drafting = Drafting { region: &self.pages, draft: part.draft, space: part.space };
         self.failing(replay.redo(operation, &mut Mutating(drafting)))?;

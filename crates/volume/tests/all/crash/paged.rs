@@ -16,7 +16,8 @@ use super::scripts::{SCRIPTS, Script, nothing};
 use super::survival::{explored, limits};
 
 /// So many pages that none is stolen: all waits in the log.
-const ROOMY: Trial = Trial { pages: Some(256), ring: None, lanes_in_turn: false, is_locked: false, mistake: None };
+const ROOMY: Trial =
+    Trial { pages: Some(256), ring: None, lanes_in_turn: false, is_locked: false, replays: false, mistake: None };
 /// The same, and a log that is often full.
 const SHORT_LOG: Trial = Trial { ring: Some(10), ..ROOMY };
 
@@ -214,6 +215,7 @@ fn planted_mistakes_with_pages_are_seen() {
         (op_log, Done::Story(&LARGE), ROOMY, Mistake::RedoOutOfOrder),
         (op_log, Done::Script(&FULL), ROOMY, Mistake::HomeBeforeLog),
         (op_log, Done::Story(&STOLEN), ROOMY, Mistake::PlacedNowhere),
+        (op_log, Done::Script(&FULL), ROOMY, Mistake::RemoveForgotten),
         (op_log, Done::Script(&REUSE), ROOMY, Mistake::BitsKept),
         (op_log, Done::Script(&REUSE), ROOMY, Mistake::InodeKept),
         (op_log, Done::Script(&ORPHAN), ROOMY, Mistake::OrphanKept),
