@@ -12,6 +12,7 @@ mod groups;
 mod hard_repair;
 mod known;
 mod large;
+mod model;
 mod mounts;
 mod no_space;
 mod only_read;
