@@ -1,25 +1,20 @@
 //! Volumes with bitmaps: what a mount reads, what grows, and bits that are wrong.
 
-use std::cell::Cell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Mutex};
 
-use wholly_blocks::batch::Batch;
-use wholly_blocks::log::{LogDevice, LogOptions};
-use wholly_blocks::{BlockGuarantees, Counters, Page, Placement, Run, Sequence, Tag, TxBlocks, Txid};
 use wholly_error::Error;
 use wholly_media::{Guarantees, Region, Site};
 use wholly_posix::Tree;
 use wholly_posix::differ::{Caller, describe};
 use wholly_vfs::{Fallocate, Ino, OFlags, Vfs};
 use wholly_volume::format::bitmap::{Bitmap, BitmapAt, Bits, Layout, UNITS};
-use wholly_volume::format::log::LogSeed;
 use wholly_volume::format::superblock::{Superblock, copies};
 use wholly_volume::format::{Lba, Seed};
 use wholly_volume::{EngineKind, Repair, Volume, VolumeOptions, VolumeVfs};
 
-use super::place::{Place, is_long, populate};
+use super::place::{Place, populate};
 use super::repair::repair;
 
 const B: u64 = 4096;
@@ -322,137 +317,6 @@ fn a_mount_after_a_crash_reads_no_maps() {
         assert_eq!(tree.names("/").expect("list").len(), files - 2);
         assert_eq!(tree.open("1", OFlags::RDONLY).and_then(|file| file.content()).expect("read"), [1; 9000]);
     }
-}
-
-/// Notes which blocks of metadata the transactions of each thread write.
-struct Noted {
-    inner: Batch,
-    last: Lba,
-    running: Mutex<HashMap<Txid, BTreeSet<u64>>>,
-    /// By the number that a thread has given itself.
-    written: Mutex<[(u64, BTreeSet<u64>); 4]>,
-}
-
-thread_local!(static WHO: Cell<Option<usize>> = const { Cell::new(None) });
-
-impl TxBlocks for Noted {
-    fn guarantees(&self) -> &BlockGuarantees {
-        self.inner.guarantees()
-    }
-
-    fn begin(&self) -> wholly::Result<Txid> {
-        self.inner.begin()
-    }
-
-    fn admit(&self, tx: Txid, pages: u64) -> wholly::Result<()> {
-        self.inner.admit(tx, pages)
-    }
-
-    fn write(&self, site: Site, tx: Txid, at: Lba, page: Page, how: Placement, tag: Tag) -> wholly::Result<()> {
-        if tag != Tag::Data {
-            self.running.lock().unwrap().entry(tx).or_default().insert(at.0);
-        }
-        self.inner.write(site, tx, at, page, how, tag)
-    }
-
-    fn read(&self, tx: Option<Txid>, at: Lba, bytes: &mut [u8; B as usize]) -> wholly::Result<()> {
-        self.inner.read(tx, at, bytes)
-    }
-
-    fn discard(&self, site: Site, tx: Txid, run: Run) -> wholly::Result<()> {
-        self.inner.discard(site, tx, run)
-    }
-
-    fn lend(&self, tx: Txid, run: Run) -> wholly::Result<()> {
-        self.inner.lend(tx, run)
-    }
-
-    fn abort(&self, site: Site, tx: Txid) -> wholly::Result<()> {
-        self.inner.abort(site, tx)
-    }
-
-    fn order(&self, site: Site, txs: &[Txid], after: &[Sequence]) -> wholly::Result<Sequence> {
-        for tx in txs {
-            let blocks = self.running.lock().unwrap().remove(tx).unwrap_or_default();
-            // What writes a superblock makes the inode file longer.
-            if let Some(who) = WHO.get().filter(|_| !blocks.contains(&0) && !blocks.contains(&self.last.0)) {
-                let (groups, written) = &mut self.written.lock().unwrap()[who];
-                *groups += 1;
-                written.extend(blocks);
-            }
-        }
-        self.inner.order(site, txs, after)
-    }
-
-    fn send(&self, site: Site, upto: Sequence) -> wholly::Result<()> {
-        self.inner.send(site, upto)
-    }
-
-    fn wait(&self, site: Site, upto: Sequence) -> wholly::Result<()> {
-        self.inner.wait(site, upto)
-    }
-
-    fn durable(&self) -> Sequence {
-        self.inner.durable()
-    }
-
-    fn plain(&self) -> Arc<dyn Region> {
-        self.inner.plain()
-    }
-
-    fn counters(&self) -> Counters {
-        self.inner.counters()
-    }
-}
-
-/// Four threads make, write and remove files in directories that they have made: no group writes a block of metadata
-/// that another thread's writes, but for the growth of the inode file.
-#[test]
-fn private_files_of_threads_share_no_metadata() {
-    let (blocks, of_log) = (6 * UNITS, 2050);
-    let place = Place::of_zeros((blocks + of_log) * B, EngineKind::None);
-    let run = Run { start: Lba(blocks), count: of_log };
-    let seed = LogSeed::of(Seed::of(&[3; 16]), 1).ring();
-    let log = LogDevice::new(place.region.clone(), blocks, run, (seed, 1), LogOptions::default());
-    let noted = Arc::new(Noted {
-        inner: Batch::new(Arc::new(log), 512),
-        last: Lba(blocks - 1),
-        running: Mutex::default(),
-        written: Mutex::default(),
-    });
-    let options = VolumeOptions { engine: Some(EngineKind::OpLog), ..VolumeOptions::default() };
-    Volume::format_blocks_as(&*noted, &options, [7; 16]).expect("make a volume");
-    let volume = Volume::open_blocks(noted.clone(), &options).expect("open it");
-    let all_begin = Barrier::new(4);
-    let groups = if is_long() { 3000 } else { 250 };
-    std::thread::scope(|scope| {
-        for who in 0..4 {
-            let (volume, all_begin) = (&volume, &all_begin);
-            scope.spawn(move || {
-                volume.mkdir(format!("{who}"), 0o755).expect("make a directory");
-                all_begin.wait();
-                WHO.set(Some(who));
-                for i in 0..groups {
-                    let mut group = volume.begin();
-                    let file = group.create(format!("{who}/{i}"), 0o644).expect("create");
-                    group.write_at(&file, 0, &[1; 5000]).expect("write");
-                    group.commit().expect("commit");
-                    if i % 3 == 0 {
-                        volume.unlink(format!("{who}/{}", i / 2)).ok();
-                    }
-                }
-            });
-        }
-    });
-    let written = std::mem::take(&mut *noted.written.lock().unwrap());
-    let all: u64 = written.iter().map(|(groups, _)| groups).sum();
-    assert!(all >= 4 * groups, "{all}");
-    for (one, other) in [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)] {
-        let shared: Vec<u64> = written[one].1.intersection(&written[other].1).copied().collect();
-        assert_eq!(shared, [], "threads {one} and {other}, in {all} groups");
-    }
-    volume.close().expect("close it");
-    assert_eq!(Volume::check_region(&*noted.plain()).expect("check it").findings, []);
 }
 
 /// What a group keeps for bitmaps is what it may change of them, and not all that there are: a volume that was made

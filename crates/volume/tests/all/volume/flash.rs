@@ -229,7 +229,7 @@ fn transactions(bytes: u64) -> (Arc<Device>, Arc<dyn TxBlocks>) {
 }
 
 /// Each time a later one, so that each group changes the times of its files.
-fn ticking() -> Timestamp {
+pub fn ticking() -> Timestamp {
     static TICKS: AtomicI64 = AtomicI64::new(1_000_000_000);
     Timestamp { sec: TICKS.fetch_add(1, Ordering::Relaxed), nsec: 0 }
 }

@@ -1,5 +1,6 @@
 //! A volume as a whole, over persistent memory and a disk in memory.
 
+mod batches;
 mod bitmaps;
 mod borders;
 mod checkpointers;

@@ -40,7 +40,7 @@ struct State {
 }
 
 /// A medium whose commits the test holds, counts, and lets fail.
-struct Held {
+pub struct Held {
     inner: Arc<dyn Region>,
     state: Mutex<State>,
     changed: Condvar,
@@ -52,7 +52,7 @@ impl Held {
         self.changed.notify_all();
     }
 
-    fn commits(&self) -> u64 {
+    pub fn commits(&self) -> u64 {
         self.state.lock().expect("nobody panics with it").commits
     }
 
@@ -117,10 +117,10 @@ impl Region for Held {
     }
 }
 
-struct Bed {
+pub struct Bed {
     place: Place,
-    region: Arc<Held>,
-    volume: Volume,
+    pub region: Arc<Held>,
+    pub volume: Volume,
 }
 
 fn bed() -> Bed {
@@ -139,7 +139,7 @@ fn bed_with(engine: EngineKind) -> Bed {
     bed_of(engine, bytes, Trial { pages: Some(64), ..Trial::default() })
 }
 
-fn bed_of(engine: EngineKind, bytes: u64, trial: Trial) -> Bed {
+pub fn bed_of(engine: EngineKind, bytes: u64, trial: Trial) -> Bed {
     let place = Place::of_zeros(bytes, engine);
     let region = Arc::new(Held { inner: place.region.clone(), state: Mutex::default(), changed: Condvar::new() });
     let options = VolumeOptions { trial, ..VolumeOptions::default() };
@@ -164,7 +164,7 @@ impl Drop for Hold<'_> {
 }
 
 /// Waits until something is so, which other threads bring about. That it takes minutes is a failure.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < Duration::from_secs(120), "not in two minutes: {what}");
