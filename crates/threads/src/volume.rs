@@ -54,6 +54,10 @@ pub fn all() -> Vec<VolumeProgram> {
         policy,
         ..program(name, start, threads)
     };
+    let shared_dir = |name, threads| VolumeProgram {
+        engine: EngineKind::OpLog,
+        ..ordered(name, Policy::PerOp, Start::Dirs, threads)
+    };
     // The timer never commits.
     let shared = Policy::Shared { interval: Duration::MAX };
     vec![
@@ -217,6 +221,31 @@ pub fn all() -> Vec<VolumeProgram> {
                 vec![call(write(A, 4000, 200)), Act::Sync(A), call(append(B, 20))],
                 vec![call(append(B, 30)), Act::Sync(B), Act::Sync(A)],
                 vec![call(write(A, 10, 50)), Act::Sync(A)],
+            ],
+        ),
+        // Groups and calls change names of one directory, and so one block of inodes and of each bitmap. None names a
+        // file that another one moves: the model knows files by whole paths.
+        shared_dir(
+            "bitmaps-names",
+            vec![
+                vec![group(&[Op::Create("A/one"), append("A/one", 20)]), call(Op::Unlink("A/one"))],
+                vec![group(&[Op::Create("A/two"), append("A/two", 5000), link("A/foo", "A/three")])],
+                vec![call(Op::Mkdir("A/four")), group(&[Op::Rmdir("A/four"), rename("A/C", "A/moved")])],
+            ],
+        ),
+        // A commit beside an abort, two commits and two aborts, whichever comes first. The two commits are in different
+        // directories, so that neither waits for the other's locks: they share blocks alone.
+        shared_dir(
+            "bitmaps-two-ends",
+            vec![
+                vec![
+                    group(&[Op::Create("A/one"), append("A/one", 5000), Op::Unlink("A/foo")]),
+                    aborted(&[Op::Create("A/two"), append("A/two", 20)]),
+                ],
+                vec![
+                    aborted(&[Op::Mkdir("A/three"), Op::Create("A/four"), append("A/four", 5000)]),
+                    group(&[Op::Create("B/five"), append("B/five", 20), chmod("A/C", 0o705)]),
+                ],
             ],
         ),
     ]

@@ -61,6 +61,11 @@ fn a_record_that_is_not_durable_when_its_wait_returns() {
 }
 
 #[test]
+fn a_group_whose_record_is_not_durable() {
+    found("bitmaps-names", "disk@pages.commit=drop-order", None);
+}
+
+#[test]
 fn two_groups_get_one_number() {
     found("volume-two-groups", "pmem", Some(Mistake::Torn("fs/explicit.rs")));
 }
