@@ -180,8 +180,8 @@ impl PageEngine {
             left = &left[after..];
         }
         // In these, all was taken back.
-        let rest = copies.unwrap_or_default().into_iter();
-        rest.map(|(block, copy)| check_same(Lba(block), &copy, &self.pages.get(block)?)).collect()
+        let mut rest = copies.unwrap_or_default().into_iter();
+        rest.try_for_each(|(block, copy)| check_same(Lba(block), &copy, &self.pages.get(block)?))
     }
 }
 
