@@ -1,7 +1,9 @@
 //! Groups: what one call changes, or an explicit group, with the space that it has reserved (invariants 2 and 3), and
 //! what of the bitmaps changes with it.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod noted;
+
+use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut, Range};
 
 use sync::{MutexGuard, Ordering, RwLockReadGuard};
@@ -12,13 +14,13 @@ use super::Core;
 use super::explicit::Explicit;
 use crate::engine::draft::Draft;
 use crate::engine::{
-    Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Mapped, Operation, Part, Placed,
-    Structure, Toggled, View, is_late,
+    Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Operation, Part, Placed,
+    Structure, View, is_late,
 };
-use crate::format::bitmap::{Bitmap, BitmapAt, Layout, UNITS};
-use crate::format::inode::PER_BLOCK;
-use crate::format::pointer::{FANOUT, MAX_BLOCKS, MAX_DEPTH, MAX_VOLUME_BLOCKS};
+use crate::format::bitmap::Layout;
+use crate::format::pointer::{FANOUT, MAX_DEPTH, MAX_VOLUME_BLOCKS};
 use crate::format::{BLOCK, Lba, Run};
+use noted::{Noted, Runs, Touched};
 
 /// Whether a group may use the blocks that are kept for calls that make space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,22 +44,6 @@ pub fn kept_by(engine: &dyn Engine, bitmaps: Option<(Layout, u64)>) -> u64 {
     let pointers = 2 * u64::from(MAX_DEPTH) * FANOUT;
     let logged = Logged { pointers, ..Logged::default() };
     KEPT + engine.log_blocks(Logged { bitmaps: most_bitmaps(bitmaps, Touched::FEW, 0, logged), ..logged })
-}
-
-/// Bitmap blocks that a group has touched: of blocks, and of inodes.
-#[derive(Clone, Copy, Default)]
-struct Touched {
-    blocks: u64,
-    inodes: u64,
-}
-
-impl Touched {
-    /// By any call: bits of a few blocks of directories, and of a few inodes.
-    const FEW: Touched = Touched { blocks: 16, inodes: 16 };
-
-    fn and(self, more: Touched) -> Touched {
-        Touched { blocks: self.blocks + more.blocks, inodes: self.inodes + more.inodes }
-    }
 }
 
 /// The most bitmap blocks that change in a volume of so many blocks: those that an explicit group has touched, and
@@ -121,86 +107,33 @@ pub struct Body {
     later: Later,
     /// Of an explicit group: whether the call that runs has changed something.
     pub is_changed: bool,
-    /// With bitmaps: what it has done to inodes.
-    lives: BTreeMap<u64, Life>,
-    /// With bitmaps: numbers that become free inodes, or none.
-    places: Vec<(u64, u64, bool)>,
-    /// Files with content that has no place yet, and blocks of them between which it is.
-    late: BTreeMap<u64, Range<u64>>,
-}
-
-/// What the bitmaps say of an inode: whether it is in use, and whether it has no name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Life {
-    before: (bool, bool),
-    now: (bool, bool),
 }
 
 #[derive(Default)]
 struct Reserved {
     /// Those of content that has no place yet among them.
     blocks: u64,
-    /// Numbers of such content (rule 12), and how many.
-    late: Runs,
-    late_blocks: u64,
     /// By the call that runs.
     taken: Vec<Run>,
     freed: Vec<Run>,
     freed_inodes: Vec<u64>,
-    /// With bitmaps: the sections of what was taken and freed.
-    sections: BTreeSet<u64>,
-    /// With bitmaps: the same of inodes that it has made, freed, or given another number of names.
-    inode_sections: BTreeSet<u64>,
+    /// What few groups have, or those on a volume with bitmaps.
+    noted: Option<Box<Noted>>,
 }
 
-/// Blocks, in runs.
-#[derive(Default)]
-struct Runs(BTreeMap<u64, u64>);
-
-impl Runs {
-    fn add(&mut self, run: Run) {
-        let (first, mut end) = (run.start.0, run.start.0 + run.count);
-        if let Some(more) = self.0.remove(&end) {
-            end = more;
-        }
-        match self.0.range_mut(..first).next_back() {
-            Some((_, before)) if *before == first => *before = end,
-            _ => _ = self.0.insert(first, end),
-        }
+impl Reserved {
+    fn noted(&mut self) -> &mut Noted {
+        self.noted.get_or_insert_default()
     }
 
-    /// Takes blocks out. Returns those that were not in.
-    fn cut(&mut self, run: Run) -> Vec<Run> {
-        let (mut at, end, mut others) = (run.start.0, run.start.0 + run.count, Vec::new());
-        while at < end {
-            let (is_in, count) = self.has(Lba(at), end - at);
-            if is_in {
-                let (&first, &last) = self.0.range(..=at).next_back().expect("it is in one");
-                self.0.remove(&first);
-                [(first, at), (at + count, last)].into_iter().filter(|(from, to)| from < to).for_each(|(from, to)| {
-                    self.0.insert(from, to);
-                });
-            } else {
-                others.push(Run { start: Lba(at), count });
-            }
-            at += count;
-        }
-        others
+    /// The most bitmap blocks that have changed so far.
+    fn touched(&self) -> Touched {
+        self.noted.as_ref().map_or(Touched::default(), |noted| noted.touched())
     }
 
-    fn iter(&self) -> impl Iterator<Item = Run> {
-        self.0.iter().map(|(first, end)| Run { start: Lba(*first), count: end - first })
-    }
-
-    /// Whether a block is one of these, and for how many of the `count` blocks from it on that is the same.
-    fn has(&self, at: Lba, count: u64) -> (bool, u64) {
-        match self.0.range(..=at.0).next_back().filter(|(_, end)| **end > at.0) {
-            Some((_, end)) => (true, count.min(end - at.0)),
-            None => {
-                let next = self.0.range(at.0..).next().map_or(count, |(first, _)| first - at.0);
-                (false, count.min(next))
-            }
-        }
+    /// Blocks that are kept for content without a place.
+    fn late_blocks(&self) -> u64 {
+        self.noted.as_ref().map_or(0, |noted| noted.late_blocks)
     }
 }
 
@@ -213,7 +146,7 @@ struct Spending<'s> {
 impl Spending<'_> {
     fn touch(&mut self, run: Run) {
         if self.core.storage.bitmaps.is_some() && run.count > 0 {
-            self.space.sections.extend(run.start.0 / UNITS..=(run.start.0 + run.count - 1) / UNITS);
+            self.space.noted().touch(run);
         }
     }
 }
@@ -233,16 +166,13 @@ impl Allocate for Spending<'_> {
         // They come round after petabytes.
         let next = self.core.next_late.fetch_add(count, Ordering::Relaxed) % (MAX_VOLUME_BLOCKS / 2);
         let run = Run { start: Lba(MAX_VOLUME_BLOCKS + next), count };
-        self.space.late.add(run);
-        self.space.late_blocks += count;
+        self.space.noted().take_late(run);
         run
     }
 
     fn release(&mut self, run: Run) {
         if is_late(run.start) {
-            assert!(self.space.late.cut(run).is_empty(), "a group gives up late numbers of its own");
-            self.space.late_blocks -= run.count;
-            return;
+            return self.space.noted().give_late(run);
         }
         self.touch(run);
         match self.space.freed.last_mut() {
@@ -262,9 +192,6 @@ impl Body {
             own: Runs::default(),
             later: Later::default(),
             is_changed: false,
-            lives: BTreeMap::new(),
-            places: Vec::new(),
-            late: BTreeMap::new(),
         }
     }
 
@@ -279,28 +206,14 @@ impl Body {
         core.engine.fills_log(&mut self.draft, parts)
     }
 
-    /// The most bitmap blocks that it changes so far. Content that gets its place late may come anywhere.
-    fn touched(&self) -> Touched {
-        let Reserved { sections, inode_sections, late_blocks, .. } = &self.space;
-        // Each number has a bit of its own in two of them.
-        Touched { blocks: sections.len() as u64 + late_blocks, inodes: 2 * inode_sections.len() as u64 }
-    }
-
     /// Whether content that has no place yet is to get it now.
     pub fn is_crowded(&self, core: &Core) -> bool {
-        !self.late.is_empty() && core.engine.is_crowded(&self.draft)
+        self.space.late_blocks() > 0 && core.engine.is_crowded(&self.draft)
     }
 
     /// Files that may have content without a place, and blocks of them between which it is.
     pub fn take_late(&mut self) -> BTreeMap<u64, Range<u64>> {
-        std::mem::take(&mut self.late)
-    }
-
-    /// Blocks of the inode file come or go.
-    fn note_place(&mut self, first: u64, count: u64, is_there: bool) {
-        let (first, count) = (first * PER_BLOCK, count * PER_BLOCK);
-        self.space.inode_sections.extend(first / UNITS..=(first + count - 1) / UNITS);
-        self.places.push((first, count, is_there));
+        self.space.noted.as_mut().map(|noted| std::mem::take(&mut noted.late_files)).unwrap_or_default()
     }
 
     /// More names and directories change with the commit.
@@ -325,9 +238,9 @@ impl Body {
 
     /// Keeps as much of the reservation as the commit needs.
     fn trim(&mut self, core: &Core) {
-        let bitmaps = most_bitmaps(core.bitmaps_of(), self.touched(), 0, Logged::default());
+        let bitmaps = most_bitmaps(core.bitmaps_of(), self.space.touched(), 0, Logged::default());
         let needed = core.engine.blocks_for_commit(&self.draft, Later { bitmaps, ..self.later });
-        let needed = needed.saturating_add(self.space.late_blocks);
+        let needed = needed.saturating_add(self.space.late_blocks());
         let spare = self.space.blocks.checked_sub(needed).expect("a call reserves what the commit needs for it");
         self.space.blocks = needed;
         core.blocks.unreserve(spare);
@@ -351,12 +264,11 @@ impl Body {
         });
         // After a failure nobody knows what is in use.
         if core.check_usable().is_ok() {
-            let own = std::mem::take(&mut self.own.0).into_iter().map(|(first, end)| (first, end - first));
-            let taken = std::mem::take(&mut self.space.taken).into_iter().map(|run| (run.start.0, run.count));
-            own.chain(taken).for_each(|(first, count)| core.blocks.give(first, count));
+            let (own, taken) = (std::mem::take(&mut self.own), std::mem::take(&mut self.space.taken));
+            own.iter().chain(taken).for_each(|run| core.blocks.give(run.start.0, run.count));
         }
         self.space.freed.clear();
-        (self.space.late, self.space.late_blocks) = (Runs::default(), 0);
+        self.space.noted = None;
         self.draft = Draft::default();
         core.blocks.unreserve(std::mem::take(&mut self.space.blocks));
     }
@@ -433,11 +345,11 @@ impl<'c> Group<'c> {
             dirs: body.later.dirs + BY_CALL.dirs,
             inodes: BY_CALL.inodes,
             pointers: logged.pointers.saturating_add(blocks.saturating_mul(4)),
-            bitmaps: most_bitmaps(core.bitmaps_of(), body.touched().and(Touched::FEW), blocks, logged),
+            bitmaps: most_bitmaps(core.bitmaps_of(), body.space.touched().and(Touched::FEW), blocks, logged),
         };
         let blocks = blocks.saturating_add(core.engine.blocks_for_call(logged));
         let blocks = blocks.saturating_add(core.engine.blocks_for_commit(&body.draft, later));
-        let blocks = blocks.saturating_add(body.space.late_blocks);
+        let blocks = blocks.saturating_add(body.space.late_blocks());
         let more = blocks.saturating_sub(body.space.blocks);
         // What it logs takes space until the group ends.
         let is_ordinary = need == Need::Ordinary || logged.bytes > 0;
@@ -463,7 +375,10 @@ impl<'c> Group<'c> {
     /// Whether an earlier call of the same explicit group took a block, and for how many of the `count` blocks from it
     /// on that is the same.
     pub fn owns(&self, at: Lba, count: u64) -> (bool, u64) {
-        if is_late(at) { self.body.space.late.has(at, count) } else { self.body.own.has(at, count) }
+        match &self.body.space.noted {
+            Some(noted) if is_late(at) => noted.late.has(at, count),
+            _ => self.body.own.has(at, count),
+        }
     }
 
     /// Content that has had late numbers is in these blocks from here on.
@@ -499,23 +414,11 @@ impl<'c> Group<'c> {
         if core.storage.bitmaps.is_some() {
             self.note_life(operation)?;
         }
-        self.note_late(operation);
+        if let Some(noted) = &mut self.body.space.noted {
+            noted.note_late(operation);
+        }
         let recorded = self.body.part(core, |engine, part| engine.record(part, operation, &core.storage));
         recorded.inspect_err(|error| core.fail(error))
-    }
-
-    /// Notes in which blocks of files there may be content that has no place yet.
-    fn note_late(&mut self, operation: &Operation<'_>) {
-        let late = &mut self.body.late;
-        match *operation {
-            Operation::Map { on, first, count, to: Mapped::Written(at) } if is_late(at) => {
-                let range = late.entry(on.ino).or_insert(first..first + count);
-                *range = range.start.min(first)..range.end.max(first + count);
-            }
-            Operation::Shift { on, .. } => _ = late.get_mut(&on.ino).map(|range| *range = 0..MAX_BLOCKS),
-            Operation::Free { what } => _ = late.remove(&what.ino),
-            _ => {}
-        }
     }
 
     /// Notes what an operation does to an inode, before it is recorded.
@@ -526,24 +429,25 @@ impl<'c> Group<'c> {
             Operation::Assign { on, fields } => (on, fields.links.map(|links| (true, links == 0))),
             Operation::Free { what } => (what, Some((false, false))),
             Operation::Structure(Structure::GrowInodes { first, blocks }) => {
-                self.body.note_place(*first, *blocks, true);
+                self.body.space.noted().note_place(*first, *blocks, true);
                 return Ok(());
             }
             Operation::GiveBack { blocks, .. } => {
-                blocks.iter().for_each(|(first, count)| self.body.note_place(*first, *count, false));
+                let noted = self.body.space.noted();
+                blocks.iter().for_each(|(first, count)| noted.note_place(*first, *count, false));
                 return Ok(());
             }
             _ => return Ok(()),
         };
         let is_born = matches!(operation, Operation::Assign { fields, .. } if fields.born);
         let Some(now) = change else { return Ok(()) };
-        let before = match self.body.lives.get(&on.ino) {
-            Some(life) => life.before,
+        let life = self.body.space.noted.as_ref().and_then(|noted| noted.before(on.ino));
+        let before = match life {
+            Some(before) => before,
             None if is_born => (false, false),
             None => (true, self.core.storage.read(self, on.ino)?.owned.links == 0),
         };
-        self.body.space.inode_sections.insert(on.ino / UNITS);
-        self.body.lives.insert(on.ino, Life { before, now });
+        self.body.space.noted().note_life(on.ino, before, now);
         Ok(())
     }
 
@@ -555,30 +459,7 @@ impl<'c> Group<'c> {
         for run in &body.space.freed {
             taken.cut(*run).into_iter().for_each(|run| freed.add(run));
         }
-        let mut changes: BTreeMap<Lba, (BitmapAt, Vec<Toggled>)> = BTreeMap::new();
-        let mut change = |of, mut first: u64, count: u64, to| {
-            let end = first + count;
-            while first < end {
-                let bitmap = BitmapAt { of, index: first / UNITS };
-                let (within, count) = (first % UNITS, (end - first).min(UNITS - first % UNITS));
-                let (_, bits) = changes.entry(layout.place(bitmap)).or_insert((bitmap, Vec::new()));
-                match bits.last_mut().filter(|last| (last.first + last.count, last.to) == (within, to)) {
-                    Some(last) => last.count += count,
-                    None => bits.push(Toggled { first: within, count, to }),
-                }
-                first += count;
-            }
-        };
-        taken.iter().for_each(|run| change(Bitmap::Blocks, run.start.0, run.count, true));
-        freed.iter().for_each(|run| change(Bitmap::Blocks, run.start.0, run.count, false));
-        body.places.drain(..).for_each(|(first, count, is_there)| change(Bitmap::Orphans, first, count, !is_there));
-        for (ino, Life { before, now }) in std::mem::take(&mut body.lives) {
-            for (of, was, is) in [(Bitmap::Inodes, before.0, now.0), (Bitmap::Orphans, before.1, now.1)] {
-                if was != is {
-                    change(of, ino, 1, is);
-                }
-            }
-        }
+        let changes = body.space.noted().toggles(layout, &taken, &freed);
         for (at, (bitmap, bits)) in changes {
             self.record(&Operation::Toggle { bitmap, at, bits: &bits })?;
         }
@@ -635,7 +516,7 @@ impl<'c> Group<'c> {
     pub fn commit_all(mut self) -> Result<()> {
         let core = self.core;
         core.check_usable()?;
-        assert_eq!(self.body.space.late_blocks, 0, "a group is committed with content that has no place");
+        assert_eq!(self.body.space.late_blocks(), 0, "a group is committed with content that has no place");
         self.body.draft.after = core.ordered.after(&mut self.body.changed);
         if let Some(layout) = core.bitmaps() {
             self.toggle(layout)?;
@@ -730,18 +611,6 @@ mod tests {
     use crate::engine::{Fields, Trial};
     use crate::format::inode::ROOT;
     use crate::{EngineKind, Volume, VolumeOptions, VolumeVfs};
-
-    #[test]
-    fn runs_grow_together() {
-        let mut runs = Runs::default();
-        for (first, count) in [(10, 2), (14, 2), (12, 2), (20, 1)] {
-            runs.add(Run { start: Lba(first), count });
-        }
-        assert_eq!(runs.0, BTreeMap::from([(10, 16), (20, 21)]));
-        assert_eq!(runs.has(Lba(12), 100), (true, 4));
-        assert_eq!((runs.has(Lba(16), 100), runs.has(Lba(16), 3)), ((false, 4), (false, 3)));
-        assert_eq!((runs.has(Lba(21), 7), runs.has(Lba(9), 7)), ((false, 7), (false, 1)));
-    }
 
     /// A group ends without a commit: nothing has happened, or the volume is poisoned.
     #[test]

@@ -1,8 +1,8 @@
 //! The list of operations, as CFS has it (section 4.2): what a group has recorded is kept, and done once more at the
 //! commit, on the newest pages. The engine has no need of it: what a group alone changes is in its draft as lines. The
 //! variant `op_log:replay` ([`Trial::replays`](crate::engine::Trial)) is there to be compared, and compares itself: at
-//! each commit both ways must give the same bytes. Changes of the inode file are not kept: they are groups of their own,
-//! and their mutators change what memory has of it.
+//! each commit both ways must give the same bytes. Changes of the inode file are not kept: they are groups of their
+//! own, and their mutators change what memory has of it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
