@@ -266,7 +266,7 @@ fn tests_are_found_where_they_are() {
         "host::tests::paths_cannot_leave",
         "media::disk::tests::opening_changes_no_byte",
         "sim::tests::pmem::another_threads_fence_does_not_drain",
-        "volume::fs::group::tests::runs_grow_together",
+        "volume::fs::group::noted::tests::runs_grow_together",
         "cli::args::tests::the_tree_is_sound",
     ] {
         assert_eq!(find(name), Ok(()));

@@ -44,7 +44,7 @@ pub struct Changed {
 
 /// The lines of one block that a group changes.
 #[derive(Debug, Default)]
-struct Lines {
+pub(super) struct Lines {
     /// Bit n: whether line n is one of them.
     mask: u64,
     /// They, in order, and the byte of the volume at which each begins.
@@ -173,7 +173,7 @@ impl Lines {
     }
 
     /// Those that change.
-    fn changes(&self) -> impl Iterator<Item = (u64, &Changed)> {
+    pub(super) fn changes(&self) -> impl Iterator<Item = (u64, &Changed)> {
         self.changed.iter().map(|(at, line)| (*at, line)).filter(|(_, line)| line.words != 0)
     }
 }
@@ -303,6 +303,14 @@ impl Draft {
             (self.len, self.changes) = (self.len + more, self.changes + changes);
         }
         Ok(self.len > before)
+    }
+
+    /// The lines that change, by block: the draft has none from here on.
+    pub(super) fn take_changes(&mut self) -> BTreeMap<u64, Lines> {
+        self.len = 0;
+        let mut lines = std::mem::take(&mut self.lines);
+        lines.retain(|_, lines| lines.changes().next().is_some());
+        lines
     }
 
     /// Whether a block is as it is on the medium.

@@ -177,9 +177,6 @@ impl Core {
     /// Writes a part in a group of its own.
     fn write_part(&self, inode: &Inode, state: &mut State, at: u64, data: &[u8]) -> Result<usize> {
         let (first, last) = (at / B, (at + data.len() as u64 - 1) / B);
-        if let Some(explicit) = inode.group().filter(|explicit| explicit.body().is_crowded(self)) {
-            self.place_late(explicit, Some((inode, state)))?;
-        }
         let piece = self.piece(&self.sight(inode), inode, state, at, data.len())?;
         let is_there = piece.len == data.len() && piece.at(inode).valid;
         let mut group = if is_there && inode.twin.is_none() {
@@ -207,6 +204,9 @@ impl Core {
         let size = Some(at + data.len() as u64).filter(|end| *end > state.record.owned.size);
         self.content_changed(&mut group, inode, state, size)?;
         group.commit()?;
+        if let Some(explicit) = inode.group().filter(|explicit| explicit.body().is_crowded(self)) {
+            self.place_late(explicit, Some((inode, state)))?;
+        }
         Ok(data.len())
     }
 

@@ -94,7 +94,7 @@ pub struct Twin {
     pub group: Arc<Explicit>,
     pub shared: Arc<Inode>,
     /// Of a directory that was there before the group.
-    pub changes: Option<Mutex<Changes>>,
+    pub changes: Option<Box<Mutex<Changes>>>,
 }
 
 /// What a group has done to a directory.
@@ -533,7 +533,7 @@ impl Core {
         state: &mut State,
         is_born: bool,
     ) -> Result<Arc<Inode>> {
-        let changes = || Mutex::new(Changes { seen: state.record.times, ..Changes::default() });
+        let changes = || Box::new(Mutex::new(Changes { seen: state.record.times, ..Changes::default() }));
         let changes = (shared.kind == DIRECTORY && !is_born).then(changes);
         // Until the commit, which brings it back: nobody else changes the map meanwhile.
         let pieces = std::mem::take(&mut state.pieces);

@@ -1,6 +1,6 @@
 //! The commit: a group's pages, and copies of the newest ones with its lines over them, become a transaction.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use wholly_blocks::{Page, Placement, Sequence, Tag, Txid};
 use wholly_error::Result;
@@ -9,12 +9,10 @@ use wholly_vfs::GroupId;
 
 use super::replay::{List, check_same};
 use super::{COMMIT, FRESH, Mistake, PageEngine, Paged, Toggle};
+use crate::engine::draft::Lines;
 use crate::engine::{Load, Operation, Part, Replay, StorageView, corrupt};
 use crate::format::log::LINE;
 use crate::format::{BLOCK, Fault, Lba, Run};
-
-/// A line of metadata: the byte of the volume at which it begins, what it is to be, and which code has changed it.
-type Line = (u64, [u8; LINE], Site);
 
 /// What the blocks are that some code changes. For counts only.
 fn tag_of(site: Site) -> Tag {
@@ -31,7 +29,7 @@ impl PageEngine {
     /// Orders a group. Returns its place in commit order.
     pub(super) fn commit_one(&self, part: &mut Part<'_>, replay: &dyn Replay) -> Result<u64> {
         self.check()?;
-        let lines: Vec<Line> = part.draft.changes().map(|(at, line)| (at, line.new, line.site)).collect();
+        let lines = part.draft.take_changes();
         let paged = &part.draft.paged;
         if lines.is_empty() && paged.pages.is_empty() && paged.toggles.is_empty() {
             // What it took, nobody can reach.
@@ -40,10 +38,8 @@ impl PageEngine {
         }
         let toggles = std::mem::take(&mut part.draft.paged.toggles);
         let list = part.draft.paged.list.take().map(|list| (list, std::mem::take(&mut part.draft.fresh)));
-        let committed = self.commit_lines(
-            part,
-            &Changes { group: part.group, lines: &lines, toggles: &toggles, list: list.as_ref(), replay },
-        );
+        let changes = Changes { group: part.group, lines, toggles: &toggles, list: list.as_ref(), replay };
+        let committed = self.commit_lines(part, changes);
         Ok(self.failing(committed)?.0)
     }
 
@@ -70,9 +66,9 @@ impl PageEngine {
         paged.stolen.iter().for_each(|(run, ())| self.pages.ordered(run));
     }
 
-    fn commit_lines(&self, part: &mut Part<'_>, changes: &Changes<'_>) -> Result<Sequence> {
+    fn commit_lines(&self, part: &mut Part<'_>, mut changes: Changes<'_>) -> Result<Sequence> {
         let of_toggles = changes.toggles.iter().map(|toggle| toggle.at.0);
-        let blocks: BTreeSet<u64> = changes.lines.iter().map(|(at, ..)| at / BLOCK as u64).chain(of_toggles).collect();
+        let blocks: BTreeSet<u64> = changes.lines.keys().copied().chain(of_toggles).collect();
         let mut after: Vec<Sequence> = part.draft.after.iter().map(|after| Sequence(after.0)).collect();
         if self.mistake == Some(Mistake::AfterNothing) {
             after.clear();
@@ -90,7 +86,7 @@ impl PageEngine {
             self.write_own(paged, tx)?;
             let _newest = self.newest.lock().unwrap();
             let mut pages = Vec::new();
-            self.write_changed(tx, &blocks, changes, |block, page| pages.push((block, page)))?;
+            self.write_changed(tx, &blocks, &mut changes, |block, page| pages.push((block, page)))?;
             let sequence = self.blocks.order(COMMIT, &[tx], &after)?;
             // Not before: a page could leave the cache, and its old version be read again.
             pages.into_iter().for_each(|(block, page)| self.pages.put(block, page));
@@ -109,7 +105,7 @@ impl PageEngine {
             }
             self.write_own(paged, tx)?;
             // The transaction has the pages: there may be more than memory takes.
-            self.write_changed(tx, &blocks, changes, |_, _| {})?;
+            self.write_changed(tx, &blocks, &mut changes, |_, _| {})?;
             let sequence = self.blocks.order(COMMIT, &[tx], &after)?;
             blocks.iter().for_each(|block| self.pages.forget(*block));
             sequence
@@ -141,27 +137,24 @@ impl PageEngine {
         &self,
         tx: Txid,
         blocks: &BTreeSet<u64>,
-        changes: &Changes<'_>,
+        Changes { group, lines, toggles, list, replay }: &mut Changes<'_>,
         mut written: impl FnMut(u64, Page),
     ) -> Result<()> {
-        let Changes { lines, toggles, replay, .. } = changes;
         let others = match self.mistake {
             Some(Mistake::OthersLines) => self.planted.lock().unwrap().clone(),
             _ => Vec::new(),
         };
         let replayed = |(list, own): &(List, _)| self.replayed(list, own, toggles, *replay);
-        let mut copies = changes.list.map(replayed).transpose()?;
-        let mut left = *lines;
+        let mut copies = list.map(replayed).transpose()?;
         for block in blocks {
-            let before = left.partition_point(|(at, ..)| at / (BLOCK as u64) < *block);
-            let after = left.partition_point(|(at, ..)| at / (BLOCK as u64) <= *block);
-            let (mut page, of_block) = (self.pages.get(*block)?, &left[before..after]);
+            // What is written takes no memory here any more.
+            let (mut page, of_block) = (self.pages.get(*block)?, lines.remove(block).unwrap_or_default());
             if self.mistake == Some(Mistake::RedoOutOfOrder) {
                 let planted = self.planted_pages.lock().unwrap();
-                let of_group = planted.iter().find(|(by, of, _)| (*by, of) == (changes.group, block));
+                let of_group = planted.iter().find(|(by, of, _)| (*by, of) == (*group, block));
                 page = of_group.map_or(page, |(.., page)| page.clone());
             }
-            of_block.iter().for_each(|(at, line, _)| put_line(&mut page, *at, line));
+            of_block.changes().for_each(|(at, line)| put_line(&mut page, at, &line.new));
             let is_here = |at: u64| at / BLOCK as u64 == *block;
             others.iter().filter(|(at, _)| is_here(*at)).for_each(|(at, line)| put_line(&mut page, *at, line));
             // They come in the order of the blocks.
@@ -174,10 +167,9 @@ impl PageEngine {
                 check_same(Lba(*block), &copy, &page)?;
                 page = copy;
             }
-            let tag = of_block.first().map_or(Tag::Bitmap, |(.., site)| tag_of(*site));
+            let tag = of_block.changes().next().map_or(Tag::Bitmap, |(_, line)| tag_of(line.site));
             self.blocks.write(COMMIT, tx, Lba(*block), page.clone(), Placement::Overwrite, tag)?;
             written(*block, page);
-            left = &left[after..];
         }
         // In these, all was taken back.
         let mut rest = copies.unwrap_or_default().into_iter();
@@ -188,7 +180,7 @@ impl PageEngine {
 /// What a group changes of pages that are committed.
 struct Changes<'c> {
     group: GroupId,
-    lines: &'c [Line],
+    lines: BTreeMap<u64, Lines>,
     toggles: &'c [Toggle],
     /// With `op_log:replay`: what it has recorded, and the blocks that it took.
     list: Option<&'c (List, BTreeSet<Lba>)>,

@@ -72,6 +72,10 @@ impl Noted {
     pub fn give_late(&mut self, run: Run) {
         assert!(self.late.cut(run).is_empty(), "a group gives up late numbers of its own");
         self.late_blocks -= run.count;
+        if self.late_blocks == 0 {
+            // An empty map keeps a node.
+            self.late = Runs::default();
+        }
     }
 
     /// Notes in which blocks of files there may be content that has no place yet.
