@@ -124,8 +124,8 @@ pub const MOUNT: [Case; 7] = [
 /// - `read_4k_uncached`, `write_4k`: as in the suite `mount`.
 /// - `group_8k`, `fsync_4k`: durable writes of `page_cache_wal` on a disk, in process and on a mount; `block_4k`: of
 ///   the log below it; `writers_4k`: by one thread and by eight.
-/// - `open_1m`: 10^6 files of 8 KiB on average.
-pub const VOLUME: [Case; 14] = [
+/// - `open_1m`, `open_1m_disk`: 10^6 files of 8 KiB on average.
+pub const VOLUME: [Case; 15] = [
     in_process("read", 1, 1 << 30),
     in_process("overwrite", 1, 1 << 30),
     in_process("create", 100_000, 0),
@@ -140,6 +140,7 @@ pub const VOLUME: [Case; 14] = [
     on_volume("fsync_4k", 1, 64 << 20),
     on_volume("writers_4k", 8, 8 << 20),
     in_process("open_1m", 1_000_000, 8 << 10),
+    on_volume("open_1m_disk", 1_000_000, 8 << 10),
 ];
 
 /// FCFS's microbenchmark on volumes: see [`fcfs`](crate::fcfs).

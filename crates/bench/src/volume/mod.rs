@@ -6,11 +6,12 @@
 //! | `read`, `overwrite` of 4 KiB at random | `raw`: a copy from or to the same persistent memory, and a fence | `volume`: calls of the trait, in process |
 //! | `create`, `unlink` in a directory of 100,000 | `tmpfs`: system calls | the same |
 //! | `tar_10k`, `git_clone`, `rm_rf`, `read_4k_uncached`, `write_4k` | `passthrough`: the same FUSE crate, the same options, over a directory of the host: `passthrough.rs` | `volume`: `wholly mount` of a volume, in a file on the same file system |
-//! | `group_8k`: 4 KiB at random in each of two files, one group | `raw`: one synchronous direct write of 4 KiB to a file of the same file system; `raw_16k`: of 16 KiB | `volume`, by `page_cache_wal`, in process |
+//! | `group_8k`: 4 KiB at random in each of two files, one group | `raw`: one synchronous direct write of 4 KiB to a file of the same file system; `raw_16k`: of 16 KiB | `volume`, by `page_cache_wal`, in process; `op_log`: by that engine |
 //! | `block_4k`: one block at random | `raw`: one synchronous direct write of 8 KiB, as many bytes as the record has | `log`: a transaction of the log of blocks, in process, of which nothing is written back; `log_home`: with a ring of 4 MiB, of which all is |
 //! | `fsync_4k`: 4 KiB at random and an `fsync` | `ext4_journal`: ext4 with `data=journal` on a loop device over a file of the same file system | `volume`: a mount of a volume, by `page_cache_wal` |
 //! | `writers_4k`: 4 KiB at random, each durable, by eight threads with a file each | `ext4_1`: one thread and `fsync` on ext4, `data=ordered`, on a loop device over a file of the same file system; `ext4_8`: eight | `volume_1`, `volume_8`: calls of `page_cache_wal` in process; `locked_8`: where commits wait for the medium with their locks held; `mount_1`, `mount_8`: `fsync` on a mount |
 //! | `open_1m` | `clean`: `wholly mount` of a volume with 10^6 files and 8 GiB in use, that was unmounted | `crashed`: the same after the death of its server |
+//! | `open_1m_disk` | `page_cache_wal`: such a volume on a disk is opened after the death of the process that had it, with a log to be stored | `op_log`: the same by that engine |
 //!
 //! # What is inside the clock
 //!
@@ -19,13 +20,14 @@
 //! - The commands: from their start until they have ended. What they unpack, clone or remove is made before, on the
 //!   mount or beside it. Nothing is synced: on persistent memory a volume's calls are durable when they return, on a
 //!   disk both keep what is written in caches.
+//! - `open_1m_disk`: the call that opens the volume. Nothing of it is in the kernel's cache.
 //! - `open_1m`: from the start of the command until programs can use the mount. Half of the files have one block, half
 //!   have three, reserved but not written. The base's ratio says nothing here; the times do.
 //! - `cpu_ns_per_group` is the processor time of this process, of the commands and of the server; that of others than
 //!   this process in the kernel's ticks of ten milliseconds.
 //!
-//! The other cases in process and `open_1m` run on persistent memory only, `group_8k`, `block_4k`, `fsync_4k`
-//! and `writers_4k` on disks only.
+//! The other cases in process and `open_1m` run on persistent memory only, `group_8k`, `block_4k`, `fsync_4k`,
+//! `writers_4k` and `open_1m_disk` on disks only.
 
 mod calls;
 mod mounted;
@@ -84,16 +86,21 @@ pub fn run(
             "fsync_4k" => (synced::EXT4, VOLUME, true, synced::mounted),
             "writers_4k" => (writers::BASE, VOLUME, true, writers::run),
             "open_1m" => (opening::CLEAN, opening::CRASHED, true, opening::run),
+            "open_1m_disk" => (opening::MAPS, opening::BITMAPS, false, opening::on_disk),
             _ => (PASSTHROUGH, VOLUME, true, mounted::run),
         };
         // How often the files of the case are in a place at the same time.
-        let copies = if case.name == "open_1m" { 1 } else { 3 };
+        let copies = match case.name {
+            "open_1m" => 1,
+            "open_1m_disk" => 2,
+            _ => 3,
+        };
         let missing = if mounts { mounted::missing(case.name, program) } else { None };
         let is_wanted = chosen.is_empty() || chosen.iter().any(|name| name == other);
         let mut systems: Vec<&'static str> = [base].into_iter().chain(is_wanted.then_some(other)).collect();
-        let is_synced = matches!(case.name, "group_8k" | "block_4k" | "fsync_4k" | "writers_4k");
+        let is_synced = matches!(case.name, "group_8k" | "block_4k" | "fsync_4k" | "writers_4k" | "open_1m_disk");
         match case.name {
-            "group_8k" => systems.push(synced::RAW_16K),
+            "group_8k" => systems.extend([synced::RAW_16K, synced::OP_LOG]),
             "block_4k" => systems.push(synced::LOG_HOME),
             "writers_4k" => systems = writers::SYSTEMS.to_vec(),
             _ => {}

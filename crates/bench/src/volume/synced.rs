@@ -19,13 +19,15 @@ use wholly_blocks::{Lba, Page, Placement, Run, Tag, TxDevice};
 use wholly_media::Site;
 use wholly_media::disk::DiskRegion;
 use wholly_sim::Random;
-use wholly_vfs::{Context, Groups, Ino, Vfs};
+use wholly_vfs::{Context, Groups, Handle, Ino, Vfs};
 use wholly_volume::{EngineKind, Medium, Volume, VolumeOptions, VolumeVfs};
 
 /// The bases, and the synchronous write of as many bytes as the volume's log gets for a group.
 pub(super) const RAW: &str = "raw";
 pub(super) const RAW_16K: &str = "raw_16k";
 pub(super) const EXT4: &str = "ext4_journal";
+/// Groups by that engine.
+pub(super) const OP_LOG: &str = "op_log";
 
 /// The log of blocks: with so large a ring that nothing is written back inside of the clock, and with one of 4 MiB.
 pub(super) const LOG: &str = "log";
@@ -110,23 +112,29 @@ pub(super) fn take_turns(
 pub(super) fn groups(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<()> {
     let Setting { plan, case, place, .. } = setting;
     let (bytes, blocks) = (Bytes::new(plan.seed), case.file_bytes / BLOCK as u64);
-    let (image, raw) = (place.dir.join(IMAGE), place.dir.join(RAW));
+    let (ctx, raw) = (Context::superuser(), place.dir.join(RAW));
     fill(&raw, case.file_bytes, &bytes)?;
     let how = (OFlags::DIRECT | OFlags::DSYNC).bits() as i32;
     let raw = File::options().write(true).custom_flags(how).open(raw)?;
-    Volume::format(&image, VOLUME_BYTES, &options()).map_err(failed)?;
-    let volume = Volume::open(&image, &options()).map_err(failed)?;
-    let (vfs, ctx) = (VolumeVfs::new(&volume), Context::superuser());
-    let mut files = Vec::new();
-    for name in [b"a", b"b"] {
-        let (made, file) = vfs.create(&ctx, Ino::ROOT, name, OFlags::RDWR, Mode::RUSR | Mode::WUSR)?;
-        for at in (0..case.file_bytes).step_by(BLOCK) {
-            vfs.write(&ctx, &file, at, bytes.of(at, BLOCK))?;
+    let open = |engine: EngineKind| -> Result<Grouped> {
+        let options = VolumeOptions { engine: Some(engine), ..options() };
+        let image = place.dir.join(engine.name());
+        Volume::format(&image, VOLUME_BYTES, &options).map_err(failed)?;
+        let volume = Volume::open(&image, &options).map_err(failed)?;
+        let vfs = VolumeVfs::new(&volume);
+        let mut files = Vec::new();
+        for name in [b"a", b"b"] {
+            let (made, file) = vfs.create(&ctx, Ino::ROOT, name, OFlags::RDWR, Mode::RUSR | Mode::WUSR)?;
+            for at in (0..case.file_bytes).step_by(BLOCK) {
+                vfs.write(&ctx, &file, at, bytes.of(at, BLOCK))?;
+            }
+            vfs.forget(made.ino, 1);
+            files.push(file);
         }
-        vfs.forget(made.ino, 1);
-        files.push(file);
-    }
-    vfs.sync(&ctx)?;
+        vfs.sync(&ctx)?;
+        Ok(Grouped { volume, vfs, files })
+    };
+    let volumes = [open(EngineKind::PageCacheWal)?, open(EngineKind::OpLog)?];
     sync_file_system(&place.dir)?;
     let at = |number: u64, blocks: u64| Random(Random(number).draw()).below(blocks) * BLOCK as u64;
     let write = |len: usize| {
@@ -138,22 +146,36 @@ pub(super) fn groups(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<(
             Ok(raw.write_all_at(bytes.of(number, len), at)?)
         }
     };
-    let group = |number: u64| -> Result<()> {
-        let id = vfs.begin()?;
+    let group = |on: &Grouped, number: u64| -> Result<()> {
+        let id = on.vfs.begin()?;
         let ctx = Context { group: Some(id), ..Context::superuser() };
-        for (file, shift) in files.iter().zip([0, 1 << 32]) {
-            vfs.add(id, file)?;
-            vfs.write(&ctx, file, at(number + shift, blocks), bytes.of(number + shift, BLOCK))?;
+        for (file, shift) in on.files.iter().zip([0, 1 << 32]) {
+            on.vfs.add(id, file)?;
+            on.vfs.write(&ctx, file, at(number + shift, blocks), bytes.of(number + shift, BLOCK))?;
         }
-        Ok(vfs.commit(id)?)
+        Ok(on.vfs.commit(id)?)
     };
-    let mut entrants: Vec<Entrant<'_>> =
-        vec![(RAW, alone(write(BLOCK))), (RAW_16K, alone(write(4 * BLOCK))), (VOLUME, alone(group))];
+    let mut entrants: Vec<Entrant<'_>> = vec![
+        (RAW, alone(write(BLOCK))),
+        (RAW_16K, alone(write(4 * BLOCK))),
+        (VOLUME, alone(|number| group(&volumes[0], number))),
+        (OP_LOG, alone(|number| group(&volumes[1], number))),
+    ];
     take_turns(plan, place, &mut entrants, figures)?;
     drop(entrants);
-    files.into_iter().try_for_each(|file| vfs.release(&ctx, file))?;
-    drop(vfs);
-    volume.close().map_err(failed)
+    for Grouped { volume, vfs, files } in volumes {
+        files.into_iter().try_for_each(|file| vfs.release(&ctx, file))?;
+        drop(vfs);
+        volume.close().map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// A volume with the files of `group_8k`.
+struct Grouped {
+    volume: Volume,
+    vfs: VolumeVfs,
+    files: Vec<Handle>,
 }
 
 /// `block_4k`: one block at random in a transaction of the log of blocks: its record is a head and the image.

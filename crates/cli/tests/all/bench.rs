@@ -95,14 +95,16 @@ fn mounts_are_measured() {
     }
 }
 
-/// Five cases are in process or about opening, on persistent memory; two are of durable writes, on a disk.
+/// Five cases are in process or about opening, on persistent memory; five are of durable writes or of opening, on
+/// disks.
 #[test]
 fn volumes_are_measured() {
     if may_mount() {
         let in_process = ["raw", "raw_16k", "tmpfs", "log", "log_home", "volume"];
         let writers = ["ext4_1", "ext4_8", "volume_1", "volume_8", "locked_8", "mount_1", "mount_8"];
-        let systems = [&in_process[..], &["passthrough", "ext4_journal", "clean", "crashed"], &writers].concat();
-        let report = tiny("volume", 5 * 2 + 5 * 2 * 2 + 3 + 3 + 2 + writers.len(), &systems);
+        let mounts = ["passthrough", "ext4_journal", "clean", "crashed"];
+        let systems = [&in_process[..], &mounts, &["page_cache_wal", "op_log"], &writers].concat();
+        let report = tiny("volume", 5 * 2 + 5 * 2 * 2 + 4 + 3 + 2 + 2 + writers.len(), &systems);
         for row in report["rows"].as_array().unwrap() {
             let threads = if row["system"].as_str().unwrap().ends_with("_8") { 8 } else { 1 };
             assert_eq!(row["threads"], threads, "{row}");
