@@ -546,14 +546,17 @@ impl Vfs for UnguardedVfs {
         let idle = core.idle();
         let free = core.free_blocks() + core.backing.missing() + idle.total();
         let available = free.saturating_sub(core.kept);
+        // Numbers without an inode block, where bitmaps bound them.
+        let (numbers, holes) = (core.inodes.units(), core.holes.free() * PER_BLOCK);
+        let most = core.bitmaps_of().map_or(u64::MAX, |(layout, blocks)| layout.most_inodes(blocks) - numbers + holes);
         // Idle blocks have room for inodes as they are.
-        let room = available.saturating_sub(idle.blocks) * PER_BLOCK;
+        let room = (available.saturating_sub(idle.blocks) * PER_BLOCK).min(most);
         Ok(StatFs {
             block_size: BLOCK as u64,
             blocks: core.blocks.units(),
             free_blocks: free,
             available_blocks: available,
-            inodes: core.inodes.units() - core.holes.free() * PER_BLOCK + room,
+            inodes: numbers - holes + room,
             free_inodes: core.free_inodes() + room,
             name_max: 255,
         })

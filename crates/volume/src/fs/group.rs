@@ -445,7 +445,7 @@ impl<'c> Group<'c> {
         let before = match life {
             Some(before) => before,
             None if is_born => (false, false),
-            None => (true, self.core.storage.read(self, on.ino)?.owned.links == 0),
+            None => (true, self.core.storage.links(self, *on)? == 0),
         };
         self.body.space.noted().note_life(on.ino, before, now);
         Ok(())

@@ -186,7 +186,7 @@ impl Core {
     }
 
     /// The same, and how many blocks the volume has.
-    fn bitmaps_of(&self) -> Option<(Layout, u64)> {
+    pub fn bitmaps_of(&self) -> Option<(Layout, u64)> {
         self.bitmaps().map(|layout| (layout, self.blocks.units()))
     }
 

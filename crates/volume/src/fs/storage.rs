@@ -139,6 +139,12 @@ impl Storage {
         Ok(Record { owned, times: self.line(ino, &raw)?, more: self.line(ino, &raw)? })
     }
 
+    /// How many names an inode has. Reads no more of it than whoever changes that.
+    pub fn links(&self, load: &(impl Load + ?Sized), on: InoGen) -> Result<u32> {
+        let (lba, at) = self.place(load, on.ino)?;
+        Ok(self.owned_at(load, on, lba, at)?.links)
+    }
+
     /// The generation for the next life of an inode that is not in use.
     pub fn next_generation(&self, load: &(impl Load + ?Sized), ino: u64) -> Result<u32> {
         let (lba, at) = self.place(load, ino)?;

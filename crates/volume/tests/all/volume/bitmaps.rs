@@ -8,7 +8,7 @@ use wholly_error::Error;
 use wholly_media::{Guarantees, Region, Site};
 use wholly_posix::Tree;
 use wholly_posix::differ::{Caller, describe};
-use wholly_vfs::{Fallocate, Ino, OFlags, Vfs};
+use wholly_vfs::{Context, Fallocate, Ino, OFlags, Vfs};
 use wholly_volume::format::bitmap::{Bitmap, BitmapAt, Bits, Layout, UNITS};
 use wholly_volume::format::superblock::{Superblock, copies};
 use wholly_volume::format::{Lba, Seed};
@@ -357,4 +357,14 @@ fn a_group_keeps_space_for_few_bitmaps() {
     drop(vfs);
     volume.close().expect("close it");
     assert_eq!(Volume::check_region(&*region).expect("check it").findings, []);
+}
+
+/// As many inodes are told as the bitmaps have bits for, however much space there is.
+#[test]
+fn no_more_inodes_are_told_than_there_can_be() {
+    let volume = Place::of_zeros(100 << 20, EngineKind::OpLog).open();
+    let vfs = VolumeVfs::new(&volume);
+    let stat = vfs.statfs(&Context::superuser(), Ino::ROOT).expect("statfs");
+    assert_eq!(stat.inodes, 4 * UNITS);
+    assert!((4 * UNITS - 32..4 * UNITS).contains(&stat.free_inodes), "{}", stat.free_inodes);
 }
