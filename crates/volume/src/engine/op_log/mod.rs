@@ -14,7 +14,7 @@
 //!
 //! | row | here |
 //! |---|---|
-//! | `add`, `sub` | the count of zeros in the head of a bitmap block; totals are summed at the mount |
+//! | `add`, `sub` | the count of zeros in the head of a bitmap block; totals are summed at the mount, and the number of directories in a directory is counted when it is asked for |
 //! | `assign` | fields of an inode: lines of the draft of the group that has the inode alone. Times of a directory: registers, of which the latest valid value holds, at undo and at redo (`fs/explicit.rs`, `ChangedTime`) |
 //! | `toggle_bit` | [`Operation::Toggle`](super::Operation::Toggle): the old value is compared |
 //! | `x_op`: dentries | names in old directories, with room that is kept from the call on |
