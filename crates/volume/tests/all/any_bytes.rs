@@ -154,13 +154,8 @@ fn seeds() -> Range<u64> {
 
 #[test]
 fn no_bytes_make_a_call_panic() {
-    let engines = [
-        EngineKind::None,
-        EngineKind::FineGrainedWal,
-        EngineKind::HybridLog,
-        EngineKind::Undo,
-        EngineKind::OpLog,
-    ];
+    let engines =
+        [EngineKind::None, EngineKind::FineGrainedWal, EngineKind::HybridLog, EngineKind::Undo, EngineKind::OpLog];
     let volumes: Vec<_> = engines.iter().flat_map(|engine| [false, true].map(|dies| volume(*engine, dies))).collect();
     let mut forged = volumes[0].clone();
     summed(&mut forged);
