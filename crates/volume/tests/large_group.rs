@@ -197,7 +197,7 @@ fn a_group_of_very_many_files() {
 }
 
 #[test]
-#[ignore = "a part of the test above"]
+#[ignore = "the test above runs it, in a process of its own"]
 fn very_many_files_are_made() {
     let on_flash = std::env::var_os("MEDIUM").is_some_and(|medium| medium == "flash");
     const MOST: u64 = 96 * MIB;

@@ -27,11 +27,9 @@ const BLOCK: u64 = 4096;
 /// Files of a directory.
 const FILES_OF_DIRECTORY: u64 = 1000;
 
-/// Makes a file for a volume of so many files: a quarter of them for maps, and a KiB a file for inodes and names.
-fn make(path: &Path, files: u64, file_bytes: u64) -> Result<File> {
-    let file = File::options().read(true).write(true).create_new(true).open(path)?;
-    file.set_len((files * (file_bytes * 5 / 4 + 1024) + (64 << 20)).next_multiple_of(BLOCK))?;
-    Ok(file)
+/// Bytes of a volume for so many files: a quarter of them for maps, and a KiB a file for inodes and names.
+fn bytes_for(files: u64, file_bytes: u64) -> u64 {
+    (files * (file_bytes * 5 / 4 + 1024) + (64 << 20)).next_multiple_of(BLOCK)
 }
 
 /// Makes the case's files in a volume: of `file_bytes` on average, half of them with one block.
@@ -59,7 +57,8 @@ fn populate(volume: &Volume, files: Range<u64>, file_bytes: u64) -> Result<()> {
 pub(super) fn run(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<()> {
     let Setting { plan, case, place, program } = setting;
     let (own, point) = (place.child(VOLUME)?.dir, place.child("point")?.dir);
-    let file = make(&own.join(IMAGE), case.files.into(), case.file_bytes)?;
+    let file = File::options().read(true).write(true).create_new(true).open(own.join(IMAGE))?;
+    file.set_len(bytes_for(case.files.into(), case.file_bytes))?;
     let region = Arc::new(PmemRegion::open(file.into(), PmemOptions::default())?);
     Volume::format_region(&*region, &VolumeOptions::default()).map_err(failed)?;
     let volume = Volume::open_region(region, &VolumeOptions::default()).map_err(failed)?;
@@ -95,9 +94,7 @@ pub(super) fn on_disk(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<
     for engine in [EngineKind::PageCacheWal, EngineKind::OpLog] {
         let options = VolumeOptions { engine: Some(engine), medium: Medium::Disk, ..VolumeOptions::default() };
         let files = u64::from(case.files);
-        let bytes = make(&path, files, case.file_bytes)?.metadata()?.len();
-        std::fs::remove_file(&path)?;
-        Volume::format(&path, bytes, &options).map_err(failed)?;
+        Volume::format(&path, bytes_for(files, case.file_bytes), &options).map_err(failed)?;
         let mut volume = Volume::open(&path, &options).map_err(failed)?;
         populate(&volume, 0..files, case.file_bytes)?;
         for turn in 1..=plan.turns as u64 {

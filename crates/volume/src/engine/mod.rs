@@ -333,12 +333,12 @@ pub struct Trial {
 /// Mistakes that the explorer must see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mistake {
-    /// `page_cache_wal`: at the end of a call, pages get the lines of the running group, as if metadata could be
+    /// The page engine: at the end of a call, pages get the lines of the running group, as if metadata could be
     /// stolen.
     MetadataStolen,
-    /// `page_cache_wal`: a commit writes the lines of another group that runs, where they are in the same blocks.
+    /// The page engine: a commit writes the lines of another group that runs, where they are in the same blocks.
     OthersLines,
-    /// `page_cache_wal`: pages go home before their record is durable.
+    /// The page engine: pages go home before their record is durable.
     HomeBeforeLog,
     /// `page_cache_wal`: a record does not say which blocks are void.
     NoVoid,

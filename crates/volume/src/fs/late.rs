@@ -35,7 +35,7 @@ impl Core {
 
     fn place_file(&self, explicit: &Explicit, inode: &Inode, state: &mut State, blocks: Range<u64>) -> Result<()> {
         let mut group = Group::within(self, explicit)?;
-        // Nobody can open what has no name, and the group alone refers to it.
+        // The group made the file and took its name away, and nobody has it open: the content goes.
         let made = inode.twin.as_ref().map(|twin| &twin.shared).filter(|shared| shared.unborn.load(Ordering::Acquire));
         if state.record.owned.links == 0 && made.is_some_and(|shared| shared.refs.load(Ordering::Acquire) == 1) {
             let (count, to) = (u64::MAX, Mapped::Nothing);
@@ -173,8 +173,8 @@ mod tests {
         }
     }
 
-    /// Whatever a group does to its files, and however small the cache is, the group reads what it has written; then
-    /// all do, or nobody.
+    /// Whatever a group does to its files, and however small the cache is, the group reads what it has written. After a
+    /// commit all read it; after an abort the files are not there.
     #[test]
     fn content_without_a_place_is_as_any_other() {
         const MOST: u64 = 100 * BLOCK as u64;

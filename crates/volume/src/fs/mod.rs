@@ -327,7 +327,7 @@ mod tests {
             let (vfs, ctx, core) = (VolumeVfs::new(&volume), Context::superuser(), &volume.inner().core);
             let free = volume.stat().free_blocks;
             let (made, file) = vfs.create(&ctx, Ino::ROOT, b"file", OFlags::RDWR, Mode::RUSR).expect("create");
-            // Three nodes, one of which is far away.
+            // The content is below three map nodes. The last one is far from the others.
             for (first, count) in [(0, 900), (5 * FANOUT * FANOUT + 7, 3)] {
                 let (at, content) = (first * BLOCK as u64, vec![1; count * BLOCK]);
                 assert_eq!(vfs.write(&ctx, &file, at, &content), Ok(content.len()));

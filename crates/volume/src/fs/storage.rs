@@ -139,7 +139,7 @@ impl Storage {
         Ok(Record { owned, times: self.line(ino, &raw)?, more: self.line(ino, &raw)? })
     }
 
-    /// How many names an inode has. Reads no more of it than whoever changes that.
+    /// The number of names of an inode. Reads one line of it: damage of the others does not matter here.
     pub fn links(&self, load: &(impl Load + ?Sized), on: InoGen) -> Result<u32> {
         let (lba, at) = self.place(load, on.ino)?;
         Ok(self.owned_at(load, on, lba, at)?.links)

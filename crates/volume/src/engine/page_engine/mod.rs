@@ -700,7 +700,7 @@ impl Engine for PageEngine {
         }
         let drafting = Drafting { region: &self.pages, draft: part.draft, space: part.space };
         self.failing(replay.redo(operation, &mut Mutating(drafting)))?;
-        // Nobody reads them again, and fresh pages stay.
+        // Blocks that the group gives up: the cache would keep their pages.
         std::mem::take(&mut part.draft.paged.dead).iter().for_each(|block| self.pages.discard(*block..block + 1));
         self.steal(part.draft)
     }

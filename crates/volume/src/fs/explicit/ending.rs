@@ -19,7 +19,7 @@ fn shared(twin: &Inode) -> &Arc<Inode> {
 }
 
 impl Core {
-    /// Ends a group: from here on nobody calls it. `last` is done as its last call.
+    /// Ends a group: no call of it comes any more. `last` runs as its last call.
     fn end_group(&self, id: GroupId, last: impl FnOnce(&Explicit)) -> Result<(Arc<Explicit>, Twins)> {
         let explicit = self.groups.of(id).lock().unwrap().remove(&id.0).ok_or(Errno::INVAL)?;
         let entered = Entered::new(self, explicit.clone(), None)?;

@@ -70,7 +70,7 @@ impl Noted {
 
     /// They are given up.
     pub fn give_late(&mut self, run: Run) {
-        // A damaged map may have others, which are nobody's.
+        // A damaged map may have numbers that the group did not take. They stand for nothing.
         let others = self.late.cut(run);
         self.late_blocks -= run.count - others.iter().map(|run| run.count).sum::<u64>();
         if self.late_blocks == 0 {

@@ -47,7 +47,7 @@ enum Call {
     Replace,
 }
 
-/// Those of which all orders are made.
+/// The calls that the exhaustive cases are made of.
 const CALLS: [Call; 7] =
     [Call::Create, Call::Mkdir, Call::Write, Call::Remove, Call::RemoveOwn, Call::Rename, Call::Chmod];
 
