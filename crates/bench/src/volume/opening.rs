@@ -10,7 +10,6 @@ use crate::tasks::{Figures, Sample, add, sync_file_system};
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use wholly_media::pmem::{PmemOptions, PmemRegion};
