@@ -1,0 +1,138 @@
+//! What all queues of a controller share: the transport, its time limits, and whether it has failed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sync::Mutex;
+use wholly_error::{Error, Result};
+use wholly_media::Error as MediaError;
+
+use super::Mistake;
+use crate::site;
+use crate::spec::{csts, register};
+use crate::transport::Transport;
+
+/// A waiting thread looks at the controller's status so often, and at its queue even if no interrupt came.
+const SLICE: Duration = Duration::from_millis(10);
+
+pub(super) struct Link {
+    pub transport: Arc<dyn Transport>,
+    /// Bytes from one doorbell to the next.
+    pub stride: u32,
+    /// How long a command may take.
+    pub timeout: Duration,
+    pub mistake: Option<Mistake>,
+    failed: Mutex<Failed>,
+}
+
+#[derive(Default)]
+struct Failed {
+    /// Why no transaction completes any more.
+    why: Option<Error>,
+    /// Whether the controller was disabled, and not enabled again.
+    is_off: bool,
+}
+
+/// An error of a command, as `EIO`.
+pub(super) fn media(transport: &dyn Transport, queue: u16, what: &str, why: &str) -> Error {
+    let place = format!("{}, queue {queue}, {what}: {why}", transport.name());
+    Error::Media(MediaError::new("command to", place, rustix::io::Errno::IO))
+}
+
+impl Link {
+    pub fn new(transport: Arc<dyn Transport>, stride: u32, timeout: Duration, mistake: Option<Mistake>) -> Link {
+        Link { transport, stride, timeout, mistake, failed: Mutex::default() }
+    }
+
+    pub fn makes(&self, mistake: Mistake) -> bool {
+        self.mistake == Some(mistake)
+    }
+
+    pub fn error(&self, queue: u16, what: &str, why: &str) -> Error {
+        media(&*self.transport, queue, what, why)
+    }
+
+    /// # Errors
+    /// Why no transaction completes any more, if that is so.
+    pub fn check(&self) -> Result<()> {
+        self.failed.lock().unwrap().why.clone().map_or(Ok(()), Err)
+    }
+
+    /// No transaction completes from now on; the first reason counts. Returns it.
+    pub fn fail(&self, why: Error) -> Error {
+        self.failed.lock().unwrap().why.get_or_insert(why).clone()
+    }
+
+    /// Whether the controller was disabled because it did not answer.
+    pub fn is_off(&self) -> bool {
+        self.failed.lock().unwrap().is_off
+    }
+
+    pub fn is_on_again(&self) {
+        self.failed.lock().unwrap().is_off = false;
+    }
+
+    /// The controller does not answer, or says that it is broken. It is disabled, so that nothing which it was told
+    /// lands later.
+    fn give_up(&self, why: String) -> Error {
+        let error = self.fail(media(&*self.transport, 0, "the controller", &why));
+        let is_first = !std::mem::replace(&mut self.failed.lock().unwrap().is_off, true);
+        if is_first {
+            // If even that fails there is nothing more to do; the next open resets it before it reads.
+            let _ = self.transport.write32(site::RESET, register::CC, 0);
+        }
+        error
+    }
+
+    /// Calls `look` until it finds something, and waits in between.
+    ///
+    /// # Errors
+    /// `look`'s. `Media` (`EIO`) if the controller reports a fatal error, or nothing is found in time; it is disabled
+    /// then.
+    pub fn wait_for<T>(&self, interrupt: u16, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+        let begun = self.transport.now();
+        let (deadline, mut looked) = (begun + self.timeout, begun);
+        loop {
+            if let Some(found) = look()? {
+                return Ok(found);
+            }
+            if self.is_off() {
+                return Err(self.check().expect_err("it was given up for a reason"));
+            }
+            let now = self.transport.now();
+            if now >= deadline {
+                return Err(self.give_up(format!("no answer in {} s", self.timeout.as_secs_f32())));
+            }
+            if now >= looked + SLICE {
+                looked = now;
+                let status = self.transport.read32(register::CSTS)?;
+                // A device that is gone reads as ones.
+                if status & csts::CFS != 0 {
+                    return Err(self.give_up(format!("it reports a fatal error (CSTS {status:#x})")));
+                }
+            }
+            self.transport.pause(interrupt, deadline.min(now + SLICE))?;
+        }
+    }
+
+    /// Waits until bits of a register have a value.
+    ///
+    /// # Errors
+    /// `Media` (`EIO`) if they do not in time, or the controller reports a fatal error.
+    pub fn wait_register(&self, register: u32, mask: u32, value: u32, limit: Duration) -> Result<()> {
+        let deadline = self.transport.now() + limit;
+        loop {
+            let read = self.transport.read32(register)?;
+            if read & mask == value {
+                return Ok(());
+            }
+            let now = self.transport.now();
+            let is_broken = register == crate::spec::register::CSTS && read & csts::CFS != 0;
+            if now >= deadline || is_broken {
+                let why = format!("register {register:#x} has {read:#x} after {} ms", limit.as_millis());
+                return Err(media(&*self.transport, 0, "the controller", &why));
+            }
+            self.transport.pause(0, deadline.min(now + SLICE / 10))?;
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The driver and the model beside QEMU's controller.
+
+mod as_real;
+mod common;
+mod qemu;
