@@ -11,6 +11,7 @@ pub mod blocks;
 mod by_hand;
 pub mod bystanders;
 pub mod catalogue;
+pub mod ccnvme;
 pub mod copies;
 pub mod coverage;
 mod explore;

@@ -106,6 +106,11 @@ impl Life {
         Ok(result)
     }
 
+    /// What a crash may leave during the last operation and after it: not its state alone.
+    pub fn may_leave(&mut self, states: Vec<Promise>) {
+        self.operations.last_mut().expect("one was made").waits = states;
+    }
+
     fn recover<S: Subject>(&mut self, subject: &S, setting: &Setting, allowed: &Allowed) -> Result<(), String> {
         if !allowed.unmade {
             subject.check(&self.world).map_err(|what| format!("a check before recovery: {what}"))?;

@@ -41,7 +41,8 @@ pub(crate) fn applicable(kind: &EventKind) -> &'static [MutationKind] {
         | EventKind::Attribute { .. } => &[DropWrite, DelayWrite],
         EventKind::BlockWrite { .. } | EventKind::BlockDiscard { .. } | EventKind::BlockAbort { .. } => &[DropWrite],
         EventKind::BlockOrder { .. } | EventKind::BlockCommit { .. } => &[DropOrder],
-        EventKind::BlockCommitted { .. } => &[],
+        EventKind::BlockCommitted { .. } | EventKind::Ring { .. } | EventKind::Landed { .. } => &[],
+        EventKind::Flush | EventKind::Reset => &[],
         EventKind::Create { .. } | EventKind::Done { .. } | EventKind::Mark(_) => &[],
     }
 }
@@ -313,11 +314,30 @@ impl fmt::Display for Mutant {
     }
 }
 
+const WORDS: &str =
+    "where each word survives by itself, only the barrier counts; the order behind the tail covers the entries";
+const PREFIX: &str = "what survives is a prefix of the order, and the head line is the last of it";
+
+/// The same of queues in a region: site, what is broken, whether the region keeps the order, and why.
+const EQUIVALENT_OF_QUEUES: &[(&str, &str, bool, &str)] = &[
+    ("nvme.commit.entries.order", "drop-order", false, WORDS),
+    ("nvme.commit.entries", "delay-write", false, WORDS),
+    ("nvme.start.void.barrier", "drop-order", true, PREFIX),
+    ("nvme.start.clear.barrier", "drop-order", true, PREFIX),
+];
+
 /// Why no state can tell a mutant from the code, where somebody has said so. The subject is known by the name of a run.
 pub fn proof(subject: &str, mutation: &Mutation, setting: &str) -> Option<&'static str> {
     let is_it = |site: &str, kind: &str, world: &str| {
         site == mutation.site.0 && kind == word(mutation.kind) && setting.starts_with(world)
     };
+    if subject.starts_with("ccnvme:") {
+        let is_ordered = setting == "ccnvme-ordered";
+        let found = EQUIVALENT_OF_QUEUES
+            .iter()
+            .find(|(site, kind, ordered, _)| is_it(site, kind, "") && *ordered == is_ordered);
+        return found.map(|(.., why)| *why);
+    }
     let Some(of_volume) = subject.strip_prefix("volume:") else {
         return EQUIVALENT.iter().find(|(site, kind, world, _)| is_it(site, kind, world)).map(|(.., why)| *why);
     };

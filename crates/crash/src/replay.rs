@@ -1,5 +1,6 @@
 //! Rebuilding one state from its name: `WORKLOAD:WORLD:CHOICE`, with `/CHOICE` for each crash inside of the recovery
-//! before it. Before it stands the subject, where that is no store: `volume:ENGINE:`, `blocks:IMPLEMENTATION:`.
+//! before it. Before it stands the subject, where that is no store: `volume:ENGINE:`, `blocks:IMPLEMENTATION:`,
+//! `ccnvme:`.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,6 +11,7 @@ use wholly_sim::{Choice, Image, Pick, Place, Timeline, Trace, World};
 use crate::archive::{self, Archive};
 use crate::blocks::{self, OnBlocks};
 use crate::catalogue;
+use crate::ccnvme::{self, OnQueues};
 use crate::life::{Extent, live};
 use crate::run::{Run, run};
 use crate::setting::Setting;
@@ -97,6 +99,7 @@ pub fn subject_of(name: &str) -> Result<String, BadName> {
     Ok(match parse(name)?.0 {
         Recorded::Volume(volume) => format!("volume:{}", volume.engine.name()),
         Recorded::Blocks(blocks) => format!("blocks:{}", blocks.kind.name()),
+        Recorded::Queues(_) => "ccnvme".into(),
         Recorded::Workload(_) | Recorded::Archive(_) => "store".into(),
     })
 }
@@ -117,6 +120,7 @@ pub fn replay(name: &str) -> Result<Replay, BadName> {
         Recorded::Workload(workload) => replay_of(&workload, name, &setting, path),
         Recorded::Volume(subject) => replay_of(&subject, name, &setting, path),
         Recorded::Blocks(subject) => replay_of(&subject, name, &setting, path),
+        Recorded::Queues(subject) => replay_of(&subject, name, &setting, path),
     }
 }
 
@@ -196,11 +200,20 @@ enum Recorded {
     Archive(Archive),
     Volume(OnVolume<Calls>),
     Blocks(OnBlocks),
+    Queues(OnQueues),
 }
 
 /// What was recorded, the world and the choices.
 fn parse(name: &str) -> Result<(Recorded, Setting, &str), BadName> {
     let bad = || BadName(name.into());
+    let no = |what: &str, name_of: &str| BadName(format!("{name}: no {what} {name_of:?}"));
+    if let Some(of_queues) = name.strip_prefix("ccnvme:") {
+        let (program, rest) = of_queues.split_once(':').ok_or_else(bad)?;
+        let (world, path) = rest.split_once(':').ok_or_else(bad)?;
+        let found = ccnvme::ALL.iter().find(|known| known.name == program).ok_or_else(|| no("workload", program))?;
+        let setting = ccnvme::setting(world).ok_or_else(|| no("world", world))?;
+        return Ok((Recorded::Queues(OnQueues { program: found, mistake: None }), setting, path));
+    }
     let subject = ["volume:", "blocks:"].into_iter().find(|subject| name.starts_with(subject));
     let (of, of_subject) = match subject {
         Some(subject) => name[subject.len()..].split_once(':').ok_or_else(bad)?,
@@ -208,7 +221,6 @@ fn parse(name: &str) -> Result<(Recorded, Setting, &str), BadName> {
     };
     let (workload, rest) = of_subject.split_once(':').ok_or_else(bad)?;
     let (world, path) = rest.split_once(':').ok_or_else(bad)?;
-    let no = |what: &str, name_of: &str| BadName(format!("{name}: no {what} {name_of:?}"));
     if subject == Some("blocks:") {
         let kind = blocks::Kind::named(of).ok_or_else(|| no("implementation", of))?;
         let program = blocks::named(kind, workload).ok_or_else(|| no("workload", workload))?;

@@ -113,6 +113,7 @@ pub(crate) fn parse_mutation(text: &str) -> Option<Mutation> {
     let (site, kind) = text.split_once('=')?;
     let sites = site::ALL.iter().copied().chain(wholly_volume::sites());
     let sites = sites.chain(crate::blocks::Kind::ALL.into_iter().flat_map(crate::blocks::Kind::sites));
+    let sites = sites.chain(crate::ccnvme::sites());
     let site = { sites }.find(|known| known.0 == site)?;
     use MutationKind::{DelayWrite, DropOrder, DropWrite, Late, Split};
     let kinds = [DropOrder, DropWrite, DelayWrite, Late, Split];

@@ -129,6 +129,18 @@ impl Default for BlockRules {
     }
 }
 
+/// A device whose blocks the log is: see [`World::device`](super::World::device).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceRules {
+    /// Bytes of its persistent memory region.
+    pub region_len: u64,
+    /// Whether stores to the region that are ordered survive as a prefix of their order. If not, each word survives by
+    /// itself.
+    pub in_order: bool,
+    /// Whether what it has completed may be lost with the power.
+    pub has_write_cache: bool,
+}
+
 /// A simulated world.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
@@ -156,6 +168,8 @@ pub struct SimConfig {
     pub births: bool,
     /// What transactions of the log's blocks promise.
     pub blocks: BlockRules,
+    /// The device whose blocks the log is; none: it is no device's.
+    pub device: Option<DeviceRules>,
     /// What is broken on purpose.
     pub mutations: Vec<Mutation>,
     /// The identity of the calling thread. Must not be [`KERNEL`], [`DEAD`] or [`ANY`]. Called without any lock held.
@@ -176,6 +190,7 @@ impl Default for SimConfig {
             inodes_from: 0,
             births: true,
             blocks: BlockRules::default(),
+            device: None,
             mutations: Vec::new(),
             thread: os_thread,
         }
@@ -197,6 +212,12 @@ impl SimConfig {
     pub fn blocks(blocks: u64, rules: BlockRules) -> Self {
         let log_len = blocks * wholly_blocks::BLOCK as u64;
         SimConfig { log_len, log: Medium::BLOCKS, blocks: rules, ..Self::disk() }
+    }
+
+    /// The log is the blocks of a device that has a persistent memory region. Blocks tear.
+    pub fn device(blocks: u64, device: DeviceRules) -> Self {
+        let log_len = blocks * wholly_blocks::BLOCK as u64;
+        SimConfig { log_len, log: Medium::BLOCKS, device: Some(device), tearing: true, ..Self::disk() }
     }
 
     /// Whether a process can read what is durable rather than what it sees: around the page cache of a disk.

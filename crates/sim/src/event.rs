@@ -6,6 +6,7 @@ use super::state::ObjId;
 use std::sync::Arc;
 use wholly_blocks::Page;
 use wholly_media::Site;
+use wholly_nvme::model::Rung;
 
 /// What the program under test did, for the oracle: told by the caller, not by the medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -226,6 +227,25 @@ pub enum EventKind {
         /// The transaction.
         tx: u64,
     },
+    /// A doorbell has told a device of writes: any part of them may be on the medium from now on.
+    Ring {
+        /// Them.
+        commands: Arc<[Rung]>,
+    },
+    /// A device has written what it was told of: it is durable.
+    Landed {
+        /// The command.
+        command: u64,
+        /// Where in the log.
+        offset: u64,
+        /// What.
+        data: Arc<[u8]>,
+    },
+    /// A device has flushed its write cache. What is written back of this process has events of its own; this is for
+    /// what an earlier one has left.
+    Flush,
+    /// A device was reset, and the host has seen it.
+    Reset,
     /// The call that began with an earlier event returns, and what it wrote is durable.
     Done {
         /// The number of that event.
@@ -297,6 +317,10 @@ impl EventKind {
             EventKind::BlockCommit { .. } => "commit",
             EventKind::BlockCommitted { .. } => "committed",
             EventKind::BlockAbort { .. } => "abort",
+            EventKind::Ring { .. } => "ring",
+            EventKind::Landed { .. } => "landed",
+            EventKind::Flush => "flush device",
+            EventKind::Reset => "reset",
             EventKind::Done { .. } => "returns",
             EventKind::Mark(Mark::Begin { .. }) => "begin",
             EventKind::Mark(Mark::Return { .. }) => "return",

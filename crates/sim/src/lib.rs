@@ -69,6 +69,7 @@ mod config;
 mod count;
 mod count_host;
 mod coverage;
+mod device;
 mod event;
 mod explore;
 mod files;
@@ -90,7 +91,8 @@ mod world;
 
 pub use choice::{Choice, ParseChoiceError, Pick};
 pub use config::{
-    ANY, BlockRules, DEAD, HostModel, KERNEL, Medium, Mutation, MutationKind, PmemMode, SimConfig, os_thread,
+    ANY, BlockRules, DEAD, DeviceRules, HostModel, KERNEL, Medium, Mutation, MutationKind, PmemMode, SimConfig,
+    os_thread,
 };
 pub use count::{Count, CountingRegion, Counts};
 pub use count_host::CountingHost;

@@ -19,6 +19,9 @@ pub(super) const LOG: ObjId = 0;
 /// The host directory.
 pub(super) const ROOT: ObjId = 1;
 
+/// The persistent memory region of a device, in worlds that have one.
+pub(super) const REGION: ObjId = 2;
+
 pub(super) type Page = [u8; PAGE];
 
 fn zero_page() -> Arc<Page> {
@@ -29,6 +32,7 @@ fn zero_page() -> Arc<Page> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ObjKind {
     Log,
+    Region,
     Dir,
     File,
     Symlink,

@@ -15,7 +15,7 @@ pub(super) enum UnitKey {
     Bytes { obj: ObjId, index: u64 },
     /// The ordinary stores to a cache line (X86, ADR).
     Line { obj: ObjId, line: u64 },
-    /// All ordinary stores (X86, eADR).
+    /// All ordinary stores (X86, eADR); all ordered stores to a region.
     Order,
     /// The length of the log.
     LogLen,
@@ -221,6 +221,8 @@ pub(super) struct Step {
     /// The event that made it; negative if the process that did has died.
     pub event: i64,
     pub thread: u64,
+    /// The command of a device that writes it; 0: none does.
+    pub command: u64,
     pub effect: Effect,
     /// How many orderings that should cover it do not.
     pub delay: u8,

@@ -365,8 +365,7 @@ impl Unit {
         match *key {
             UnitKey::Bytes { obj, index } => {
                 let len = tracker.unit_len(obj);
-                let medium = if obj == LOG { config.log } else { config.home };
-                if let (Medium::Disk { sector }, true) = (medium, config.tearing) {
+                if let (Medium::Disk { sector }, true) = (tracker.medium(obj), config.tearing) {
                     let mut random = Random((u64::from(obj) << 40) ^ index);
                     let sector = u64::from(sector);
                     // A page tears between sectors and keeps the old ones behind the tear, which the disk was not

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-pub(super) use super::obj::{Birth, LOG, Obj, ObjId, ObjKind, PAGE, ROOT};
+pub(super) use super::obj::{Birth, LOG, Obj, ObjId, ObjKind, PAGE, REGION, ROOT};
 
 /// Everything at one moment. Cloning shares all of it.
 #[derive(Clone)]
@@ -15,12 +15,16 @@ pub(super) struct State {
 }
 
 impl State {
-    /// A log of `log_len` zero bytes and an empty directory.
-    pub fn new(log_len: u64) -> State {
+    /// A log of `log_len` zero bytes, an empty directory, and a region of zeros where the world has one.
+    pub fn new(log_len: u64, region_len: Option<u64>) -> State {
         let mut state = State { objs: Vec::new(), hash: 0, lives: 0 };
         state.add(ObjKind::Log, &Birth::plain(0, 0));
         state.set_len(LOG, log_len);
         state.create(&Birth::plain(0o040_755, 0));
+        if let Some(len) = region_len {
+            state.add(ObjKind::Region, &Birth::plain(0, 0));
+            state.set_len(REGION, len);
+        }
         state
     }
 

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use wholly_blocks::BLOCK;
+use wholly_nvme::model::Rung;
 
 /// What became of the effect of an event at a crash point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,10 +118,13 @@ impl Trace {
                 _ => {}
             }
         }
+        let has_region = self.config.device.is_some();
         let row = |(time, event): (u64, &super::event::Event)| {
             let (place, offset, len) = match &event.kind {
-                EventKind::Done { begun } => (place(&self.events[*begun as usize].kind, &names).0, None, None),
-                kind => place(kind, &names),
+                EventKind::Done { begun } => {
+                    (place(&self.events[*begun as usize].kind, &names, has_region).0, None, None)
+                }
+                kind => place(kind, &names, has_region),
             };
             let broken = matches!(event.fate, Fate::Mutated(_));
             let (survived, lost) = fates.get(&(time as i64)).copied().unwrap_or_default();
@@ -138,6 +142,8 @@ impl Trace {
                 | EventKind::BlockCommit { .. }
                 | EventKind::BlockCommitted { .. }
                 | EventKind::BlockAbort { .. }
+                | EventKind::Flush
+                | EventKind::Reset
                 | EventKind::Mark(_) => RowState::Plain,
                 _ if survived + lost == 0 => RowState::Durable,
                 _ if choice.is_none() => RowState::Pending(survived + lost),
@@ -222,9 +228,10 @@ fn path_of(change: &NameChange, names: &BTreeMap<ObjId, String>) -> String {
     names.get(&change.dir).map_or(name.to_string(), |dir| format!("{dir}/{name}"))
 }
 
-fn place(kind: &EventKind, names: &BTreeMap<ObjId, String>) -> (String, Option<u64>, Option<u64>) {
+fn place(kind: &EventKind, names: &BTreeMap<ObjId, String>, has_region: bool) -> (String, Option<u64>, Option<u64>) {
     let name = |id: &ObjId| match *id {
         LOG => "log".to_owned(),
+        super::state::REGION if has_region => "region".to_owned(),
         super::state::ROOT => ".".to_owned(),
         id => names.get(&id).cloned().unwrap_or_else(|| format!("inode {id}")),
     };
@@ -232,7 +239,14 @@ fn place(kind: &EventKind, names: &BTreeMap<ObjId, String>) -> (String, Option<u
         EventKind::Store { obj, offset, data } | EventKind::Write { obj, offset, data, .. } => {
             (name(obj), Some(*offset), Some(data.len() as u64))
         }
-        EventKind::Through { offset, data } => (name(&LOG), Some(*offset), Some(data.len() as u64)),
+        EventKind::Ring { commands } => {
+            let blocks = |rung: &Rung| format!("{}+{}", rung.offset / BLOCK as u64, rung.bytes.len() / BLOCK);
+            (commands.iter().map(blocks).collect::<Vec<_>>().join(" "), None, None)
+        }
+        EventKind::Flush | EventKind::Reset => ("device".into(), None, None),
+        EventKind::Landed { offset, data, .. } | EventKind::Through { offset, data } => {
+            (name(&LOG), Some(*offset), Some(data.len() as u64))
+        }
         EventKind::Fence { obj }
         | EventKind::HandOver { obj }
         | EventKind::Create { obj, .. }

@@ -5,11 +5,11 @@
 //! first; a crash keeps some prefix of each chain. What orders (fence, sync, the return of a synchronous call) moves a
 //! prefix of chains into the durable state.
 
-use super::config::{ANY, DEAD, HostModel, KERNEL, Medium, MutationKind, PmemMode, SimConfig};
+use super::config::{ANY, DEAD, DeviceRules, HostModel, KERNEL, Medium, MutationKind, PmemMode, SimConfig};
 use super::event::{Attribute, Event, EventKind, Fate, NameChange};
 use super::image::Image;
 use super::pending::{Bytes, Effect, Pending, Step, UnitKey, put_block};
-use super::state::{Birth, LOG, ObjId, ObjKind, State};
+use super::state::{Birth, LOG, ObjId, ObjKind, REGION, State};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use wholly_blocks::Order;
@@ -99,10 +99,26 @@ impl Tracker {
             Fate::Mutated(MutationKind::DelayWrite) => 1,
             _ => 0,
         };
-        let new = New { event: self.now, thread: event.thread, delay };
+        let new = New { event: self.now, thread: event.thread, command: 0, delay };
         match &event.kind {
             EventKind::Store { obj, offset, data } => self.store(new, *obj, *offset, data),
             EventKind::Through { offset, data } => self.store(new, LOG, *offset, data),
+            EventKind::Ring { commands } => {
+                for rung in &**commands {
+                    self.store(New { command: rung.command, ..new }, LOG, rung.offset, &rung.bytes);
+                }
+            }
+            EventKind::Landed { command, offset, data } => {
+                self.store(New { command: *command, ..new }, LOG, *offset, data);
+                // Nothing of the command is left to come, and what was to be there before it is passed.
+                self.drain(|_, step| step.event == new.event);
+            }
+            EventKind::Flush => self.drain(|_, step| step.thread == DEAD && step.command != 0),
+            // What this process had told the device of does not come any more.
+            EventKind::Reset => self.pending.chains.retain(|_, chain| {
+                chain.retain(|step| step.command == 0 || step.thread == DEAD);
+                !chain.is_empty()
+            }),
             EventKind::LogLen { old, new: len } => {
                 if len < old {
                     self.shrinks.push((LOG, self.now));
@@ -193,7 +209,8 @@ impl Tracker {
     }
 
     fn push(&mut self, new: New, key: UnitKey, effect: Effect, needs: Vec<UnitKey>) {
-        let step = Step { event: new.event, thread: new.thread, effect, delay: new.delay, needs };
+        let New { event, thread, command, delay } = new;
+        let step = Step { event, thread, command, effect, delay, needs };
         self.pending.chains.entry(key).or_default().push(step);
     }
 
@@ -225,8 +242,18 @@ impl Tracker {
         self.push(new, key, Effect::Attr { obj, len, time_ns: time }, needs);
     }
 
-    fn medium(&self, obj: ObjId) -> Medium {
-        if obj == LOG { self.config.log } else { self.config.home }
+    /// What an object's bytes are on.
+    pub fn medium(&self, obj: ObjId) -> Medium {
+        match obj {
+            LOG => self.config.log,
+            REGION if self.config.device.is_some() => Medium::PMEM,
+            _ => self.config.home,
+        }
+    }
+
+    /// Whether stores to an object's bytes survive in their order, once they are ordered.
+    fn is_in_order(&self, obj: ObjId) -> bool {
+        obj == REGION && matches!(self.config.device, Some(DeviceRules { in_order: true, .. }))
     }
 
     /// Bytes of a unit of data of this object.
@@ -249,7 +276,9 @@ impl Tracker {
                 Medium::Pmem { domain, mode: PmemMode::X86 } => self.x86_key(domain, obj, at, (to - from) as u64),
                 _ => UnitKey::Bytes { obj, index },
             };
-            self.push(new, key, Effect::Bytes { obj, offset: at, data: Bytes::of(data, from, to) }, Vec::new());
+            // What was ordered before has arrived before this does.
+            let needs = if self.is_in_order(obj) { vec![UnitKey::Order] } else { Vec::new() };
+            self.push(new, key, Effect::Bytes { obj, offset: at, data: Bytes::of(data, from, to) }, needs);
             from = to;
         }
     }
@@ -308,6 +337,11 @@ impl Tracker {
         // What the kernel or a dead process stored, and what the calling core did: a system call fences.
         let by_kernel = |step: &Step| matches!(step.thread, KERNEL | DEAD) || step.thread == thread;
         match &event.kind {
+            EventKind::Fence { obj: REGION } if config.device.is_some() => self.drain(|key, step| {
+                let is_there = matches!(key, UnitKey::Bytes { obj: REGION, .. } | UnitKey::Order);
+                is_there && step.thread == ANY
+            }),
+            EventKind::HandOver { obj: REGION } if config.device.is_some() => self.order_region(thread),
             EventKind::Fence { obj } if pmem(*obj) => self.drain(|key, step| match key {
                 UnitKey::Bytes { obj, .. } | UnitKey::Line { obj, .. } if !pmem(*obj) => false,
                 UnitKey::Bytes { .. } | UnitKey::Line { .. } | UnitKey::Order => [thread, ANY].contains(&step.thread),
@@ -352,6 +386,32 @@ impl Tracker {
                 self.drain(|_, step| step.event == begun);
             }
             _ => {}
+        }
+    }
+
+    /// A thread orders its stores to the region. They have not arrived, but no later one arrives before them.
+    fn order_region(&mut self, thread: u64) {
+        let in_order = self.is_in_order(REGION);
+        let mut ordered = Vec::new();
+        self.pending.chains.retain(|key, chain| {
+            if !matches!(key, UnitKey::Bytes { obj: REGION, .. }) {
+                return true;
+            }
+            for step in chain.iter_mut().filter(|step| step.thread == thread) {
+                match step.delay {
+                    0 => step.thread = ANY,
+                    _ => step.delay -= 1,
+                }
+            }
+            if in_order {
+                ordered.extend(chain.extract_if(.., |step| step.thread == ANY));
+            }
+            !chain.is_empty()
+        });
+        ordered.sort_by_key(|step| step.event);
+        if !ordered.is_empty() {
+            ordered.iter_mut().for_each(|step| step.needs.clear());
+            self.pending.chains.entry(UnitKey::Order).or_default().extend(ordered);
         }
     }
 
@@ -423,6 +483,14 @@ impl Tracker {
     pub fn kill(&self) -> Image {
         let mut state = self.base.clone();
         let mut pending = self.pending.clone();
+        if let Some(device) = self.config.device {
+            // Stores to a device's region are on their way to it, and it goes on.
+            let mut arrived = Vec::new();
+            let is_there = |step: &Step| step.effect.touches(REGION) || (step.command != 0 && !device.has_write_cache);
+            pending.take(|_, step| is_there(step), &mut arrived);
+            arrived.sort_by_key(|step| step.event);
+            arrived.iter().for_each(|step| step.effect.apply(&mut state));
+        }
         // What was ordered and not durable was in memory, or is what a power failure may keep of it as well.
         pending.chains.retain(|key, _| !matches!(key, UnitKey::Commits | UnitKey::Commit { .. }));
         let gone = state.unreached(&pending.names());
@@ -461,5 +529,6 @@ fn create(state: &mut State, event: &EventKind) {
 struct New {
     event: i64,
     thread: u64,
+    command: u64,
     delay: u8,
 }

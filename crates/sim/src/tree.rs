@@ -122,7 +122,8 @@ impl State {
             todo.extend(self.obj(id).entries.values());
             todo.extend(more.iter().filter(|(dir, _)| *dir == id).map(|(_, obj)| obj));
         }
-        let lost = self.objs().filter(|(id, obj)| !reached[*id as usize] && obj.kind != ObjKind::Gone);
+        let stays = |kind: ObjKind| matches!(kind, ObjKind::Gone | ObjKind::Region);
+        let lost = self.objs().filter(|(id, obj)| !reached[*id as usize] && !stays(obj.kind));
         lost.map(|(id, _)| id).collect()
     }
 }

@@ -2,9 +2,11 @@
 
 use super::blocks::{Blocks, SimBlocks};
 use super::config::{HostModel, Mutation, MutationKind, SimConfig};
+use super::device::SimDevice;
 use super::event::{Attribute, Event, EventKind, Fate, Mark, NameChange, Trace};
 use super::files::SimHost;
 use super::image::Image;
+use super::pending::Step;
 use super::reads::{ReadSet, question};
 use super::region::SimRegion;
 use super::state::{Birth, LOG, ObjId, ObjKind, State};
@@ -107,7 +109,7 @@ impl World {
     /// If the configuration contradicts itself.
     pub fn new(config: impl Into<Arc<SimConfig>>) -> Arc<World> {
         let config = config.into();
-        let state = State::new(config.log_len);
+        let state = State::new(config.log_len, config.device.map(|device| device.region_len));
         World::from_image(&Image::new(state), config)
     }
 
@@ -156,6 +158,14 @@ impl World {
     /// If the log is not a disk with sectors of a whole block ([`Medium::BLOCKS`](super::Medium::BLOCKS)).
     pub fn blocks(self: &Arc<Self>) -> Arc<dyn TxBlocks> {
         Arc::new(SimBlocks::new(self.clone()))
+    }
+
+    /// The blocks of a device, and its persistent memory region, below a model of its controller.
+    ///
+    /// # Panics
+    /// If the world has no device.
+    pub fn device(self: &Arc<Self>) -> Arc<dyn wholly_nvme::model::Medium> {
+        Arc::new(SimDevice::new(self.clone()))
     }
 
     /// The host directory.
@@ -479,6 +489,12 @@ impl Live {
             reads.answer(question(1, &id.to_le_bytes()), len);
         }
         len
+    }
+
+    /// What commands of a device write that an earlier process has left, and is not durable.
+    pub fn in_flight(&self) -> Vec<Step> {
+        let chains = self.initial.pending.iter().flat_map(|pending| pending.chains.values().flatten());
+        chains.filter(|step| step.command != 0).cloned().collect()
     }
 
     pub fn log_len(&self) -> u64 {

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Crates that have `publish = false` are not here: most serve the tests, some cannot be published.
-const PUBLISHED: [&str; 12] = [
+const PUBLISHED: [&str; 13] = [
     "wholly",
     "wholly-blocks",
     "wholly-changes",
@@ -17,6 +17,7 @@ const PUBLISHED: [&str; 12] = [
     "wholly-index",
     "wholly-log",
     "wholly-media",
+    "wholly-nvme",
     "wholly-sync",
     "wholly-vfs",
     "wholly-volume",

@@ -5,6 +5,7 @@ mod adopted;
 mod archive;
 mod blocks;
 mod bystanders;
+mod ccnvme;
 mod common;
 mod copies;
 mod explore;

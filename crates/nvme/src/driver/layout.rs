@@ -115,6 +115,13 @@ impl Layout {
         self.ring(self.queues)
     }
 
+    /// What queues use behind the head line, each as its place and its bytes: words, and rings.
+    pub fn used(self) -> impl Iterator<Item = (u64, usize)> {
+        let words = (LINE, (2 * LINE * u64::from(self.queues)) as usize);
+        let ring = move |queue| (self.ring(queue), self.depth as usize * Command::BYTES);
+        std::iter::once(words).chain((0..self.queues).map(ring))
+    }
+
     /// The head line of a life with such queues.
     pub fn head_line(self, life: Life) -> [u8; LINE as usize] {
         let mut line = HeadLine {

@@ -91,8 +91,9 @@ impl Lease {
     /// ([`Window`](super::Window)) tells that it may not be. It is durable when its ticket has been waited for. Waits
     /// while the queue has no slots.
     ///
-    /// Where the device has a volatile write cache and the transaction has more than 256 KiB and more than one command,
-    /// the call waits for all but the last command, and for a flush.
+    /// Where the device has a volatile write cache and the transaction has more than one command and more than
+    /// [`Options::most_forced`](super::Options::most_forced) bytes, the call waits for all but the last command, and
+    /// for a flush.
     ///
     /// # Errors
     /// As [`write`](Self::write), and then the transaction is as it was; `Invalid` for a number that is not greater

@@ -8,8 +8,8 @@
 //! | *started* | transactions, on queues that are leased | [`Controller::close`] |
 //! | *failed* | no transaction completes; reads go on. Its window is found by the next open | an open |
 //!
-//! Recovery can be interrupted anywhere and repeated: until `start` the region is as the last life left it. From `start`
-//! on until it returns, the window is unknown; so the upper layer raises its incarnation before.
+//! Recovery can be interrupted anywhere and repeated: until `start` the region is as the last life left it. From
+//! `start` on until it returns, the window is unknown; so the upper layer raises its incarnation before.
 //!
 //! | file | contents |
 //! |---|---|
@@ -91,8 +91,12 @@ pub enum Mistake {
     HeadByCommand,
     /// A slot is used again when its transaction is finished, whether or not the head is durable.
     SlotsOfFinished,
-    /// The controller is not reset at the open.
-    NoReset,
+    /// The controller is told to reset, and used before it says that it has.
+    ResetNotAwaited,
+    /// An open does not flush: what an earlier life has left in the write cache is read, and lost later.
+    NoFlushAtOpen,
+    /// A life begins without a flush: what was written to deal with the window is in the write cache only.
+    NoFlushAtStart,
 }
 
 /// How a controller is used.
@@ -108,6 +112,9 @@ pub struct Options {
     pub merge: bool,
     /// When a wait returns.
     pub acknowledge: Acknowledge,
+    /// Where there is a write cache: up to so many bytes all writes of a transaction are forced to the medium; beyond,
+    /// they are flushed before the last one.
+    pub most_forced: usize,
     #[doc(hidden)]
     pub mistake: Option<Mistake>,
 }
@@ -122,6 +129,7 @@ impl Default for Options {
             timeout: Duration::from_secs(10),
             merge: true,
             acknowledge: Acknowledge::Finished,
+            most_forced: 256 << 10,
             mistake: None,
         }
     }
@@ -199,8 +207,8 @@ struct Shared {
 }
 
 impl Controller {
-    /// Resets the controller, so that nothing of an earlier life is in flight, and reads its window. The region is not
-    /// changed.
+    /// Resets the controller, so that nothing of an earlier life is in flight, reads its window, and flushes its write
+    /// cache: what is read from now on stays. The region is not changed.
     ///
     /// # Errors
     /// `Media` (`EIO`) if the controller does not become ready, or reports an error; `Unsupported` for a controller or
@@ -219,9 +227,7 @@ impl Controller {
         let link = Arc::new(Link::new(transport.clone(), stride, options.timeout, options.mistake));
         let pool = Arc::new(PagePool::new(transport.clone()));
         let region = PmrCapabilities(if capabilities.has_pmr() { transport.read32(register::PMRCAP)? } else { 0 });
-        if !link.makes(Mistake::NoReset) {
-            disable(&link, capabilities)?;
-        }
+        disable(&link, capabilities)?;
         let no_queues = match capabilities.has_pmr() {
             true => enable_region(&link, region)?,
             false => Some("the controller has no persistent memory region".into()),
@@ -233,9 +239,6 @@ impl Controller {
             }
             None => Window::read(transport.region())?,
         };
-        if link.makes(Mistake::NoReset) {
-            disable(&link, capabilities)?;
-        }
         let admin = PlainQueue::new(&link, &pool, 0, 0, ADMIN_DEPTH.min(capabilities.most_entries()))?;
         enable(&link, capabilities, &admin)?;
 
@@ -313,7 +316,12 @@ impl Controller {
             reviving: Mutex::default(),
         };
         shared.create_plain(&plain)?;
-        Ok(Controller { shared: Arc::new(shared) })
+        let controller = Controller { shared: Arc::new(shared) };
+        // What an earlier life has left in the write cache is read from now on, and must not be lost after that.
+        if !controller.shared.link.makes(Mistake::NoFlushAtOpen) {
+            controller.flush()?;
+        }
+        Ok(controller)
     }
 
     /// What it offers.
@@ -361,12 +369,17 @@ impl Controller {
                 None => Ok(()),
             }
         };
+        // What the upper layer has written to deal with the window stays when that is gone.
+        if !shared.link.makes(Mistake::NoFlushAtStart) {
+            self.flush()?;
+        }
         // Three steps, so that no head line stands over words and entries of another life.
         region.store(site::START_VOID, 0, &[0; LINE as usize])?;
         region.order(site::START_VOID_ORDER);
         barrier(site::START_VOID_BARRIER)?;
-        let zeros = vec![0; (layout.end() - LINE) as usize];
-        region.store(site::START_CLEAR, LINE, &zeros)?;
+        for (at, len) in layout.used() {
+            region.store(site::START_CLEAR, at, &vec![0; len])?;
+        }
         region.order(site::START_CLEAR_ORDER);
         barrier(site::START_CLEAR_BARRIER)?;
         region.store(site::START_HEAD, 0, &layout.head_line(life))?;
@@ -449,8 +462,8 @@ impl Controller {
         self.transfer(io::READ, "a read", at, pages)
     }
 
-    /// Writes consecutive blocks, in no transaction. Not durable before a [`flush`](Self::flush), where the device has a
-    /// volatile write cache.
+    /// Writes consecutive blocks, in no transaction. Not durable before a [`flush`](Self::flush), where the device has
+    /// a volatile write cache.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -580,6 +593,7 @@ impl Shared {
             namespace: NAMESPACE,
             has_write_cache: self.info.controller.has_write_cache,
             acknowledge: self.options.acknowledge,
+            most_forced: self.options.most_forced,
             state: Mutex::new(State::new(completions, layout.depth)),
         }))
     }
@@ -612,6 +626,9 @@ fn interrupt_of(transport: &dyn Transport, queue: u16) -> u16 {
 
 fn disable(link: &Link, capabilities: Capabilities) -> Result<()> {
     link.transport.write32(site::RESET, register::CC, 0)?;
+    if link.makes(Mistake::ResetNotAwaited) {
+        return Ok(());
+    }
     link.wait_register(register::CSTS, csts::RDY, 0, capabilities.timeout())
 }
 

@@ -10,7 +10,7 @@ use crate::spec::Command;
 use crate::transport::{Memory, Transport};
 
 /// Pages that the pool takes from the transport at a time.
-const CHUNK: usize = 64;
+const CHUNK: usize = 16;
 
 /// Pages that nobody uses.
 pub(super) struct PagePool {

@@ -3,8 +3,8 @@
 //! # Terms
 //!
 //! - *count*: of an entry, how many were stored before it in this life, modulo 2^32. Its *slot* is the count modulo the
-//!   depth. *Tail*: the count behind the last entry that was published (P-SQDB). *Head*: the count behind the last entry
-//!   of the last finished transaction (P-SQ-head).
+//!   depth. *Tail*: the count behind the last entry that was published (P-SQDB). *Head*: the count behind the last
+//!   entry of the last finished transaction (P-SQ-head).
 //! - *ticket*: of a transaction, how many were committed before it on this queue in this life.
 //! - *complete*: of a command, its completion has come, and says success. *Finished*: of a transaction, all of its
 //!   commands are complete, and so are all transactions before it on the queue.
@@ -44,9 +44,6 @@ use crate::site;
 use crate::spec::{Command, PmrCapabilities, doorbell, io};
 use crate::transport::PersistentRegion;
 
-/// Up to so many bytes all writes of a transaction are forced; beyond, one flush costs less.
-const FORCED_BYTES: usize = 256 << 10;
-
 /// What a transaction writes to consecutive blocks.
 pub(super) struct Write {
     pub at: Lba,
@@ -68,6 +65,8 @@ pub(super) struct Queue {
     pub namespace: u32,
     pub has_write_cache: bool,
     pub acknowledge: Acknowledge,
+    /// Up to so many bytes all writes of a transaction are forced; beyond, one flush costs less.
+    pub most_forced: usize,
     pub state: Mutex<State>,
 }
 
@@ -147,7 +146,7 @@ impl Queue {
         let bytes = writes.iter().map(|write| write.pages.len() * BLOCK).sum::<usize>();
         let last = writes.pop().expect("there is one");
         let is_forced = self.has_write_cache && !self.link.makes(Mistake::FlushInBatch);
-        if !is_forced || bytes <= FORCED_BYTES || writes.is_empty() {
+        if !is_forced || bytes <= self.most_forced || writes.is_empty() {
             let count = writes.len() + 1;
             let mut commands = self.commands(txid, writes, is_forced, false)?;
             if self.has_write_cache && !is_forced {

@@ -94,7 +94,7 @@ fn rings_go_round() {
                 let mut lease = controller.lease().unwrap();
                 // Each queue has an order of its own; these numbers increase for whoever comes.
                 let txid = round << 8 | thread;
-                let block = thread * 20 + round % 9 * 2;
+                let block = thread * 20 + waiting.len() as u64 * 2;
                 match transaction(controller, &mut lease, txid, &[block, block + 1]) {
                     Ok(ticket) => waiting.push((ticket, block, txid)),
                     Err(Error::Invalid(_)) => {}
@@ -332,7 +332,7 @@ fn an_error_stops_its_queue() {
     let mut leases = [0, 1].map(|queue| controller.try_lease(queue).unwrap().unwrap());
     let before = transaction(&controller, &mut leases[0], 1, &[0]).unwrap();
     controller.wait(before).unwrap();
-    model.set_faults(Faults { fail: Some((2, Status::WRITE_FAULT)), ..Faults::default() });
+    model.set_faults(Faults { fail: Some((1, Status::WRITE_FAULT)), ..Faults::default() });
     let failed = transaction(&controller, &mut leases[0], 2, &[2, 4, 6, 8, 10]).unwrap();
     let behind = transaction(&controller, &mut leases[0], 3, &[12]).unwrap();
     let error = controller.wait(failed).unwrap_err();
@@ -364,8 +364,8 @@ fn a_torn_command_fails() {
     assert_eq!(value(&controller, 3), u64::MAX, "half of it is there");
 }
 
-/// A command that never completes, and a controller that says it is broken: both are errors, nothing hangs, and what was
-/// in flight does not land later. Reads go on.
+/// A command that never completes, and a controller that says it is broken: both are errors, nothing hangs, and what
+/// was in flight does not land later. Reads go on.
 #[test]
 fn a_controller_that_does_not_answer_is_given_up() {
     let stuck = Faults { stuck: Some(1), ..Faults::default() };

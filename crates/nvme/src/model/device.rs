@@ -86,6 +86,8 @@ pub(super) struct Device {
     pub came: u64,
     configuration: u32,
     status: u32,
+    /// It is being reset, and the host has not seen yet that it is.
+    resets: Option<Site>,
     admin: [u32; 5],
     region_control: u32,
     region_address: [u32; 2],
@@ -123,6 +125,7 @@ impl Device {
             came: 0,
             configuration: 0,
             status: 0,
+            resets: None,
             admin: [0; 5],
             region_control: 0,
             region_address: [0; 2],
@@ -142,6 +145,7 @@ impl Device {
         if faults.region == 1 {
             self.arrived.fill(0);
         }
+        self.fetched = 0;
         self.faults = faults;
     }
 
@@ -171,7 +175,13 @@ impl Device {
             0x04 => u32::from(doorbell_shift) | 1 << 5 | 4 << 20 | u32::from(has_region) << 24,
             register::VS => 0x0001_0400,
             register::CC => self.configuration,
-            register::CSTS => self.status,
+            register::CSTS => {
+                // Nothing of an earlier life of the host comes after it has seen this, either.
+                if let Some(site) = self.resets.take() {
+                    self.medium.reset(site);
+                }
+                self.status
+            }
             register::AQA => self.admin[0],
             register::ASQ => self.admin[1],
             0x2c => self.admin[2],
@@ -217,10 +227,8 @@ impl Device {
         if is_on(was) && !is_on(value) {
             self.reset();
         }
-        if !is_on(value) {
-            // Nothing of an earlier life of the host comes any more, either.
-            self.medium.reset(site);
-        }
+        // If it is enabled before the host has seen that it is off, it may not have been.
+        self.resets = (!is_on(value)).then_some(site);
         if !is_on(was) && is_on(value) {
             let wide = |low: usize| u64::from(self.admin[low]) | u64::from(self.admin[low + 1]) << 32;
             let (sq, cq) = ((self.admin[0] & 0xfff) + 1, (self.admin[0] >> 16 & 0xfff) + 1);
@@ -301,7 +309,7 @@ impl Device {
             self.told.insert((queue, at), Told { number, hash, cached });
             at = (at + 1) % depth;
         }
-        if queue > 0 {
+        if !commands.is_empty() {
             self.medium.rung(site, &commands);
         }
         Ok(())

@@ -265,6 +265,7 @@ impl Device {
                 return Status::WRITE_FAULT;
             }
         }
+        self.medium.flushed();
         Status::SUCCESS
     }
 }

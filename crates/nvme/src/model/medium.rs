@@ -67,6 +67,9 @@ pub trait Medium: Send + Sync {
     /// A doorbell was rung.
     fn rung(&self, _site: Site, _commands: &[Rung]) {}
 
+    /// A flush has completed: what an earlier process has left in the write cache is on the medium, too.
+    fn flushed(&self) {}
+
     /// The controller was reset: no write of a command that was rung before comes any more.
     fn reset(&self, _site: Site) {}
 }

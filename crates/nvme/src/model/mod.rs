@@ -105,7 +105,8 @@ impl Default for Config {
     }
 }
 
-/// What goes wrong. I/O commands are counted from 0 on, as they are fetched.
+/// What goes wrong. I/O commands are counted from 0 on, as they are fetched, since
+/// [`set_faults`](Model::set_faults).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     /// This command fails with this status, and transfers nothing.

@@ -1,0 +1,637 @@
+//! Transactions on queues in a device's persistent memory region, as a subject: the driver of the crate `wholly-nvme` on
+//! its model, over a simulated device.
+//!
+//! One file stands for all blocks, and one for the windows. What a crash may leave, where the region is whole:
+//!
+//! - a transaction that was waited for is there; one whose commit has returned is there, or in the window;
+//! - a transaction that is not in the window is there wholly, or nothing of it is;
+//! - one that was acknowledged, and whose head was durable after that, is not in the window;
+//! - of one that is in the window, each block is anything, unless it was waited for.
+//!
+//! Where the region was lost, the window is unknown: then what was waited for is there, and of the others each block is
+//! anything.
+//!
+//! The upper layer here does the least that one can: blocks that are torn get zeros, before a new life begins.
+
+mod programs;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use wholly_blocks::{BLOCK, Lba, Txid};
+use wholly_error::Error;
+use wholly_media::Site;
+use wholly_nvme::model::{Config, Faults, Model};
+use wholly_nvme::{
+    Acknowledge, Controller, DmaPage, Lease, Life as Incarnation, Mistake, Options, QueueWindow, Ticket, Window, site,
+};
+use wholly_sim::{DeviceRules, SimConfig, World};
+
+use crate::life::Life;
+use crate::run::{Recorder, Run};
+use crate::setting::Setting;
+use crate::subject::{Beginning, NotOpened, Subject};
+use crate::tree::{FILE_MODE, Object, State};
+use crate::workload::Promise;
+pub use programs::{ALL, BLOCKS, Program, Step};
+
+/// Bytes of the region: a page of words, and a page for each ring.
+const REGION: u64 = 5 * 4096;
+
+/// The first transaction of what follows a crash. Those of its own crashes begin beyond that.
+const AGAIN: u64 = 1000;
+
+/// Blocks that what follows a crash writes, on the first queue and on the last.
+const AGAIN_BLOCKS: [&[u64]; 2] = [&[1, 2], &[3, 4]];
+
+/// The worlds, and what each is.
+pub const WORLDS: [(&str, &str); 4] = [
+    ("ccnvme", "a device with a write cache, each word of whose region survives by itself"),
+    ("ccnvme-plp", "the same without a volatile write cache"),
+    ("ccnvme-ordered", "the same with a write cache, and a region that keeps the order of ordered stores"),
+    ("ccnvme-lost", "a device that loses what its region had, at each crash"),
+];
+
+/// The paper taken literally, where it is not sound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paper {
+    /// The flush is in the batch of what it is to flush.
+    M3,
+    /// What makes stores arrive does not.
+    M8,
+    /// The head is not durable before an acknowledgement, and what the window has is dropped.
+    M10,
+}
+
+impl Paper {
+    /// All of them.
+    pub const ALL: [Paper; 3] = [Paper::M3, Paper::M8, Paper::M10];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Paper::M3 => "M3",
+            Paper::M8 => "M8",
+            Paper::M10 => "M10",
+        }
+    }
+}
+
+/// The world with this name: one of [`WORLDS`], perhaps with something broken: `ccnvme@M8`,
+/// `ccnvme@nvme.commit.tail.order=drop-order`.
+pub fn setting(name: &str) -> Option<Setting> {
+    let (base, broken) = name.split_once('@').map_or((name, None), |(base, broken)| (base, Some(broken)));
+    WORLDS.iter().find(|(world, _)| *world == base)?;
+    let has_write_cache = base != "ccnvme-plp";
+    let rules = DeviceRules { region_len: REGION, in_order: base == "ccnvme-ordered", has_write_cache };
+    let mut sim = SimConfig::device(BLOCKS, rules);
+    if let Some(broken) = broken.filter(|broken| paper_named(broken).is_none()) {
+        sim.mutations.push(crate::setting::parse_mutation(broken)?);
+    }
+    Some(Setting { name: name.into(), sim: Arc::new(sim) })
+}
+
+fn paper_named(name: &str) -> Option<Paper> {
+    Paper::ALL.into_iter().find(|paper| paper.name() == name)
+}
+
+/// Sites that change what survives.
+pub fn sites() -> Vec<Site> {
+    let is_one = |site: &Site| ![site::SETUP, site::COMPLETE, site::PLAIN_COMPLETE].contains(site);
+    site::ALL.iter().copied().filter(is_one).collect()
+}
+
+/// A program on such a device.
+#[derive(Clone, Debug)]
+pub struct OnQueues {
+    /// The program.
+    pub program: &'static Program,
+    /// A mistake.
+    pub mistake: Option<Mistake>,
+}
+
+/// The programs with this name: one, or `by-hand` for all.
+pub fn several(name: &str) -> Option<Vec<OnQueues>> {
+    let on = |program| OnQueues { program, mistake: None };
+    match name {
+        "by-hand" => Some(ALL.iter().map(on).collect()),
+        name => ALL.iter().find(|program| program.name == name).map(|program| vec![on(program)]),
+    }
+}
+
+/// A device that is open. If it is dropped, the process dies.
+pub struct OpenDevice {
+    controller: Controller,
+    model: Arc<Model>,
+    setting: Setting,
+}
+
+/// What a block has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Value {
+    /// What this transaction has written; 0: nothing has.
+    Of(u64),
+    /// No page of any.
+    Torn,
+    /// Anything: it is one of a transaction that is not finished.
+    Any,
+}
+
+/// What a window says of a queue: transactions, and whether all their blocks are there.
+type Seen = Vec<(u64, bool)>;
+
+/// The windows, and the incarnation that they are of; none: unknown.
+type Windows = Option<(u64, Vec<Seen>)>;
+
+/// Two files: `blocks`, with a number of 8 bytes for each, and `window`.
+fn state(values: &[Value], windows: &Windows) -> State {
+    let number = |value: &Value| match value {
+        Value::Of(number) => *number,
+        Value::Torn => u64::MAX,
+        Value::Any => u64::MAX - 1,
+    };
+    let numbers: Vec<u8> = values.iter().flat_map(|value| number(value).to_le_bytes()).collect();
+    let words = match windows {
+        None => "unknown".to_string(),
+        Some((incarnation, queues)) => format!("of life {incarnation}: {queues:?}"),
+    };
+    let mut state = State::default();
+    state.put("blocks", Object::file(numbers, FILE_MODE));
+    state.put("window", Object::file(words.into_bytes(), FILE_MODE));
+    state
+}
+
+fn fill(page: &DmaPage, number: u64) {
+    let mut bytes = [0; BLOCK];
+    if number > 0 {
+        bytes[..8].copy_from_slice(&number.to_le_bytes());
+        bytes[BLOCK - 8..].copy_from_slice(&number.rotate_left(17).to_le_bytes());
+    }
+    page.write(0, &bytes);
+}
+
+fn value_of(page: &DmaPage) -> Value {
+    let mut bytes = [0; BLOCK];
+    page.read(0, &mut bytes);
+    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+    let number = word(0);
+    let is_whole = word(BLOCK - 8) == number.rotate_left(17) && bytes[8..BLOCK - 8].iter().all(|byte| *byte == 0);
+    if is_whole { Value::Of(number) } else { Value::Torn }
+}
+
+/// What windows list: their incarnation, and for each queue the numbers of transactions.
+type Listed = (u64, Vec<Vec<u64>>);
+
+/// A transaction, as the oracle knows it.
+#[derive(Clone, Copy, Debug)]
+struct Tx {
+    number: u64,
+    queue: u16,
+    blocks: &'static [u64],
+}
+
+impl OnQueues {
+    /// All transactions that anybody makes, by number.
+    fn transactions(&self) -> Vec<Tx> {
+        let commits = self.program.steps.iter().filter_map(|step| match step {
+            Step::Commit(queue, blocks) => Some((*queue, *blocks)),
+            _ => None,
+        });
+        let own = (1..).zip(commits).map(|(number, (queue, blocks))| Tx { number, queue, blocks });
+        let again = (AGAIN..).zip(AGAIN_BLOCKS.iter().cycle().take(2 * LIVES as usize));
+        let queue = |number: u64| if number.is_multiple_of(2) { 0 } else { self.program.queues - 1 };
+        own.chain(again.map(|(number, blocks)| Tx { number, queue: queue(number), blocks })).collect()
+    }
+
+    fn paper(&self, setting: &Setting) -> Option<Paper> {
+        setting.name.split_once('@').and_then(|(_, broken)| paper_named(broken))
+    }
+
+    fn open_device(&self, world: &Arc<World>, setting: &Setting, is_after_crash: bool) -> Result<OpenDevice, Error> {
+        let base = setting.name.split('@').next().unwrap_or_default();
+        let config = Config {
+            lba_bytes: 4096,
+            has_write_cache: setting.sim.device.is_some_and(|device| device.has_write_cache),
+            queues: self.program.queues + 1,
+            interrupts: 0,
+            seed: world.now() + self.program.steps.len() as u64,
+            ..Config::default()
+        };
+        let model = Model::new("device", world.device(), config)?;
+        if base == "ccnvme-lost" && is_after_crash {
+            model.set_faults(Faults { region: 1, ..Faults::default() });
+        }
+        let mistake = match self.paper(setting) {
+            Some(Paper::M3) => Some(Mistake::FlushInBatch),
+            Some(Paper::M8) => Some(Mistake::NoBarrier),
+            Some(Paper::M10) | None => self.mistake,
+        };
+        let Program { queues, depth, merge, waits_for_head, most_forced, .. } = *self.program;
+        let acknowledge = if waits_for_head { Acknowledge::HeadDurable } else { Acknowledge::Finished };
+        let options = Options { queues, depth, merge, acknowledge, most_forced, mistake, ..Options::default() };
+        let controller = Controller::open(model.clone(), options)?;
+        Ok(OpenDevice { controller, model, setting: setting.clone() })
+    }
+
+    /// What is there: the blocks as far as they are specified, and the windows.
+    fn look(&self, open: &OpenDevice) -> Result<(Vec<Value>, Windows), String> {
+        let values = open.values()?;
+        Ok(self.specified(values, self.listed(open)?.as_ref(), self.paper(&open.setting) == Some(Paper::M10)))
+    }
+
+    /// The numbers of what the window of each queue has.
+    fn listed(&self, open: &OpenDevice) -> Result<Option<Listed>, String> {
+        let Window::Known { life, queues } = open.controller.window() else { return Ok(None) };
+        if open.setting.name.starts_with("ccnvme-ordered") && queues.iter().any(|queue| queue.unreadable > 0) {
+            return Err(format!("the tail is there before its entries: {queues:?}"));
+        }
+        let numbers = |queue: &QueueWindow| queue.transactions.iter().map(|tx| tx.txid.0).collect();
+        Ok(Some((life.incarnation, queues.iter().map(numbers).collect())))
+    }
+
+    /// Of the content of all blocks, what is specified: not that of transactions which are in the window, or of any if
+    /// that is unknown, and of which not all is there. If the upper layer drops what the window has, none of these is
+    /// there.
+    fn specified(&self, mut values: Vec<Value>, listed: Option<&Listed>, drops: bool) -> (Vec<Value>, Windows) {
+        let all = self.transactions();
+        let is_listed =
+            |number: u64| listed.is_none_or(|(_, queues)| queues.iter().flatten().any(|one| *one == number));
+        // A later transaction has the block, or may have a part of it.
+        let is_over = |tx: &Tx, block: u64, value: Value| {
+            let mut later = all.iter().filter(|later| later.number > tx.number && later.blocks.contains(&block));
+            later.any(|later| value == Value::Of(later.number) || (value == Value::Torn && is_listed(later.number)))
+        };
+        let is_there = |tx: &Tx, block: u64| {
+            let value = values[block as usize];
+            value == Value::Of(tx.number) || is_over(tx, block, value)
+        };
+        let is_whole = |tx: &&Tx| !drops && tx.blocks.iter().all(|block| is_there(tx, *block));
+        let whole: BTreeSet<u64> = all.iter().filter(is_whole).map(|tx| tx.number).collect();
+        let Some((incarnation, queues)) = listed else {
+            for value in &mut values {
+                if matches!(value, Value::Of(number) if *number > 0 && !whole.contains(number)) || *value == Value::Torn
+                {
+                    *value = Value::Any;
+                }
+            }
+            return (values, None);
+        };
+        for tx in all.iter().filter(|tx| is_listed(tx.number) && !whole.contains(&tx.number)) {
+            tx.blocks.iter().for_each(|block| values[*block as usize] = Value::Any);
+        }
+        let seen = |numbers: &Vec<u64>| numbers.iter().map(|number| (*number, whole.contains(number))).collect();
+        (values, Some((*incarnation, queues.iter().map(seen).collect())))
+    }
+}
+
+impl OpenDevice {
+    fn values(&self) -> Result<Vec<Value>, String> {
+        let read = || {
+            let pages: Vec<DmaPage> = (0..BLOCKS).map(|_| self.controller.page()).collect::<Result<_, Error>>()?;
+            self.controller.read(Lba(0), &pages)?;
+            Ok::<_, Error>(pages.iter().map(value_of).collect())
+        };
+        read().map_err(|error| format!("the blocks: {error}"))
+    }
+
+    fn lease(&self, queue: u16) -> Result<Lease, String> {
+        let lease = self.controller.try_lease(queue).map_err(|error| error.to_string())?;
+        lease.ok_or_else(|| format!("queue {queue} is leased"))
+    }
+
+    fn start(&self, incarnation: u64) -> Result<(), Error> {
+        self.controller.start(Incarnation { volume: [7; 16], incarnation })
+    }
+
+    fn commit(&self, lease: &mut Lease, tx: Tx) -> Result<Ticket, Error> {
+        let (last, others) = tx.blocks.split_last().expect("a transaction has blocks");
+        let page = self.controller.page()?;
+        fill(&page, tx.number);
+        for block in others {
+            lease.write(Lba(*block), std::slice::from_ref(&page))?;
+        }
+        lease.commit(Txid(tx.number), Lba(*last), &[page])
+    }
+
+    /// What a driver has done that none may do.
+    fn reports(&self) -> Result<(), String> {
+        self.model.reports().first().map_or(Ok(()), |report| Err(report.clone()))
+    }
+}
+
+/// What is to be there, in one life.
+struct Oracle<'o> {
+    on: &'o OnQueues,
+    /// Whether crashes lose the region.
+    is_lost: bool,
+    waits_for_head: bool,
+    incarnation: u64,
+    /// When the life began.
+    values: Vec<Value>,
+    queues: Vec<OfQueue>,
+}
+
+/// Of a queue: its transactions in their order.
+#[derive(Clone, Default)]
+struct OfQueue {
+    transactions: Vec<Tx>,
+    /// How many were waited for.
+    acknowledged: usize,
+    /// How many the durable head has passed for certain.
+    passed: usize,
+}
+
+impl<'o> Oracle<'o> {
+    fn new(on: &'o OnQueues, setting: &Setting, incarnation: u64, values: Vec<Value>) -> Oracle<'o> {
+        Oracle {
+            on,
+            is_lost: setting.name.starts_with("ccnvme-lost"),
+            waits_for_head: on.program.waits_for_head,
+            incarnation,
+            values,
+            queues: vec![OfQueue::default(); on.program.queues.into()],
+        }
+    }
+
+    /// A commit begins.
+    fn commit(&mut self, tx: Tx) {
+        self.queues[usize::from(tx.queue)].transactions.push(tx);
+    }
+
+    /// It has returned: its barrier has made durable what was stored of the head before.
+    fn is_committed(&mut self, queue: u16) {
+        let queue = &mut self.queues[usize::from(queue)];
+        queue.passed = queue.passed.max(queue.acknowledged);
+    }
+
+    fn wait(&mut self, queue: u16) {
+        let queue = &mut self.queues[usize::from(queue)];
+        queue.acknowledged = queue.transactions.len();
+        if self.waits_for_head {
+            queue.passed = queue.acknowledged;
+        }
+    }
+
+    /// What a crash may leave.
+    fn may_leave(&self) -> Vec<Promise> {
+        if self.is_lost {
+            return self.may_leave_without_window();
+        }
+        // For each queue: how many are finished, and for each of the others whether it is whole.
+        let mut all: Vec<Vec<(usize, Vec<bool>)>> = vec![Vec::new()];
+        for queue in &self.queues {
+            let mut choices = Vec::new();
+            for finished in queue.passed..=queue.transactions.len() {
+                let left = queue.transactions.len() - finished;
+                let certain = queue.acknowledged.saturating_sub(finished);
+                for bits in 0..1u32 << (left - certain) {
+                    let whole = |i: usize| i < certain || bits >> (i - certain) & 1 == 1;
+                    choices.push((finished, (0..left).map(whole).collect::<Vec<bool>>()));
+                }
+            }
+            all = all
+                .iter()
+                .flat_map(|so_far| choices.iter().map(|one| [&so_far[..], std::slice::from_ref(one)].concat()))
+                .collect();
+        }
+        let one = |choice: &Vec<(usize, Vec<bool>)>| {
+            let mut windows = Vec::new();
+            let mut effects: Vec<(Tx, bool)> = Vec::new();
+            for (queue, (finished, whole)) in self.queues.iter().zip(choice) {
+                let (done, open) = queue.transactions.split_at(*finished);
+                effects.extend(done.iter().map(|tx| (*tx, true)));
+                effects.extend(open.iter().copied().zip(whole.iter().copied()));
+                windows.push(open.iter().zip(whole).map(|(tx, whole)| (tx.number, *whole)).collect());
+            }
+            effects.sort_by_key(|(tx, _)| tx.number);
+            let mut values = self.values.clone();
+            for (tx, is_whole) in effects {
+                let value = if is_whole { Value::Of(tx.number) } else { Value::Any };
+                tx.blocks.iter().for_each(|block| values[*block as usize] = value);
+            }
+            Promise::new(state(&values, &Some((self.incarnation, windows))))
+        };
+        all.iter().map(one).collect()
+    }
+
+    /// What there is once all of it is finished, and the device closed.
+    fn closed(&self) -> Promise {
+        let queues = self.queues.iter().map(|queue| OfQueue {
+            acknowledged: queue.transactions.len(),
+            passed: queue.transactions.len(),
+            ..queue.clone()
+        });
+        let closed = Oracle { queues: queues.collect(), values: self.values.clone(), ..*self };
+        closed.may_leave().remove(0)
+    }
+
+    fn may_leave_without_window(&self) -> Vec<Promise> {
+        let mut certain: Vec<Tx> =
+            self.queues.iter().flat_map(|queue| &queue.transactions[..queue.acknowledged]).copied().collect();
+        certain.sort_by_key(|tx| tx.number);
+        let mut values = self.values.clone();
+        for tx in certain {
+            tx.blocks.iter().for_each(|block| values[*block as usize] = Value::Of(tx.number));
+        }
+        let mut all = vec![values];
+        for tx in self.queues.iter().flat_map(|queue| &queue.transactions[queue.acknowledged..]) {
+            for block in tx.blocks {
+                let with = |values: &Vec<Value>, value: Option<Value>| {
+                    let mut values = values.clone();
+                    values[*block as usize] = value.unwrap_or(values[*block as usize]);
+                    values
+                };
+                let choices = [None, Some(Value::Of(tx.number)), Some(Value::Torn)];
+                all = all.iter().flat_map(|values| choices.iter().map(|choice| with(values, *choice))).collect();
+            }
+        }
+        let shown: BTreeSet<Vec<Value>> =
+            all.into_iter().map(|values| self.on.specified(values, None, false).0).collect();
+        shown.iter().map(|values| Promise::new(state(values, &None))).collect()
+    }
+}
+
+/// So many lives after crashes have transactions of their own.
+const LIVES: u64 = 8;
+
+impl Subject for OnQueues {
+    type Open = OpenDevice;
+
+    const OBSERVES_IN_RECOVERY: bool = false;
+
+    fn name(&self) -> String {
+        format!("ccnvme:{}", self.program.name)
+    }
+
+    fn rules(&self) -> String {
+        format!("ccnvme {} {:?}", self.program.name, self.mistake)
+    }
+
+    fn begin(&self, setting: &Setting) -> Beginning {
+        let state = state(&[Value::Of(0); BLOCKS as usize], &None);
+        Beginning { world: World::new(setting.sim.clone()), state, is_made: true }
+    }
+
+    fn perform(&self, setting: &Setting, recorder: &mut Recorder) -> Result<(), String> {
+        let zeros = vec![Value::Of(0); BLOCKS as usize];
+        let words = |error: Error| error.to_string();
+        let mut oracle = Oracle::new(self, setting, 1, zeros);
+        let begun = oracle.may_leave();
+        let op = recorder.begin("start", &begun[0]);
+        let mut open = self.open_device(&recorder.world, setting, false).map_err(words)?;
+        open.start(1).map_err(words)?;
+        recorder.end(op);
+        let all = 0..self.program.queues;
+        let lease_all = |open: &OpenDevice| all.clone().map(|queue| open.lease(queue)).collect::<Result<Vec<_>, _>>();
+        let mut leases = lease_all(&open)?;
+        let mut tickets: Vec<Option<Ticket>> = vec![None; leases.len()];
+        let mut transactions = self.transactions().into_iter();
+        for step in self.program.steps {
+            let before = oracle.may_leave();
+            let label = match step {
+                Step::Commit(queue, blocks) => format!("a commit of {blocks:?} on queue {queue}"),
+                Step::Wait(queue) => format!("a wait for queue {queue}"),
+                Step::Poll(queue) => format!("a look at queue {queue}"),
+                Step::Again => "a new life".into(),
+            };
+            let op = recorder.begin(label, &before[0]);
+            recorder.may_leave(before.clone());
+            // What a crash may leave until the operation has returned.
+            let mut until = Vec::new();
+            match *step {
+                Step::Commit(queue, _) => {
+                    let tx = transactions.next().expect("one for each commit");
+                    let lease = &mut leases[usize::from(queue)];
+                    tickets[usize::from(queue)] = Some(open.commit(lease, tx).map_err(words)?);
+                    oracle.commit(tx);
+                    until = oracle.may_leave();
+                    oracle.is_committed(queue);
+                }
+                Step::Wait(queue) => {
+                    let ticket = tickets[usize::from(queue)].expect("something was committed");
+                    open.controller.wait(ticket).map_err(words)?;
+                    oracle.wait(queue);
+                }
+                Step::Poll(queue) => _ = leases[usize::from(queue)].poll().map_err(words)?,
+                Step::Again => {
+                    open.reports()?;
+                    leases.clear();
+                    // Nobody waits for what was in flight.
+                    drop(open);
+                    open = self.open_device(&recorder.world, setting, false).map_err(words)?;
+                    let values = open.values()?;
+                    let (unknown, _) = self.specified(values.clone(), None, false);
+                    open.start(oracle.incarnation + 1).map_err(words)?;
+                    oracle = Oracle::new(self, setting, oracle.incarnation + 1, values);
+                    until = [before, vec![Promise::new(state(&unknown, &None))]].concat();
+                    leases = lease_all(&open)?;
+                }
+            }
+            recorder.end(op);
+            let leaves = oracle.may_leave();
+            recorder.leaves(op, &leaves[0]);
+            recorder.may_leave([until, leaves.clone()].concat());
+            let op = recorder.begin("it has returned", &leaves[0]);
+            recorder.end(op);
+            recorder.may_leave(leaves);
+        }
+        open.reports()
+    }
+
+    fn check(&self, _world: &Arc<World>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn open(&self, world: &Arc<World>, setting: &Setting) -> Result<OpenDevice, NotOpened> {
+        self.open_device(world, setting, true).map_err(|error| NotOpened::Failed(error.to_string()))
+    }
+
+    fn observe(&self, _world: &Arc<World>, open: &OpenDevice) -> Result<State, String> {
+        let (values, windows) = self.look(open)?;
+        Ok(state(&values, &windows))
+    }
+
+    /// Blocks that are torn get zeros; a new life begins, with two transactions.
+    fn go_on(&self, life: &mut Life, open: &OpenDevice, before: Promise) -> Result<Promise, String> {
+        let words = |error: Error| error.to_string();
+        let (mut values, listed) = (open.values()?, self.listed(open)?);
+        let torn: Vec<usize> = (0..values.len()).filter(|block| values[*block] == Value::Torn).collect();
+        // The zeros are not durable before the next life begins.
+        let with_zeros = |set: u32, listed: Option<&Listed>| {
+            let mut values = values.clone();
+            (torn.iter().enumerate().filter(|(i, _)| set >> i & 1 == 1))
+                .for_each(|(_, block)| values[*block] = Value::Of(0));
+            let (values, windows) = self.specified(values, listed, false);
+            Promise::new(state(&values, &windows))
+        };
+        let mut mended: Vec<Promise> = vec![before];
+        for set in 0..1u32 << torn.len() {
+            let promise = with_zeros(set, listed.as_ref());
+            if !mended.contains(&promise) {
+                mended.push(promise);
+            }
+        }
+        let unknown = with_zeros((1 << torn.len()) - 1, None);
+        life.operation("torn blocks get zeros", &mended[0], |_| {
+            for block in &torn {
+                let page = open.controller.page().map_err(words)?;
+                fill(&page, 0);
+                open.controller.write(Lba(*block as u64), &[page]).map_err(words)?;
+            }
+            Ok(())
+        })?;
+        life.may_leave(mended.clone());
+        torn.iter().for_each(|block| values[*block] = Value::Of(0));
+        // By now the verdict of the upper layer is durable; this one needs none.
+        let newest = values.iter().filter_map(|value| match value {
+            Value::Of(number) if *number >= AGAIN => Some(*number),
+            _ => None,
+        });
+        let first = newest.max().map_or(AGAIN, |newest| newest / 2 * 2 + 2);
+        let incarnation = listed.as_ref().map_or(100, |(incarnation, _)| incarnation + 1);
+        let mut oracle = Oracle::new(self, &open.setting, incarnation, values);
+        let begun = oracle.may_leave();
+        life.operation("a new life", &begun[0], |_| open.start(incarnation).map_err(words))?;
+        life.may_leave([mended, vec![unknown], begun.clone()].concat());
+        life.operation("it has begun", &begun[0], |_| Ok(()))?;
+        let transactions = self.transactions();
+        for tx in transactions.into_iter().filter(|tx| (first..first + 2).contains(&tx.number)) {
+            let mut lease = open.lease(tx.queue)?;
+            let promise = oracle.may_leave()[0].clone();
+            let ticket =
+                life.operation("a new transaction", &promise, |_| open.commit(&mut lease, tx).map_err(words))?;
+            oracle.commit(tx);
+            life.may_leave(oracle.may_leave());
+            oracle.is_committed(tx.queue);
+            life.operation("it has returned", &oracle.may_leave()[0], |_| Ok(()))?;
+            life.may_leave(oracle.may_leave());
+            let promise = oracle.may_leave()[0].clone();
+            life.operation("a wait for it", &promise, |_| open.controller.wait(ticket).map_err(words))?;
+            oracle.wait(tx.queue);
+            life.may_leave(oracle.may_leave());
+        }
+        open.reports()?;
+        Ok(oracle.closed())
+    }
+
+    fn close(&self, open: OpenDevice) -> Result<(), String> {
+        open.controller.close().map_err(|error| error.to_string())
+    }
+
+    fn at_rest(&self, _world: &Arc<World>, _state: &State) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn was_closed(&self, open: &OpenDevice) -> Result<(), String> {
+        match open.controller.window() {
+            Window::Known { queues, .. } if queues.iter().any(|queue| !queue.transactions.is_empty()) => {
+                Err(format!("after a close there are unfinished transactions: {queues:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn seen_beside(&self, _run: &Run) -> Option<(u64, String)> {
+        None
+    }
+}
