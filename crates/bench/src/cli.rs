@@ -3,7 +3,9 @@
 use crate::harness::{self, Plan};
 use crate::place::{LoopFs, Medium};
 use crate::system::System;
-use crate::{Error, Report, Result, commands, fcfs, instructions, minl2r, mounts, opening, suites, tasks, volume};
+use crate::{
+    Error, Report, Result, ccnvme, commands, fcfs, instructions, minl2r, mounts, opening, suites, tasks, volume,
+};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +15,7 @@ use wholly_media::pmem::Emulation;
 pub const USAGE: &str = "\
 usage: bench SUITE [OPTIONS]
 
-Suites: groups, open, store, run, mount, volume, fcfs, minl2r
+Suites: groups, open, store, run, mount, volume, fcfs, minl2r, ccnvme
 
   --json             print the raw rows as one JSON object
   --case NAME        only this case; can be repeated
@@ -31,6 +33,7 @@ Suites: groups, open, store, run, mount, volume, fcfs, minl2r
   --seed N           seed of the random sequence (default 1)
   --base NAME        the system that ratios refer to (default raw; fcfs and minl2r: none); cases of the suites store, run, mount
                      and volume have their own
+  --device NAME      ccnvme: model (default), qemu, or a profile of the model: p5800x, 905p, 750
   --figures DIR      fcfs, minl2r: write the paper's figures into DIR, as CSV and SVG, and its claims beside what was measured
   --log-size BYTES   fcfs: the largest log that is recovered, with K, M or G (default 64M; the paper: 5G)
   --instructions     groups, store and fcfs, on persistent memory: how many instructions a group or a call executes, in
@@ -60,6 +63,7 @@ pub struct Options {
     emulation: Option<Emulation>,
     log_bytes: Option<u64>,
     figures: Option<PathBuf>,
+    device: Option<String>,
     program: Option<PathBuf>,
     tiny: bool,
     wanted: instructions::Wanted,
@@ -88,6 +92,7 @@ impl Options {
             emulation: None,
             log_bytes: None,
             figures: None,
+            device: None,
             program: None,
             tiny: false,
             wanted: instructions::Wanted::default(),
@@ -115,6 +120,7 @@ impl Options {
                 "--base" => options.base = Some(value()?),
                 "--log-size" => options.log_bytes = Some(bytes(&argument, &value()?)?),
                 "--figures" => options.figures = Some(value()?.into()),
+                "--device" => options.device = Some(value()?),
                 "--program" => options.program = Some(value()?.into()),
                 suite if !suite.starts_with('-') && options.suite.is_empty() => options.suite = argument,
                 _ => return Err(format!("unknown argument {argument}").into()),
@@ -125,6 +131,9 @@ impl Options {
         }
         if options.wanted.instructions && !matches!(&*options.suite, "groups" | "store" | "fcfs") {
             return Err("--instructions is an option of the suites groups, store and fcfs".into());
+        }
+        if options.device.is_some() && options.suite != "ccnvme" {
+            return Err("--device is an option of the suite ccnvme".into());
         }
         if options.figures.is_some() && !matches!(&*options.suite, "fcfs" | "minl2r") {
             return Err("--figures is an option of the suites fcfs and minl2r".into());
@@ -188,6 +197,9 @@ impl Options {
     /// # Errors
     /// The first failure of a system.
     pub fn run(&self, mut systems: Vec<Box<dyn System>>) -> Result<Report> {
+        if self.suite == "ccnvme" {
+            return ccnvme::run(&self.cases, &self.systems, self.device.as_deref().unwrap_or("model"));
+        }
         let plan = self.plan()?;
         if !self.systems.is_empty() {
             systems.retain(|s| s.name() == plan.base || self.systems.iter().any(|name| name == s.name()));

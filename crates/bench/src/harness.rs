@@ -85,6 +85,8 @@ pub(crate) fn empty_report(plan: &Plan) -> Report {
         counts: Vec::new(),
         runs: Vec::new(),
         instructions: Vec::new(),
+        transfers: Vec::new(),
+        rates: Vec::new(),
         bounds: Vec::new(),
     };
     report.machine.emulator = plan.emulation.describe();

@@ -36,6 +36,7 @@
 
 #![warn(missing_docs)]
 
+pub mod ccnvme;
 pub mod cli;
 pub mod commands;
 pub mod fcfs;

@@ -30,7 +30,13 @@ pub struct Report {
     /// Suites `groups` and `store` with `--instructions`: how many instructions groups execute.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub instructions: Vec<InstructionRow>,
-    /// Suites `fcfs` and `store`, and `groups` with `--instructions`: bounds, met or missed.
+    /// Suite `ccnvme`: what transactions move over PCIe.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub transfers: Vec<TransferRow>,
+    /// Suite `ccnvme`: how fast transactions are by the times of a profile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rates: Vec<RateRow>,
+    /// Suites `fcfs`, `store` and `ccnvme`, and `groups` with `--instructions`: bounds, met or missed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bounds: Vec<Bound>,
 }
@@ -250,6 +256,54 @@ impl InstructionRow {
     }
 }
 
+/// What one transaction moves over PCIe: see [`ccnvme`](crate::ccnvme).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TransferRow {
+    /// The case.
+    pub case: String,
+    /// The system.
+    pub system: String,
+    /// Who has counted: the model, or QEMU.
+    pub device: String,
+    /// Blocks of data in the transaction.
+    pub n: u64,
+    /// Stores and doorbells, as the paper counts them: the tail in the region and its doorbell are one.
+    pub mmio: u64,
+    /// All of them.
+    pub mmio_raw: u64,
+    /// Reads that make stores arrive.
+    pub barriers: u64,
+    /// Bytes stored to the region.
+    pub region_bytes: u64,
+    /// Entries of queues, by DMA.
+    pub dma_queue: u64,
+    /// Commands that move blocks.
+    pub block_ios: u64,
+    /// Interrupts.
+    pub interrupts: u64,
+    /// What the formula of the system says of `mmio`, `dma_queue`, `block_ios` and `interrupts`.
+    pub formula: [u64; 4],
+    /// Whether it is so; of QEMU's interrupts, whether there are some, and not more.
+    pub is_formula: bool,
+}
+
+/// How fast one system is by the times of a profile. The same on each machine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RateRow {
+    /// The case.
+    pub case: String,
+    /// The system.
+    pub system: String,
+    /// The profile: times are its parameters, not those of hardware.
+    pub profile: String,
+    /// Blocks of data in a transaction.
+    pub n: u64,
+    /// Time from one transaction to the next.
+    pub ns_per_transaction: f64,
+    /// The part of the device's bandwidth that is used.
+    pub bandwidth_used: f64,
+}
+
 /// A bound on a figure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bound {
@@ -367,11 +421,56 @@ impl Report {
         self.openings(&mut out);
         self.tasks(&mut out);
         self.counted(&mut out);
+        self.transferred(&mut out);
         for skipped in &self.skipped {
             let system = skipped.system.as_deref().unwrap_or("all systems");
             let _ = writeln!(out, "\nskipped {} on {}, {system}: {}", skipped.case, skipped.medium, skipped.reason);
         }
         out
+    }
+
+    /// What transactions move, and how fast they are.
+    fn transferred(&self, out: &mut String) {
+        let mut before = (0, "");
+        for row in &self.transfers {
+            if before != (row.n, &row.device) {
+                before = (row.n, &row.device);
+                let _ = writeln!(
+                    out,
+                    "\n{}, N = {}, counted by {}\n{:<22}{:>8}{:>8}{:>9}{:>8}{:>8}{:>8}{:>11}",
+                    row.case, row.n, row.device, "", "MMIO", "raw", "barriers", "DMA(Q)", "blocks", "IRQ", "by formula"
+                );
+            }
+            let _ = writeln!(
+                out,
+                "{:<22}{:>8}{:>8}{:>9}{:>8}{:>8}{:>8}{:>11}",
+                row.system,
+                row.mmio,
+                row.mmio_raw,
+                row.barriers,
+                row.dma_queue,
+                row.block_ios,
+                row.interrupts,
+                if row.is_formula { "yes" } else { "NO" }
+            );
+        }
+        let mut before = ("", 0);
+        for row in &self.rates {
+            if before != (&row.case, row.n) {
+                before = (&row.case, row.n);
+                let _ = writeln!(
+                    out,
+                    "\n{}, {} KiB a transaction, times of {}\n{:<22}{:>16}{:>18}",
+                    row.case,
+                    4 * row.n,
+                    row.profile,
+                    "",
+                    "ns/transaction",
+                    "bandwidth used"
+                );
+            }
+            let _ = writeln!(out, "{:<22}{:>16.0}{:>18.2}", row.system, row.ns_per_transaction, row.bandwidth_used);
+        }
     }
 
     /// What groups store and execute, and the bounds.

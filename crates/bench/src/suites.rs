@@ -207,8 +207,27 @@ const fn on_volume(name: &'static str, files: u32, file_bytes: u64) -> Case {
     Case { on_disk: true, ..in_process(name, files, file_bytes) }
 }
 
+/// Transactions on queues in a device's persistent memory region: see [`ccnvme`](crate::ccnvme).
+///
+/// - `table1`: what a transaction of 1 to 64 blocks moves over PCIe.
+/// - `tx`: transactions of 4 to 64 KiB, one after the other and many at once, by the times of a profile.
+/// - `pmr`: stores to the region, with and without a barrier, by the same times.
+pub const CCNVME: [Case; 3] = [of_ccnvme("table1"), of_ccnvme("tx"), of_ccnvme("pmr")];
+
+const fn of_ccnvme(name: &'static str) -> Case {
+    Case {
+        suite: "ccnvme",
+        name,
+        files: 1,
+        file_bytes: 4 << 20,
+        updates: 1,
+        size: Size::Aligned(4 << 10),
+        on_disk: false,
+    }
+}
+
 /// Names of all suites.
-pub const NAMES: [&str; 8] = ["groups", "open", "store", "run", "mount", "volume", "fcfs", "minl2r"];
+pub const NAMES: [&str; 9] = ["groups", "open", "store", "run", "mount", "volume", "fcfs", "minl2r", "ccnvme"];
 
 /// The cases of the suite `name`.
 pub fn by_name(name: &str) -> Option<&'static [Case]> {
@@ -221,6 +240,7 @@ pub fn by_name(name: &str) -> Option<&'static [Case]> {
         "volume" => Some(&VOLUME),
         "fcfs" => Some(&FCFS),
         "minl2r" => Some(&MINL2R),
+        "ccnvme" => Some(&CCNVME),
         _ => None,
     }
 }

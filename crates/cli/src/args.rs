@@ -102,6 +102,9 @@ pub enum Verb {
     /// Make and look at simulated flash disks with transactions of blocks (a model)
     #[command(after_help = FLASH_EXAMPLES)]
     Flash(FlashArgs),
+    /// Look at NVMe controllers with a persistent memory region, and write transactions of blocks on them
+    #[command(after_help = NVME_EXAMPLES)]
+    Nvme(NvmeArgs),
     /// Show the state of a store, a volume or a mount; changes nothing, works while it is in use
     #[command(after_help = STAT_EXAMPLES)]
     Stat(StatArgs),
@@ -612,6 +615,7 @@ Examples:
   wholly crash random-1..200 --world disk-ext4     two hundred random workloads
   wholly crash --effort thorough --piece 3/8        one of eight pieces of a long run
   wholly crash --subject volume:hybrid_log ones pairs     every call on a volume, and all pairs, in groups too
+  wholly crash --subject ccnvme                    transactions on queues in a device's persistent memory region
   wholly crash --replay two-files:pmem:p26:set:0,3 --html crash.html     a picture of the crash, and all events
   wholly crash --replay two-files:pmem:p26:set:0,3 --svg crash.svg       the picture alone";
 
@@ -621,15 +625,18 @@ pub struct CrashArgs {
     /// Workloads: names, random-SEED, random-FROM..TO [default: all written by hand, and some on names]
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
-    /// What to explore: `store`; `volume:ENGINE` with an engine of `wholly mkfs` that promises something; or
-    /// transactions of blocks, `blocks:contract`, `blocks:log` or `blocks:xftl` [default: store; with --replay, the
-    /// subject of the state]
+    /// What to explore: `store`; `volume:ENGINE` with an engine of `wholly mkfs` that promises something; transactions
+    /// of blocks, `blocks:contract`, `blocks:log` or `blocks:xftl`; or transactions on queues in a device's persistent
+    /// memory region, `ccnvme` [default: store; with --replay, the subject of the state]
     #[arg(long, value_name = "SUBJECT", value_parser = parse_subject)]
     pub subject: Option<SubjectArg>,
     /// World: medium and host file system; repeatable [default: pmem and disk for a store; for others, the first two in
     /// which they are explored]
     #[arg(long = "world", value_name = "NAME")]
     pub worlds: Vec<String>,
+    /// With `ccnvme`: take a rule of the paper literally that does not hold, and find out what goes wrong
+    #[arg(long, value_name = "RULE", value_parser = PossibleValuesParser::new(["M3", "M8", "M10"]))]
+    pub paper: Option<String>,
     /// How much of each workload to explore
     #[arg(long, value_enum, default_value_t = Effort::Hunt)]
     pub effort: Effort,
@@ -666,6 +673,8 @@ pub enum SubjectArg {
     Volume(EngineKind),
     /// Transactions of blocks.
     Blocks(blocks::Kind),
+    /// Transactions on queues in a device's persistent memory region.
+    Queues,
 }
 
 impl SubjectArg {
@@ -675,6 +684,7 @@ impl SubjectArg {
             SubjectArg::Store => "store".into(),
             SubjectArg::Volume(engine) => format!("volume:{}", engine.name()),
             SubjectArg::Blocks(kind) => format!("blocks:{}", kind.name()),
+            SubjectArg::Queues => "ccnvme".into(),
         }
     }
 }
@@ -687,10 +697,11 @@ fn parse_subject(text: &str) -> Result<SubjectArg, String> {
     match text.strip_prefix("volume:").map(|name| engines.find(|engine| engine.name() == name)) {
         Some(Some(engine)) => Ok(SubjectArg::Volume(engine)),
         None if text == "store" => Ok(SubjectArg::Store),
+        None if text == "ccnvme" => Ok(SubjectArg::Queues),
         _ => {
             let names: Vec<&str> = wholly_crash::volume::engines().map(EngineKind::name).collect();
             Err(format!(
-                "a subject is store, blocks:contract, blocks:log, blocks:xftl, or volume:ENGINE with one of {}",
+                "a subject is store, ccnvme, blocks:contract, blocks:log, blocks:xftl, or volume:ENGINE with one of {}",
                 names.join(", ")
             ))
         }
@@ -1047,6 +1058,118 @@ pub struct FlashSalvageArgs {
     pub to: PathBuf,
 }
 
+const NVME_EXAMPLES: &str = "\
+DEVICE is nvme-model:DIR or qemu:DIR: a model of a controller in this process, or QEMU's controller (qemu-system-x86), \
+over the files `image` (blocks) and `pmr` (persistent memory region) of a directory. Hardware is not driven yet.
+
+Examples:
+  mkdir dev; truncate --size 64M dev/image; truncate --size 1M dev/pmr
+  wholly nvme probe nvme-model:dev            what the controller offers
+  printf 'write 3 both\\nwrite 9 or none\\ncommit\\nwait\\n' | wholly nvme tx nvme-model:dev
+  wholly nvme unfinished nvme-model:dev       what a crash has left unfinished";
+
+const NVME_PROBE_EXAMPLES: &str = "\
+The controller is reset. Its blocks and its region are not changed.
+
+Examples:
+  wholly nvme probe nvme-model:dev
+  wholly --json nvme probe qemu:dev";
+
+const NVME_UNFINISHED_EXAMPLES: &str = "\
+It reads the region alone, works while the device is in use, and changes nothing. What is listed may be on the medium \
+wholly, in part, or not at all; what is not listed is there wholly or not at all. The exit code is 4 if something is \
+listed, or the region does not tell.
+
+Examples:
+  wholly nvme unfinished nvme-model:dev
+  wholly --json nvme unfinished qemu:dev";
+
+const NVME_TX_EXAMPLES: &str = "\
+A script has one command a line; `#` begins a comment:
+
+  write BLOCK TEXT         write a block of 4 KiB: TEXT, then zeros
+  fill BLOCK COUNT BYTE    write blocks, all bytes the same
+  queue N                  write what follows on this queue, from 0 on
+  commit                   commit what was written: it is atomic
+  wait                     wait until all that was committed is durable
+  read BLOCK               print the text of a block
+
+All lines are read before the first is done. At the end everything that was committed is waited for.
+
+Examples:
+  printf 'write 3 both\\nwrite 9 or none\\ncommit\\n' | wholly nvme tx nvme-model:dev
+  echo 'read 3' | wholly nvme tx qemu:dev";
+
+/// `wholly nvme`.
+#[derive(Args, Debug)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct NvmeArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: NvmeVerb,
+}
+
+/// The verbs of controllers.
+#[derive(Subcommand, Debug)]
+pub enum NvmeVerb {
+    /// Show what a controller offers, how it would be used, and why
+    #[command(after_help = NVME_PROBE_EXAMPLES)]
+    Probe(NvmeDeviceArgs),
+    /// List the transactions that a crash has left unfinished; changes nothing
+    #[command(after_help = NVME_UNFINISHED_EXAMPLES)]
+    Unfinished(NvmeDeviceArgs),
+    /// Do a script of transactions, from standard input
+    #[command(after_help = NVME_TX_EXAMPLES)]
+    Tx(NvmeTxArgs),
+}
+
+/// `wholly nvme probe` and `wholly nvme unfinished`.
+#[derive(Args, Debug)]
+pub struct NvmeDeviceArgs {
+    /// nvme-model:DIR or qemu:DIR
+    pub device: NvmeDevice,
+}
+
+/// `wholly nvme tx`.
+#[derive(Args, Debug)]
+pub struct NvmeTxArgs {
+    /// nvme-model:DIR or qemu:DIR
+    pub device: NvmeDevice,
+    /// Forget what a crash has left unfinished, or what another user of the device has in its region
+    #[arg(long)]
+    pub forget: bool,
+}
+
+/// A controller, as it is named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NvmeDevice {
+    /// Whether it is QEMU's; else the model.
+    pub is_qemu: bool,
+    /// The directory with its files.
+    pub directory: PathBuf,
+}
+
+impl std::str::FromStr for NvmeDevice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<NvmeDevice, String> {
+        let known = [("nvme-model:", false), ("qemu:", true)];
+        let found = known.iter().find_map(|(prefix, is_qemu)| Some((text.strip_prefix(prefix)?, *is_qemu)));
+        match found {
+            Some((directory, is_qemu)) if !directory.is_empty() => {
+                Ok(NvmeDevice { is_qemu, directory: directory.into() })
+            }
+            _ => Err("a device is nvme-model:DIR or qemu:DIR".into()),
+        }
+    }
+}
+
+impl std::fmt::Display for NvmeDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", if self.is_qemu { "qemu" } else { "nvme-model" }, self.directory.display())
+    }
+}
+
 /// `wholly mkfs`.
 #[derive(Args, Debug)]
 pub struct MkfsArgs {
@@ -1125,7 +1248,8 @@ Examples:
   wholly bench groups --pmem /dev/shm --disk /var/tmp --files 100
   wholly bench groups --peers --json          beside SQLite, libpmemobj and rename
   wholly bench fcfs --pmem /dev/shm           FCFS's figures: counts, model time and wall time
-  wholly bench minl2r --figures figures       MinL2R's figures 5 to 8, beside a real ext4";
+  wholly bench minl2r --figures figures       MinL2R's figures 5 to 8, beside a real ext4
+  wholly bench ccnvme --case table1           ccNVMe's table 1, counted by a model of a controller";
 
 /// `wholly bench`.
 #[derive(Args, Debug)]

@@ -16,7 +16,9 @@ use wholly_crash::{
     Limits, Outcome, SETTINGS, Seen, Setting, Subject, Workload,
     archive::{self, Archive},
     blocks::{self, OnBlocks},
-    catalogue, explore_into, replay, sequences, subject_of,
+    catalogue,
+    ccnvme::{self, OnQueues},
+    explore_into, replay, sequences, subject_of,
     volume::{self, Calls, OnVolume},
 };
 use wholly_volume::EngineKind;
@@ -137,7 +139,7 @@ pub fn names(option: Option<&str>) -> Vec<(String, String)> {
         Some("--subject") => {
             let volumes = volume::engines().map(SubjectArg::Volume);
             let subjects = std::iter::once(SubjectArg::Store).chain(volumes);
-            let subjects = subjects.chain(blocks::Kind::ALL.map(SubjectArg::Blocks));
+            let subjects = subjects.chain(blocks::Kind::ALL.map(SubjectArg::Blocks)).chain([SubjectArg::Queues]);
             subjects.map(|subject| Named { name: subject.name(), about: "subject".into() }).collect()
         }
         Some("--effort" | "--piece" | "--replay" | "--html" | "--svg") => return Vec::new(),
@@ -163,7 +165,15 @@ fn list(subject: SubjectArg, ui: &Ui) -> Result<Exit, Failure> {
             let others = others.filter(|name| volume::setting_for(engine, name).is_some());
             listed.worlds.extend(others.map(|name| named((name, blocks::about(name)))));
         }
-        SubjectArg::Blocks(kind) => return list_blocks(kind, ui),
+        SubjectArg::Blocks(kind) => {
+            let program = |program: &blocks::Program| (program.name, program.about);
+            let worlds = kind.worlds().iter().map(|world| (*world, blocks::about(world)));
+            return list_small(blocks::programs_of(kind).map(program), worlds, ui);
+        }
+        SubjectArg::Queues => {
+            let program = |program: &ccnvme::Program| (program.name, program.about);
+            return list_small(ccnvme::ALL.iter().map(program), ccnvme::WORLDS.into_iter(), ui);
+        }
     }
     ui.emit("crash", &listed, |listed| {
         let lines =
@@ -186,11 +196,14 @@ fn list(subject: SubjectArg, ui: &Ui) -> Result<Exit, Failure> {
     Ok(Exit::DONE)
 }
 
-fn list_blocks(kind: blocks::Kind, ui: &Ui) -> Result<Exit, Failure> {
-    let program = |program: &blocks::Program| Named { name: program.name.into(), about: program.about.into() };
-    let world = |name: &&str| Named { name: (*name).into(), about: blocks::about(name).into() };
-    let workloads = blocks::programs_of(kind).map(program).collect();
-    let worlds = kind.worlds().iter().map(world).collect();
+/// Of subjects whose programs are on blocks.
+fn list_small(
+    workloads: impl Iterator<Item = (&'static str, &'static str)>,
+    worlds: impl Iterator<Item = (&'static str, &'static str)>,
+    ui: &Ui,
+) -> Result<Exit, Failure> {
+    let named = |(name, about): (&str, &str)| Named { name: name.into(), about: about.into() };
+    let (workloads, worlds) = (workloads.map(named).collect(), worlds.map(named).collect());
     ui.emit("crash", &Listed { workloads, workloads_on_volumes: Vec::new(), worlds }, |listed| {
         let lines =
             |named: &[Named]| -> String { named.iter().map(|n| format!("  {:<18} {}\n", n.name, n.about)).collect() };
@@ -224,6 +237,7 @@ enum Work {
     Archive(Archive, archive::Limits),
     Volume(Vec<OnVolume<Calls>>, Limits),
     Blocks(Vec<OnBlocks>, Limits),
+    Queues(Vec<OnQueues>, Limits),
 }
 
 impl Task {
@@ -234,6 +248,7 @@ impl Task {
             Work::Archive(..) => 1,
             Work::Volume(programs, _) => programs.len(),
             Work::Blocks(programs, _) => programs.len(),
+            Work::Queues(programs, _) => programs.len(),
         }
     }
 }
@@ -300,12 +315,35 @@ fn tasks_on_blocks(args: &CrashArgs, kind: blocks::Kind) -> Result<Vec<Task>, Fa
     Ok(tasks)
 }
 
+/// What is done to queues in a region.
+fn tasks_on_queues(args: &CrashArgs) -> Result<Vec<Task>, Failure> {
+    let (limits, of_many) = match args.effort {
+        Effort::Hunt => (Limits::hunt(), Limits::sweep()),
+        Effort::Quick => (Limits::quick(), Limits::glance()),
+        Effort::Thorough => (Limits::thorough(), Limits { nested_samples: 12, go_on_one_in: 8, ..Limits::hunt() }),
+    };
+    let asked = args.workloads.iter().map(|name| &**name);
+    let names: Vec<&str> = match args.effort {
+        _ if !args.workloads.is_empty() => asked.collect(),
+        // Half a million states and more.
+        Effort::Thorough => vec!["by-hand", "random-0..400"],
+        Effort::Hunt | Effort::Quick => vec!["by-hand"],
+    };
+    let task = |name: &str| {
+        let found = ccnvme::several(name).ok_or_else(|| unknown("workload", name))?;
+        let limits = if found.len() > MANY { &of_many } else { &limits };
+        Ok(Task { name: name.into(), work: Work::Queues(found, limits.clone()) })
+    };
+    names.into_iter().map(task).collect()
+}
+
 /// What is done in a world.
 fn tasks(args: &CrashArgs, world: &Setting) -> Result<Vec<Task>, Failure> {
     match args.subject() {
         SubjectArg::Store => {}
         SubjectArg::Volume(engine) => return tasks_on_volume(args, engine),
         SubjectArg::Blocks(kind) => return tasks_on_blocks(args, kind),
+        SubjectArg::Queues => return tasks_on_queues(args),
     }
     let (limits, of_names, of_archive) = match args.effort {
         Effort::Hunt => (Limits::hunt(), Limits::glance(), archive::Limits::hunt()),
@@ -353,6 +391,10 @@ fn keep_piece(tasks: &mut [Vec<Task>], piece: Piece) {
                 programs.retain(|_| is_ours());
                 !programs.is_empty()
             }
+            Work::Queues(programs, _) => {
+                programs.retain(|_| is_ours());
+                !programs.is_empty()
+            }
             Work::Archive(..) => is_ours(),
         });
     }
@@ -365,14 +407,22 @@ fn unknown(what: &str, name: &str) -> Failure {
 }
 
 fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
+    if args.paper.is_some() && args.subject() != SubjectArg::Queues {
+        return Err(Failure::new("crash", "--paper is for ccnvme").advice("add --subject ccnvme").exit(Exit::USAGE));
+    }
     let default = match args.subject() {
         SubjectArg::Volume(engine) => volume::worlds(engine)[..2].to_vec(),
         SubjectArg::Blocks(kind) => kind.worlds()[..2].to_vec(),
+        SubjectArg::Queues => ccnvme::WORLDS.map(|(name, _)| name).to_vec(),
         SubjectArg::Store => vec!["pmem", "disk"],
     };
     let named = |name: &str| match args.subject() {
         SubjectArg::Volume(engine) => volume::setting_for(engine, name),
         SubjectArg::Blocks(kind) => kind.setting(name),
+        SubjectArg::Queues => match &args.paper {
+            None => ccnvme::setting(name),
+            Some(rule) => ccnvme::setting(&format!("{name}@{rule}")),
+        },
         SubjectArg::Store => Setting::find(name),
     };
     let asked = args.worlds.iter().map(|name| &**name);
@@ -410,6 +460,7 @@ fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
                 Work::Workloads(workloads, limits) => in_lots(workloads, world, (&seen, limits), done),
                 Work::Volume(programs, limits) => in_lots(programs, world, (&seen, limits), done),
                 Work::Blocks(programs, limits) => in_lots(programs, world, (&seen, limits), done),
+                Work::Queues(programs, limits) => in_lots(programs, world, (&seen, limits), done),
                 Work::Archive(archive, limits) => done(archive::explore(*archive, world, &seen, limits), 1),
             }
             (together.distinct, together.nested) = (seen.distinct() - before.0, seen.nested().saturating_sub(before.1));

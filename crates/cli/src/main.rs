@@ -12,6 +12,7 @@
 //! | `limits` | what a process may use |
 //! | `html` | a replayed crash as a page |
 //! | `flash` | the verbs of flash disks: `flash init`, `stat`, `check`, `salvage` |
+//! | `nvme` | the verbs of controllers: `nvme probe`, `unfinished`, `tx` |
 //! | `volume` | the verbs of volumes: `mkfs`, `tune`, `fsck`, `import`, `export` |
 //! | `init`, `stat`, `dump`, `recover`, ... | the verb of that name |
 
@@ -38,6 +39,7 @@ mod mounted;
 mod mounts;
 mod named;
 mod new_file;
+mod nvme;
 mod opening;
 mod output;
 mod papers;
@@ -185,6 +187,7 @@ fn run(verb: Verb, ui: &Ui) -> Result<Exit, Failure> {
         Verb::Import(args) => volume::import(&args, ui),
         Verb::Export(args) => volume::export(&args, ui),
         Verb::Flash(args) => flash::run(&args, ui),
+        Verb::Nvme(args) => nvme::run(&args, ui),
         Verb::Crash(args) => crash::run(&args, ui),
         Verb::Bench(args) => bench::run(args, ui),
         Verb::Completions(args) => papers::completions(&args),

@@ -210,7 +210,7 @@ fn parse(name: &str) -> Result<(Recorded, Setting, &str), BadName> {
     if let Some(of_queues) = name.strip_prefix("ccnvme:") {
         let (program, rest) = of_queues.split_once(':').ok_or_else(bad)?;
         let (world, path) = rest.split_once(':').ok_or_else(bad)?;
-        let found = ccnvme::ALL.iter().find(|known| known.name == program).ok_or_else(|| no("workload", program))?;
+        let found = ccnvme::named(program).ok_or_else(|| no("workload", program))?;
         let setting = ccnvme::setting(world).ok_or_else(|| no("world", world))?;
         return Ok((Recorded::Queues(OnQueues { program: found, mistake: None }), setting, path));
     }

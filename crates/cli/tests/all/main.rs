@@ -21,6 +21,7 @@ mod holder;
 mod later;
 mod made;
 mod mount;
+mod nvme;
 mod one_door;
 mod origins;
 mod parked;

@@ -13,6 +13,7 @@
 //!
 //! The upper layer here does the least that one can: blocks that are torn get zeros, before a new life begins.
 
+mod drawn;
 mod programs;
 
 use std::collections::BTreeSet;
@@ -33,6 +34,7 @@ use crate::setting::Setting;
 use crate::subject::{Beginning, NotOpened, Subject};
 use crate::tree::{FILE_MODE, Object, State};
 use crate::workload::Promise;
+pub use drawn::drawn;
 pub use programs::{ALL, BLOCKS, Program, Step};
 
 /// Bytes of the region: a page of words, and a page for each ring.
@@ -110,12 +112,25 @@ pub struct OnQueues {
     pub mistake: Option<Mistake>,
 }
 
-/// The programs with this name: one, or `by-hand` for all.
+/// The programs with this name: one, `by-hand` for all that are written by hand, or `random-3..9` for those that are drawn
+/// from these seeds.
 pub fn several(name: &str) -> Option<Vec<OnQueues>> {
     let on = |program| OnQueues { program, mistake: None };
+    if let Some((from, to)) = name.strip_prefix("random-").and_then(|seeds| seeds.split_once("..")) {
+        let seeds = from.parse().ok()?..to.parse().ok()?;
+        return Some(seeds.map(|seed| on(drawn(seed))).collect());
+    }
     match name {
         "by-hand" => Some(ALL.iter().map(on).collect()),
-        name => ALL.iter().find(|program| program.name == name).map(|program| vec![on(program)]),
+        name => named(name).map(|program| vec![on(program)]),
+    }
+}
+
+/// The program with this name: one that is written by hand, or `random-SEED`.
+pub fn named(name: &str) -> Option<&'static Program> {
+    match name.strip_prefix("random-") {
+        Some(seed) => seed.parse().ok().map(drawn),
+        None => ALL.iter().find(|program| program.name == name),
     }
 }
 

@@ -185,6 +185,17 @@ impl PlainQueue {
         Ok(done)
     }
 
+    /// Whether a command has completed, without waiting. The device works meanwhile.
+    ///
+    /// # Errors
+    /// `Media` (`EIO`).
+    pub fn is_done(&self, id: u16) -> Result<bool> {
+        self.link.transport.pause(self.interrupt, std::time::Duration::ZERO)?;
+        let state = &mut *self.state.lock().unwrap();
+        self.reap(state)?;
+        Ok(!matches!(state.commands[usize::from(id)], Slot::InFlight { .. }))
+    }
+
     /// [`submit`](Self::submit), [`wait`](Self::wait), and a look at the status. `what` is the command in words.
     ///
     /// # Errors

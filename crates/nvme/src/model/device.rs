@@ -55,6 +55,8 @@ pub(super) struct Told {
     /// The bytes of a write, hashed.
     pub hash: u64,
     pub cached: u64,
+    /// When, in ns.
+    pub at_ns: u64,
 }
 
 /// Content in the volatile cache.
@@ -306,7 +308,7 @@ impl Device {
                 let offset = command.start() * u64::from(self.config.lba_bytes);
                 commands.push(super::Rung { command: number, offset, bytes: bytes.into() });
             }
-            self.told.insert((queue, at), Told { number, hash, cached });
+            self.told.insert((queue, at), Told { number, hash, cached, at_ns: self.clock_ns });
             at = (at + 1) % depth;
         }
         if !commands.is_empty() {
@@ -363,23 +365,22 @@ impl Device {
                 let nth = (queue > 0).then_some(self.fetched);
                 self.fetched += u64::from(queue > 0);
                 self.check_pages(&command, &told);
-                let due_ns = self.due(queue, &command);
-                let Told { number, cached, .. } = told;
+                let Told { number, cached, at_ns, .. } = told;
+                let due_ns = self.due(queue, &command, at_ns);
                 self.running.push(Running { number, queue, command, nth, due_ns, sq_head, cached });
             }
         }
     }
 
-    /// When a command completes that is fetched now.
-    fn due(&mut self, queue: u16, command: &Command) -> u64 {
+    /// When a command completes whose doorbell was rung then.
+    fn due(&mut self, queue: u16, command: &Command, at_ns: u64) -> u64 {
         let Some(profile) = self.config.profile.filter(|_| queue > 0) else { return self.clock_ns };
         let bytes = match command.opcode {
             crate::spec::io::FLUSH => 0,
             _ => u64::from(command.count()) * u64::from(self.config.lba_bytes),
         };
-        let begin = self.served_ns.max(self.clock_ns);
-        self.served_ns = begin + profile.service_ns(bytes);
-        self.served_ns.max(self.clock_ns + profile.latency_ns)
+        self.served_ns = self.served_ns.max(at_ns) + profile.service_ns(bytes);
+        self.served_ns.max(at_ns + profile.latency_ns)
     }
 
     pub fn pause(&mut self, interrupt: u16, until: Duration) -> Result<()> {
@@ -389,30 +390,61 @@ impl Device {
         if self.interrupts.remove(&interrupt) {
             return Ok(());
         }
-        // How much the device gets done until the host looks again.
         let is_idle = until_ns > self.clock_ns;
+        if self.config.profile.is_some() {
+            self.pass_time(interrupt, until_ns, is_idle);
+            return Ok(());
+        }
+        // How much the device gets done until the host looks again.
         let mut done = 0;
         while let Some(at) = self.next(until_ns) {
-            if self.config.profile.is_none() && !is_idle && self.draw(2) == 0 {
+            if !is_idle && self.draw(2) == 0 {
                 break;
             }
             let running = self.running.swap_remove(at);
-            self.clock_ns = self.clock_ns.max(running.due_ns);
             self.complete(running);
             done += 1;
             let is_heard = self.interrupts.contains(&interrupt) || self.config.interrupts == 0;
-            if is_heard && (self.config.profile.is_some() || self.draw(2) == 0) {
+            if is_heard && self.draw(2) == 0 {
                 break;
             }
             self.some_arrive();
             self.fetch();
         }
-        if self.interrupts.remove(&interrupt) {
-            self.takes(|profile| profile.interrupt_ns);
-        } else if done == 0 || self.config.interrupts > 0 {
+        if !self.interrupts.remove(&interrupt) && (done == 0 || self.config.interrupts > 0) {
             self.clock_ns = self.clock_ns.max(until_ns);
         }
         Ok(())
+    }
+
+    /// By the times of a profile: what is due completes. If the host waits and has not heard of anything yet, time goes
+    /// on to what is due next, and the interrupt takes the processor's time; one interrupt may tell of several.
+    fn pass_time(&mut self, interrupt: u16, until_ns: u64, is_idle: bool) {
+        loop {
+            let mut is_heard = self.config.interrupts > 0 && self.interrupts.remove(&interrupt);
+            while let Some(at) = self.next(self.clock_ns) {
+                let running = self.running.swap_remove(at);
+                self.complete(running);
+                is_heard |= self.config.interrupts == 0 || self.interrupts.remove(&interrupt);
+            }
+            if !is_idle {
+                return;
+            }
+            if is_heard {
+                return self.takes(|profile| profile.interrupt_ns);
+            }
+            let due = self.running.iter().map(|running| running.due_ns).min().filter(|due| *due <= until_ns);
+            let Some(due) = due.filter(|_| !self.is_held && !self.is_dead()) else {
+                self.clock_ns = self.clock_ns.max(until_ns);
+                return;
+            };
+            if self.next(due).is_none() {
+                // What is due next is stuck.
+                self.clock_ns = self.clock_ns.max(until_ns);
+                return;
+            }
+            self.clock_ns = self.clock_ns.max(due);
+        }
     }
 
     /// The command that completes next: by its time, else any.

@@ -10,6 +10,9 @@ use sync::Mutex;
 use wholly_error::{Error, Result};
 use wholly_media::{Error as MediaError, Site};
 
+use crate::spec::{PmrStatus, ReadBarrier};
+use crate::transport::PersistentRegion;
+
 /// A write that a doorbell has told the device of. From then on, any part of it may be on the medium.
 #[derive(Clone, Debug)]
 pub struct Rung {
@@ -155,18 +158,22 @@ fn media(operation: &'static str, place: &Path, error: &std::io::Error) -> Error
     Error::Media(MediaError::new(operation, place.display().to_string(), errno))
 }
 
-fn open(directory: &Path, name: &str) -> Result<File> {
-    let path = directory.join(name);
-    // Whoever owns the directory must not lead us elsewhere.
+/// Opens a file of a device. Whoever owns the directory must not lead us elsewhere.
+fn open_as(path: &Path, options: &mut std::fs::OpenOptions) -> Result<File> {
     let no_links = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-    let file = File::options().read(true).write(true).custom_flags(no_links).open(&path).map_err(|error| match error.kind() {
+    options.custom_flags(no_links).open(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Error::NotFound(format!(
             "{}; a device is a directory with the files `image` (its blocks) and `pmr` (its persistent memory region): \
              make them with `truncate --size`",
             path.display()
         )),
-        _ => media("open", &path, &error),
-    })?;
+        _ => media("open", path, &error),
+    })
+}
+
+fn open(directory: &Path, name: &str) -> Result<File> {
+    let path = directory.join(name);
+    let file = open_as(&path, File::options().read(true).write(true))?;
     match wholly_media::lock_file(file.as_fd(), &path.display().to_string())? {
         true => Ok(file),
         false => Err(Error::Busy(path.display().to_string(), "another process has the device".into())),
@@ -196,5 +203,49 @@ impl Medium for InFiles {
 
     fn region_store(&self, _site: Site, offset: u64, bytes: &[u8]) -> Result<()> {
         self.region.write_all_at(bytes, offset).map_err(|error| media("write", Path::new(FILES[1]), &error))
+    }
+}
+
+/// The region of a device in files, to be looked at: it can be read while the device is in use.
+pub struct RegionFile {
+    file: File,
+    len: u64,
+    path: std::path::PathBuf,
+}
+
+impl RegionFile {
+    /// Opens the file `pmr` of a directory, for reading only.
+    ///
+    /// # Errors
+    /// `NotFound`, with what to do; `Media`.
+    pub fn open(directory: &Path) -> Result<RegionFile> {
+        let path = directory.join(FILES[1]);
+        let file = open_as(&path, File::options().read(true))?;
+        let len = file.metadata().map_err(|error| media("stat", &path, &error))?.len();
+        Ok(RegionFile { file, len, path })
+    }
+}
+
+impl PersistentRegion for RegionFile {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn address(&self) -> u64 {
+        0
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.file.read_exact_at(bytes, offset).map_err(|error| media("read", &self.path, &error))
+    }
+
+    fn store(&self, _site: Site, _offset: u64, _bytes: &[u8]) -> Result<()> {
+        Err(Error::Invalid("the region is open for reading only".into()))
+    }
+
+    fn order(&self, _site: Site) {}
+
+    fn barrier(&self, _site: Site, _by: ReadBarrier) -> Result<Option<PmrStatus>> {
+        Ok(None)
     }
 }

@@ -44,7 +44,7 @@ use wholly_media::Site;
 use crate::spec::{PmrStatus, ReadBarrier, Status};
 use crate::transport::{Counts, Memory, PersistentRegion, Transport};
 use device::Device;
-pub use medium::{FILES, InFiles, InMemory, Medium, Rung};
+pub use medium::{FILES, InFiles, InMemory, Medium, RegionFile, Rung};
 pub use profile::Profile;
 
 /// The address of the region for the controller: beyond all memory.

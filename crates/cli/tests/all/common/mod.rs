@@ -10,8 +10,9 @@ pub mod run;
 pub mod tree;
 pub mod views;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use views::VIEW;
 use wholly::{Options, Store};
@@ -62,13 +63,25 @@ pub fn wholly_with(registry: &str, arguments: &[&str]) -> Run {
     ran(command.args(arguments).env("WHOLLY_REGISTRY", registry), arguments)
 }
 
+/// Runs the binary with something on its standard input.
+pub fn wholly_told(input: &str, arguments: &[&str]) -> Run {
+    let mut command = views::command(env!("CARGO_BIN_EXE_wholly"));
+    command.args(arguments).env("WHOLLY_REGISTRY", "").stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("run the binary");
+    child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("it reads its input");
+    ended(&child.wait_with_output().expect("run the binary"), arguments)
+}
+
 fn ran(command: &mut Command, arguments: &[&str]) -> Run {
-    let output = command.output().expect("run the binary");
+    ended(&command.output().expect("run the binary"), arguments)
+}
+
+fn ended(output: &Output, arguments: &[&str]) -> Run {
     Run {
         arguments: arguments.join(" "),
         code: output.status.code(),
-        out: String::from_utf8(output.stdout).expect("UTF-8"),
-        err: String::from_utf8(output.stderr).expect("UTF-8"),
+        out: String::from_utf8(output.stdout.clone()).expect("UTF-8"),
+        err: String::from_utf8(output.stderr.clone()).expect("UTF-8"),
     }
 }
 
