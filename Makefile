@@ -70,6 +70,7 @@ crash: ## explore crashes beyond what `make test` does, hours on 2 cores; ARGS="
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject blocks:log --world disk \
 	  --world disk-torn --world pmem $(ARGS)
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject blocks:xftl $(ARGS)
+	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject ccnvme $(ARGS)
 
 suites: ## run public suites for file systems on mounts and in views, and in an ordinary directory beside them
 	$(CARGO) build --release --package wholly-cli

@@ -15,8 +15,8 @@
 //!
 //! # Counts
 //!
-//! They are what the device has seen, not what the driver believes. `mmio` takes the tail in the region and its doorbell
-//! for one store, as the paper does; `mmio_raw` has both. QEMU coalesces interrupts: there are 1 to N + 1.
+//! They are what the device has seen, not what the driver believes. `mmio` takes the tail in the region and its
+//! doorbell for one store, as the paper does; `mmio_raw` has both. QEMU coalesces interrupts: there are 1 to N + 1.
 //!
 //! # Times
 //!

@@ -79,8 +79,8 @@ fn has_avx512() -> bool {
     false
 }
 
-/// Transactions on queues: what they move is that of the formulas, as the model counts it, and what follows from that by
-/// the times of a profile. No clock is asked.
+/// Transactions on queues: what they move is that of the formulas, as the model counts it, and what follows from that
+/// by the times of a profile. No clock is asked.
 #[test]
 fn transactions_on_queues_are_counted() {
     let report = wholly(&["bench", "ccnvme", "--json"]).json_of_version(1);

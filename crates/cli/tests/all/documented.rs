@@ -17,6 +17,7 @@ fn not_run(words: &[String]) -> Option<&'static str> {
         "tune" | "fsck" | "import" | "export" => Some("it takes a volume; volume.rs does that"),
         "mkfs" if has("flash:f.img") => Some("it takes a flash file; flash_volumes.rs does that"),
         "flash" => Some("it takes a flash file; flash.rs does that"),
+        "nvme" => Some("it takes a device; nvme.rs does that"),
         "mount" => Some("its server outlives it; mount.rs mounts stores"),
         "crash" if !has("--list") && !has("--replay") => Some("it takes minutes; tools.rs explores something small"),
         "bench" => Some("it takes minutes; crates/bench-peers/tests/all/tiny.rs runs each suite"),
@@ -347,7 +348,7 @@ fn what_is_shown_is_compared() {
 #[test]
 fn examples_of_the_help() {
     let verbs =
-        "run list diff apply discard log undo init mount stat recover check salvage deinit dump flash crash bench"
+        "run list diff apply discard log undo init mount stat recover check salvage deinit dump flash nvme crash bench"
             .split(' ')
             .map(Some);
     let (can_run, mut number) = (can_run(), 1000);

@@ -115,6 +115,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("diff.rs", "stat.is_file()", "a stat"),
     ("flash.rs", "symlink_metadata(&args.file)", "chooses the words of an error"),
     ("flash.rs", "FlashFile::open(path)", "opened once, and used by its descriptor"),
+    ("nvme.rs", "RegionFile::open(", "opened once, without following a link, and only read"),
     ("new_file.rs", "use std::fs::File;", "of a descriptor"),
     ("new_file.rs", "use rustix::fs::{AtFlags", "for those below"),
     ("new_file.rs", "openat(CWD, above", "the directory, opened once; what is in it goes by its descriptor"),

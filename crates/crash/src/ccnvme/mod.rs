@@ -1,5 +1,5 @@
-//! Transactions on queues in a device's persistent memory region, as a subject: the driver of the crate `wholly-nvme` on
-//! its model, over a simulated device.
+//! Transactions on queues in a device's persistent memory region, as a subject: the driver of the crate `wholly-nvme`
+//! on its model, over a simulated device.
 //!
 //! One file stands for all blocks, and one for the windows. What a crash may leave, where the region is whole:
 //!
@@ -112,8 +112,8 @@ pub struct OnQueues {
     pub mistake: Option<Mistake>,
 }
 
-/// The programs with this name: one, `by-hand` for all that are written by hand, or `random-3..9` for those that are drawn
-/// from these seeds.
+/// The programs with this name: one, `by-hand` for all that are written by hand, or `random-3..9` for those that are
+/// drawn from these seeds.
 pub fn several(name: &str) -> Option<Vec<OnQueues>> {
     let on = |program| OnQueues { program, mistake: None };
     if let Some((from, to)) = name.strip_prefix("random-").and_then(|seeds| seeds.split_once("..")) {

@@ -59,6 +59,16 @@ fn the_paper_literally_is_seen() {
         let again = replay(&violation.replay).expect("a state");
         assert!(again.violation.is_some(), "{}", violation.replay);
     }
+    // Those that the decision names.
+    let note = include_str!("../../../../docs/decisions/0046-a-transaction-is-on-the-medium-or-in-the-window.md");
+    let states = note.lines().filter(|line| line.contains("wholly crash --replay"));
+    let states: Vec<&str> = states.filter_map(|line| line.split('\'').nth(1)).collect();
+    assert_eq!(states.len(), Paper::ALL.len(), "{states:?}");
+    for (state, paper) in states.iter().zip(Paper::ALL) {
+        assert!(state.contains(paper.name()), "{state}");
+        let again = replay(state).unwrap_or_else(|error| panic!("{error}: name a state that there is"));
+        assert!(again.violation.is_some(), "{state} is as it should be");
+    }
 }
 
 /// Mistakes of a driver.

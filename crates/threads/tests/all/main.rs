@@ -4,6 +4,7 @@ mod blocks;
 mod mistakes;
 mod oracle;
 mod ordered;
+mod queues;
 mod schedules;
 mod spills;
 mod stories;
