@@ -600,9 +600,7 @@ impl Shared {
 
     /// Enables the controller again, with the queue in memory alone, if it was disabled because it did not answer.
     fn revive(&self) -> Result<()> {
-        if !self.link.is_off() {
-            return Ok(());
-        }
+        // Who comes while another one does it waits: the queue is not there before the end.
         let _one = self.reviving.lock().unwrap();
         if self.link.is_off() {
             disable(&self.link, self.capabilities)?;

@@ -1,11 +1,12 @@
 //! What a model's blocks and its region stand on.
 
-use std::fs::File;
-use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
+use rustix::io::{Errno, pread, pwrite};
 use sync::Mutex;
 use wholly_error::{Error, Result};
 use wholly_media::{Error as MediaError, Site};
@@ -126,109 +127,151 @@ pub const FILES: [&str; 2] = ["image", "pmr"];
 
 /// In two files of a directory.
 pub struct InFiles {
-    blocks: File,
-    region: File,
-    lens: [u64; 2],
+    blocks: DeviceFile,
+    region: DeviceFile,
+}
+
+/// A file of a device.
+pub(crate) struct DeviceFile {
+    fd: OwnedFd,
+    path: PathBuf,
+    pub len: u64,
+}
+
+impl DeviceFile {
+    /// Opens one of the [`FILES`] of a directory. Whoever owns the directory must not lead us elsewhere: a link is not
+    /// followed.
+    ///
+    /// # Errors
+    /// `NotFound` and `Invalid`, with what to do; `Media`.
+    pub fn open(directory: &Path, name: &str, is_written: bool) -> Result<DeviceFile> {
+        let path = directory.join(name);
+        let access = if is_written { OFlags::RDWR } else { OFlags::RDONLY };
+        let opened =
+            openat(CWD, path.as_os_str().as_bytes(), access | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+        let fd = opened.map_err(|errno| match errno {
+            Errno::NOENT => Error::NotFound(format!(
+                "{}; a device is a directory with the files `image` (its blocks) and `pmr` (its persistent memory \
+                 region): make them with `truncate --size`",
+                path.display()
+            )),
+            errno => media("open", &path, errno),
+        })?;
+        let len = fstat(&fd).map_err(|errno| media("stat", &path, errno))?.st_size as u64;
+        if len == 0 {
+            let text = format!("{} is empty: `truncate --size 64M` makes it long enough", path.display());
+            return Err(Error::Invalid(text));
+        }
+        Ok(DeviceFile { fd, path, len })
+    }
+
+    /// Takes its lock.
+    ///
+    /// # Errors
+    /// `Busy` if another process has it.
+    pub fn lock(self) -> Result<DeviceFile> {
+        match wholly_media::lock_file(self.fd.as_fd(), &self.path.display().to_string())? {
+            true => Ok(self),
+            false => Err(Error::Busy(self.path.display().to_string(), "another process has the device".into())),
+        }
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read(&self, mut offset: u64, mut bytes: &mut [u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            match pread(&self.fd, &mut *bytes, offset) {
+                Ok(0) => return Err(media("read", &self.path, Errno::IO)),
+                Ok(read) => {
+                    bytes = &mut bytes[read..];
+                    offset += read as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(media("read", &self.path, errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, mut offset: u64, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            match pwrite(&self.fd, bytes, offset) {
+                Ok(written) => {
+                    bytes = &bytes[written..];
+                    offset += written as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(media("write", &self.path, errno)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn media(operation: &'static str, place: &Path, errno: Errno) -> Error {
+    Error::Media(MediaError::new(operation, place.display().to_string(), errno))
 }
 
 impl InFiles {
     /// Opens both; nobody else may have them open so.
     ///
     /// # Errors
-    /// `Media` for a file that cannot be opened; `Invalid` for one without content, with what to do; `Busy` if another
-    /// process has them.
+    /// `NotFound` without the files, `Invalid` for one without content, with what to do; `Busy` if another process has
+    /// them; `Media`.
     pub fn open(directory: &Path) -> Result<InFiles> {
-        let mut files = FILES.iter().map(|name| open(directory, name));
-        let [blocks, region] = [files.next().expect("two")?, files.next().expect("two")?];
-        let len = |file: &File| file.metadata().map(|found| found.len()).map_err(|e| media("stat", directory, &e));
-        let lens = [len(&blocks)?, len(&region)?];
-        for (len, name) in lens.iter().zip(FILES) {
-            if *len == 0 {
-                let text =
-                    format!("{}/{name} is empty: `truncate --size 64M` makes it long enough", directory.display());
-                return Err(Error::Invalid(text));
-            }
-        }
-        Ok(InFiles { blocks, region, lens })
-    }
-}
-
-fn media(operation: &'static str, place: &Path, error: &std::io::Error) -> Error {
-    let errno = error.raw_os_error().map_or(rustix::io::Errno::IO, rustix::io::Errno::from_raw_os_error);
-    Error::Media(MediaError::new(operation, place.display().to_string(), errno))
-}
-
-/// Opens a file of a device. Whoever owns the directory must not lead us elsewhere.
-fn open_as(path: &Path, options: &mut std::fs::OpenOptions) -> Result<File> {
-    let no_links = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-    options.custom_flags(no_links).open(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Error::NotFound(format!(
-            "{}; a device is a directory with the files `image` (its blocks) and `pmr` (its persistent memory region): \
-             make them with `truncate --size`",
-            path.display()
-        )),
-        _ => media("open", path, &error),
-    })
-}
-
-fn open(directory: &Path, name: &str) -> Result<File> {
-    let path = directory.join(name);
-    let file = open_as(&path, File::options().read(true).write(true))?;
-    match wholly_media::lock_file(file.as_fd(), &path.display().to_string())? {
-        true => Ok(file),
-        false => Err(Error::Busy(path.display().to_string(), "another process has the device".into())),
+        let open = |name| DeviceFile::open(directory, name, true).and_then(DeviceFile::lock);
+        Ok(InFiles { blocks: open(FILES[0])?, region: open(FILES[1])? })
     }
 }
 
 impl Medium for InFiles {
     fn len(&self) -> u64 {
-        self.lens[0]
+        self.blocks.len
     }
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.blocks.read_exact_at(bytes, offset).map_err(|error| media("read", Path::new(FILES[0]), &error))
+        self.blocks.read(offset, bytes)
     }
 
     fn write(&self, _command: u64, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.blocks.write_all_at(bytes, offset).map_err(|error| media("write", Path::new(FILES[0]), &error))
+        self.blocks.write(offset, bytes)
     }
 
     fn region_len(&self) -> u64 {
-        self.lens[1]
+        self.region.len
     }
 
     fn region_read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.region.read_exact_at(bytes, offset).map_err(|error| media("read", Path::new(FILES[1]), &error))
+        self.region.read(offset, bytes)
     }
 
     fn region_store(&self, _site: Site, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.region.write_all_at(bytes, offset).map_err(|error| media("write", Path::new(FILES[1]), &error))
+        self.region.write(offset, bytes)
     }
 }
 
 /// The region of a device in files, to be looked at: it can be read while the device is in use.
-pub struct RegionFile {
-    file: File,
-    len: u64,
-    path: std::path::PathBuf,
-}
+pub struct RegionFile(DeviceFile);
 
 impl RegionFile {
     /// Opens the file `pmr` of a directory, for reading only.
     ///
     /// # Errors
-    /// `NotFound`, with what to do; `Media`.
+    /// `NotFound` and `Invalid`, with what to do; `Media`.
     pub fn open(directory: &Path) -> Result<RegionFile> {
-        let path = directory.join(FILES[1]);
-        let file = open_as(&path, File::options().read(true))?;
-        let len = file.metadata().map_err(|error| media("stat", &path, &error))?.len();
-        Ok(RegionFile { file, len, path })
+        Ok(RegionFile(DeviceFile::open(directory, FILES[1], false)?))
     }
 }
 
 impl PersistentRegion for RegionFile {
     fn len(&self) -> u64 {
-        self.len
+        self.0.len
     }
 
     fn address(&self) -> u64 {
@@ -236,7 +279,7 @@ impl PersistentRegion for RegionFile {
     }
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.file.read_exact_at(bytes, offset).map_err(|error| media("read", &self.path, &error))
+        self.0.read(offset, bytes)
     }
 
     fn store(&self, _site: Site, _offset: u64, _bytes: &[u8]) -> Result<()> {

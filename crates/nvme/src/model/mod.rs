@@ -44,6 +44,7 @@ use wholly_media::Site;
 use crate::spec::{PmrStatus, ReadBarrier, Status};
 use crate::transport::{Counts, Memory, PersistentRegion, Transport};
 use device::Device;
+pub(crate) use medium::DeviceFile;
 pub use medium::{FILES, InFiles, InMemory, Medium, RegionFile, Rung};
 pub use profile::Profile;
 

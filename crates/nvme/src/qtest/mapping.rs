@@ -2,10 +2,10 @@
 
 #![allow(unsafe_code)]
 
-use std::fs::File;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
+use rustix::fd::BorrowedFd;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// A file in memory, shared with whoever has it mapped, too.
@@ -24,7 +24,7 @@ impl Mapping {
     ///
     /// # Errors
     /// Those of `mmap`.
-    pub fn new(file: &File, len: usize) -> rustix::io::Result<Mapping> {
+    pub fn new(file: BorrowedFd<'_>, len: usize) -> rustix::io::Result<Mapping> {
         // SAFETY: a new mapping, at an address that the kernel chooses.
         let start =
             unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0) }?;

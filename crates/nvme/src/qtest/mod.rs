@@ -11,24 +11,22 @@ mod mapping;
 mod process;
 mod trace;
 
-use std::fs::File;
-use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::fd::{AsFd, BorrowedFd};
 use sync::Mutex;
 use wholly_blocks::BLOCK;
 use wholly_error::{Error, Result};
 use wholly_media::Site;
 
-use crate::model::FILES;
+use crate::model::{DeviceFile, FILES};
 use crate::spec::{PmrStatus, ReadBarrier, register};
 use crate::transport::{Counts, Memory, PersistentRegion, Transport};
 use mapping::Mapping;
 pub use process::PROGRAM;
-use process::{Process, RAM, failed};
+use process::{Process, RAM, failed, in_std};
 use trace::Trace;
 
 /// Where the BARs are put.
@@ -81,7 +79,7 @@ pub struct Qemu {
     process: Process,
     memories: Arc<Memories>,
     region: Mapping,
-    _lock: File,
+    _lock: DeviceFile,
     state: Mutex<State>,
     begun: Instant,
 }
@@ -139,20 +137,6 @@ fn escaped(path: &Path) -> Result<String> {
     Ok(text.replace(',', ",,"))
 }
 
-fn existing(directory: &Path, name: &str) -> Result<(PathBuf, File, u64)> {
-    let path = directory.join(name);
-    let no_links = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-    let file = File::options().read(true).write(true).custom_flags(no_links).open(&path).map_err(|error| {
-        let why = "make `image` (blocks) and `pmr` (persistent memory region) with `truncate --size`";
-        match error.kind() {
-            std::io::ErrorKind::NotFound => Error::NotFound(format!("{}; {why}", path.display())),
-            _ => failed(&path.display().to_string(), &error),
-        }
-    })?;
-    let len = file.metadata().map_err(|error| failed(name, &error))?.len();
-    Ok((path, file, len))
-}
-
 impl Qemu {
     /// Starts QEMU over the files of a directory.
     ///
@@ -161,17 +145,16 @@ impl Qemu {
     /// region's length is no power of two; `Busy` if another process has the device.
     pub fn start(directory: &Path, options: &QemuOptions) -> Result<Arc<Qemu>> {
         let name = format!("qemu:{}", directory.display());
-        let (image, _, _) = existing(directory, FILES[0])?;
-        let (region, lock, region_len) = existing(directory, FILES[1])?;
+        let image = DeviceFile::open(directory, FILES[0], true)?;
+        // QEMU locks the image itself.
+        let region = DeviceFile::open(directory, FILES[1], true)?.lock()?;
+        let region_len = region.len;
         if !region_len.is_power_of_two() || region_len < BLOCK as u64 {
-            let text = format!("{} has {region_len} bytes: QEMU takes a power of two from 4096 on", region.display());
+            let text =
+                format!("{} has {region_len} bytes: QEMU takes a power of two from 4096 on", region.path().display());
             return Err(Error::Invalid(text));
         }
-        // QEMU locks the image itself.
-        if !wholly_media::lock_file(lock.as_fd(), &region.display().to_string())? {
-            return Err(Error::Busy(region.display().to_string(), "another process has the device".into()));
-        }
-        let image = escaped(&image)?;
+        let image = escaped(image.path())?;
         let disk = match options.disk {
             Disk::File => vec![format!("driver=raw,node-name=nvm,file.driver=file,file.filename={image}")],
             Disk::BadSector(sector) => vec![format!(
@@ -190,7 +173,7 @@ impl Qemu {
             arguments.extend(["-object".into(), format!("throttle-group,id=slow,x-iops-write={iops}")]);
         }
         disk.into_iter().for_each(|node| arguments.extend(["-blockdev".into(), node]));
-        let region_file = escaped(&region)?;
+        let region_file = escaped(region.path())?;
         let backend = format!("memory-backend-file,id=pmr,share=on,mem-path={region_file},size={region_len}");
         arguments.extend(["-object".into(), backend]);
         let QemuOptions { most_pages_log2, lba_bytes, .. } = options;
@@ -202,15 +185,16 @@ impl Qemu {
             ),
         ]);
         let process = Process::start(&arguments)?;
-        let map =
-            |file: &File, len: u64| Mapping::new(file, len as usize).map_err(|errno| failed("memory", &errno.into()));
-        let ram = map(&process.ram, RAM as u64)?;
+        let map = |file: BorrowedFd<'_>, len: u64| {
+            Mapping::new(file, len as usize).map_err(|errno| failed("memory", &in_std(errno)))
+        };
+        let ram = map(process.ram.as_fd(), RAM as u64)?;
         let free = Mutex::new(Free { end: MEMORY, pieces: Vec::new() });
         let qemu = Qemu {
             name,
             memories: Arc::new(Memories { ram, free }),
-            region: map(&lock, region_len)?,
-            _lock: lock,
+            region: map(region.fd(), region_len)?,
+            _lock: region,
             state: Mutex::default(),
             begun: Instant::now(),
             process,

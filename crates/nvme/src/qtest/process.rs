@@ -3,13 +3,13 @@
 
 #![allow(unsafe_code)]
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::fd::AsRawFd;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
 use sync::Mutex;
 use wholly_error::{Error, Result};
 use wholly_media::Error as MediaError;
@@ -29,9 +29,9 @@ const EVENTS: &str = "pci_nvme_create_sq\npci_nvme_mmio_doorbell_sq\npci_nvme_mm
 pub(super) struct Process {
     child: Child,
     pipes: Mutex<(ChildStdin, BufReader<ChildStdout>)>,
-    pub ram: File,
-    trace: Mutex<File>,
-    _files: [File; 2],
+    pub ram: OwnedFd,
+    trace: OwnedFd,
+    _files: [OwnedFd; 2],
 }
 
 pub(super) fn failed(what: &str, error: &std::io::Error) -> Error {
@@ -40,15 +40,23 @@ pub(super) fn failed(what: &str, error: &std::io::Error) -> Error {
 }
 
 /// A file that has no name.
-fn nameless(name: &str, content: &[u8]) -> Result<File> {
-    let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC).map_err(|errno| failed(name, &errno.into()))?;
-    let mut file = File::from(fd);
-    file.write_all(content).map_err(|error| failed(name, &error))?;
-    Ok(file)
+fn nameless(name: &str, content: &[u8]) -> Result<OwnedFd> {
+    let made = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC).and_then(|file| {
+        // A file in memory takes all at once.
+        match rustix::io::write(&file, content)? == content.len() {
+            true => Ok(file),
+            false => Err(Errno::NOSPC),
+        }
+    });
+    made.map_err(|errno| failed(name, &in_std(errno)))
+}
+
+pub(super) fn in_std(errno: Errno) -> std::io::Error {
+    std::io::Error::from_raw_os_error(errno.raw_os_error())
 }
 
 /// The name by which the child opens it.
-fn by_name(file: &File) -> String {
+fn by_name(file: &OwnedFd) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
 }
 
@@ -67,7 +75,7 @@ impl Process {
     /// `Unsupported` if it is not installed; `Media` if it does not start, with what it says.
     pub fn start(arguments: &[String]) -> Result<Process> {
         let ram = nameless("ram", &[])?;
-        ram.set_len(RAM as u64).map_err(|error| failed("memory", &error))?;
+        rustix::fs::ftruncate(&ram, RAM as u64).map_err(|errno| failed("memory", &in_std(errno)))?;
         let files = [nameless("firmware", &firmware())?, nameless("events", EVENTS.as_bytes())?];
         let trace = nameless("trace", &[])?;
         let [firmware, events] = files.each_ref().map(by_name);
@@ -82,10 +90,11 @@ impl Process {
         // SAFETY: between fork and exec it makes two system calls, and takes no lock and no memory.
         unsafe {
             command.pre_exec(move || {
-                rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+                rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+                    .map_err(in_std)?;
                 // The parent may be gone already.
                 let is_ours = rustix::process::getppid().is_some_and(|pid| pid.as_raw_nonzero().get() as u32 == parent);
-                if is_ours { Ok(()) } else { Err(rustix::io::Errno::SRCH.into()) }
+                if is_ours { Ok(()) } else { Err(in_std(Errno::SRCH)) }
             });
         }
         let mut child = command.spawn().map_err(|error| match error.kind() {
@@ -95,7 +104,7 @@ impl Process {
             _ => failed("start", &error),
         })?;
         let pipes = (child.stdin.take().expect("piped"), BufReader::new(child.stdout.take().expect("piped")));
-        Ok(Process { child, pipes: Mutex::new(pipes), ram, trace: Mutex::new(trace), _files: files })
+        Ok(Process { child, pipes: Mutex::new(pipes), ram, trace, _files: files })
     }
 
     /// Sends a line, and returns the answer behind `OK`.
@@ -132,10 +141,11 @@ impl Process {
 
     /// What it has written down so far.
     pub fn trace(&self) -> String {
-        let file = &mut *self.trace.lock().unwrap();
-        let mut text = String::new();
-        let read = file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_string(&mut text));
-        read.map_or_else(|_| String::new(), |_| text)
+        let (mut text, mut part) = (Vec::new(), vec![0; 1 << 16]);
+        while let Ok(read @ 1..) = rustix::io::pread(&self.trace, &mut part[..], text.len() as u64) {
+            text.extend_from_slice(&part[..read]);
+        }
+        String::from_utf8_lossy(&text).into_owned()
     }
 
     /// What it has said of errors, once it has ended.
