@@ -1,6 +1,7 @@
 //! One test for each rule of the crash model: each fails if its rule is broken.
 
 mod as_real;
+mod device;
 mod disk;
 mod explore;
 mod host;
