@@ -123,7 +123,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.shared.leased.lock().unwrap()[usize::from(self.queue.index)] = false;
-        self.shared.returned.notify_one();
+        self.shared.link.leased.lock().unwrap()[usize::from(self.queue.index)] = false;
+        self.shared.link.returned.notify_all();
     }
 }

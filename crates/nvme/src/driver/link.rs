@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sync::Mutex;
+use sync::{Condvar, Mutex};
 use wholly_error::{Error, Result};
 use wholly_media::Error as MediaError;
 
@@ -23,6 +23,10 @@ pub(super) struct Link {
     pub timeout: Duration,
     pub mistake: Option<Mistake>,
     failed: Mutex<Failed>,
+    /// Which queues are leased.
+    pub leased: Mutex<Vec<bool>>,
+    /// A lease was given back, or nothing goes on any more.
+    pub returned: Condvar,
 }
 
 #[derive(Default)]
@@ -41,7 +45,15 @@ pub(super) fn media(transport: &dyn Transport, queue: u16, what: &str, why: &str
 
 impl Link {
     pub fn new(transport: Arc<dyn Transport>, stride: u32, timeout: Duration, mistake: Option<Mistake>) -> Link {
-        Link { transport, stride, timeout, mistake, failed: Mutex::default() }
+        Link {
+            transport,
+            stride,
+            timeout,
+            mistake,
+            failed: Mutex::default(),
+            leased: Mutex::default(),
+            returned: Condvar::new(),
+        }
     }
 
     pub fn makes(&self, mistake: Mistake) -> bool {
@@ -60,7 +72,11 @@ impl Link {
 
     /// No transaction completes from now on; the first reason counts. Returns it.
     pub fn fail(&self, why: Error) -> Error {
-        self.failed.lock().unwrap().why.get_or_insert(why).clone()
+        let why = self.failed.lock().unwrap().why.get_or_insert(why).clone();
+        // Who is about to wait for a lease has looked before, or hears of it.
+        drop(self.leased.lock().unwrap());
+        self.returned.notify_all();
+        why
     }
 
     /// Whether the controller was disabled because it did not answer.
@@ -127,7 +143,8 @@ impl Link {
                 return Ok(());
             }
             let now = self.transport.now();
-            let is_broken = register == crate::spec::register::CSTS && read & csts::CFS != 0;
+            // A controller that is to become ready may fail to; one that is reset may have been broken before.
+            let is_broken = register == crate::spec::register::CSTS && value & csts::RDY != 0 && read & csts::CFS != 0;
             if now >= deadline || is_broken {
                 let why = format!("register {register:#x} has {read:#x} after {} ms", limit.as_millis());
                 return Err(media(&*self.transport, 0, "the controller", &why));

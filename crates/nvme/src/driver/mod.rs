@@ -32,7 +32,7 @@ mod window;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sync::{Condvar, Mutex, OnceLock};
+use sync::{Mutex, OnceLock};
 use wholly_blocks::{BLOCK, Lba};
 use wholly_error::{Error, Result};
 
@@ -200,8 +200,6 @@ struct Shared {
     /// Numbers of queues that are in use.
     used: Mutex<u16>,
     queues: OnceLock<Vec<Arc<Queue>>>,
-    leased: Mutex<Vec<bool>>,
-    returned: Condvar,
     /// Held while the controller is enabled again after a failure.
     reviving: Mutex<()>,
 }
@@ -311,8 +309,6 @@ impl Controller {
             window,
             used: Mutex::new(PLAIN),
             queues: OnceLock::new(),
-            leased: Mutex::default(),
-            returned: Condvar::new(),
             reviving: Mutex::default(),
         };
         shared.create_plain(&plain)?;
@@ -388,7 +384,7 @@ impl Controller {
 
         let queues: Result<Vec<_>> = (0..layout.queues).map(|index| shared.create_queue(index, layout)).collect();
         let queues = queues?;
-        *shared.leased.lock().unwrap() = vec![false; queues.len()];
+        *shared.link.leased.lock().unwrap() = vec![false; queues.len()];
         let is_first = shared.queues.set(queues).is_ok();
         if is_first { Ok(()) } else { Err(Error::Invalid("a life has begun on this controller".into())) }
     }
@@ -398,20 +394,26 @@ impl Controller {
         self.shared.queues.get().map_or(0, |queues| queues.len() as u16)
     }
 
-    /// Leases a queue that nobody has; waits for one.
+    /// Leases a queue that nobody has and that has not failed; waits for one.
     ///
     /// # Errors
-    /// `Invalid` before [`start`](Self::start); `Media` (`EIO`) if the controller has failed.
+    /// `Invalid` before [`start`](Self::start); `Media` (`EIO`) if the controller has failed, or all queues have.
     pub fn lease(&self) -> Result<Lease> {
         let queues = self.started()?;
-        let mut leased = self.shared.leased.lock().unwrap();
+        let link = &self.shared.link;
+        let mut leased = link.leased.lock().unwrap();
         loop {
-            self.shared.link.check()?;
-            if let Some(index) = leased.iter().position(|is_leased| !is_leased) {
+            link.check()?;
+            // A queue that has failed is nobody's.
+            let goes_on = |index: &usize| queues[*index].check().is_ok();
+            if let Some(index) = (0..queues.len()).filter(|index| !leased[*index]).find(goes_on) {
                 leased[index] = true;
                 return Ok(self.leased(&queues[index]));
             }
-            leased = self.shared.returned.wait(leased).unwrap();
+            if !(0..queues.len()).any(|index| goes_on(&index)) {
+                queues[0].check()?;
+            }
+            leased = link.returned.wait(leased).unwrap();
         }
     }
 
@@ -424,7 +426,7 @@ impl Controller {
         let Some(found) = queues.get(usize::from(queue)) else {
             return Err(Error::Invalid(format!("queue {queue}: there are {}", queues.len())));
         };
-        let is_leased = std::mem::replace(&mut self.shared.leased.lock().unwrap()[usize::from(queue)], true);
+        let is_leased = std::mem::replace(&mut self.shared.link.leased.lock().unwrap()[usize::from(queue)], true);
         Ok((!is_leased).then(|| self.leased(found)))
     }
 
@@ -623,7 +625,12 @@ fn interrupt_of(transport: &dyn Transport, queue: u16) -> u16 {
 }
 
 fn disable(link: &Link, capabilities: Capabilities) -> Result<()> {
-    link.transport.write32(site::RESET, register::CC, 0)?;
+    let configuration = link.transport.read32(register::CC)?;
+    if configuration & cc::EN != 0 {
+        // One that is being enabled may be disabled only when it is ready, or has failed to.
+        let _ = link.wait_register(register::CSTS, csts::RDY, csts::RDY, capabilities.timeout());
+    }
+    link.transport.write32(site::RESET, register::CC, configuration & !cc::EN)?;
     if link.makes(Mistake::ResetNotAwaited) {
         return Ok(());
     }
@@ -661,7 +668,9 @@ fn enable_region(link: &Link, region: PmrCapabilities) -> Result<Option<String>>
     let address = link.transport.region().address();
     write(register::PMRMSCU, (address >> 32) as u32)?;
     write(register::PMRMSCL, address as u32 | pmr::CMSE)?;
-    Ok(None)
+    let status = PmrStatus(link.transport.read32(register::PMRSTS)?);
+    let refused = || format!("the controller does not take the address {address:#x} for its region (PMRSTS.CBAI)");
+    Ok(status.refuses_address().then(refused))
 }
 
 const _: () = assert!(IDENTIFY_BYTES == BLOCK);

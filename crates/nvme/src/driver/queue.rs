@@ -159,6 +159,14 @@ impl Queue {
         let count = writes.len() as u32 + 1;
         let commands = self.commands(txid, writes, false, false)?;
         let ticket = self.publish(txid, commands, count, false)?;
+        // From here on the window has it: without its commit nothing on this queue finishes any more.
+        self.commit_parts(ticket, txid, last).inspect_err(|error| {
+            self.state.lock().unwrap().failed.get_or_insert_with(|| error.clone());
+        })
+    }
+
+    /// The parts of a transaction are handed over: waits for them, flushes, and hands over the commit.
+    fn commit_parts(&self, ticket: u64, txid: Txid, last: Write) -> Result<u64> {
         self.look_until(|state| {
             let at = ticket - state.finished;
             Ok((state.transactions[at as usize].left == 1).then_some(()))
@@ -194,6 +202,9 @@ impl Queue {
         let needed = commands.len() as u32;
         let mut commands = Some(commands);
         self.look_until(|state| {
+            // What is handed over now would never finish.
+            self.link.check()?;
+            state.failed.clone().map_or(Ok(()), Err)?;
             if count > 0 && txid.0 <= state.last_txid {
                 let text = format!("transaction {:#x} comes after {:#x} on a queue", txid.0, state.last_txid);
                 return Err(Error::Invalid(text));

@@ -268,6 +268,42 @@ fn a_write_cache_is_forced_or_flushed() {
     }
 }
 
+/// The flush between the parts of a transaction and its commit fails: nobody waits for what never finishes.
+#[test]
+fn a_flush_that_fails_stops_its_queue() {
+    let model = model(Config::default());
+    let controller = started(&model, Options { merge: false, ..options(2, 256) });
+    let mut lease = controller.try_lease(0).unwrap().unwrap();
+    model.set_faults(Faults { fail: Some((99, Status::WRITE_FAULT)), ..Faults::default() });
+    let blocks: Vec<u64> = (0..100).collect();
+    assert!(is_io(&transaction(&controller, &mut lease, 1, &blocks).unwrap_err()));
+    model.set_faults(Faults::default());
+    let before = model.now();
+    assert!(is_io(&transaction(&controller, &mut lease, 2, &[200]).unwrap_err()));
+    assert!(model.now() - before < Duration::from_secs(1), "it was waited for");
+    drop(lease);
+    // The other queue goes on, and is what is leased.
+    let mut other = controller.lease().unwrap();
+    assert_eq!(other.queue(), 1);
+    controller.wait(transaction(&controller, &mut other, 3, &[201]).unwrap()).unwrap();
+}
+
+/// Who waits for a lease is told when there is none to come.
+#[test]
+fn a_wait_for_a_lease_ends_with_the_controller() {
+    let model = model(Config::default());
+    let controller = started(&model, options(1, 64));
+    let mut lease = controller.lease().unwrap();
+    model.set_faults(Faults { fatal: Some(0), ..Faults::default() });
+    std::thread::scope(|scope| {
+        let waits: Vec<_> = (0..2).map(|_| scope.spawn(|| is_io(&controller.lease().err().unwrap()))).collect();
+        let ticket = transaction(&controller, &mut lease, 1, &[1]).unwrap();
+        assert!(is_io(&controller.wait(ticket).unwrap_err()));
+        // The lease is still held.
+        assert!(waits.into_iter().all(|wait| wait.join().unwrap()));
+    });
+}
+
 /// A loss of power in the middle of a large transaction: its parts are in the window, without a commit.
 #[test]
 fn parts_of_a_large_transaction_are_in_the_window() {

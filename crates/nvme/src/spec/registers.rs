@@ -148,6 +148,11 @@ impl PmrStatus {
         self.0 >> 9 & 7 == 1
     }
 
+    /// Whether the controller does not take the address that PMRMSC gives its region.
+    pub fn refuses_address(self) -> bool {
+        self.0 >> 12 & 1 == 1
+    }
+
     /// Why the region cannot be used, in words.
     pub fn fault(self) -> Option<&'static str> {
         match (self.0 >> 9 & 7, self.0 & 0xff) {
