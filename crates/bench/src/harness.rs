@@ -1,7 +1,7 @@
 //! Turns, clocks and counters; from them the rows.
 
 use crate::place::{Medium, Place};
-use crate::report::{Machine, OUTPUT_VERSION, Report, Row, Skipped};
+use crate::report::{Report, Row, Skipped};
 use crate::stats::{median, ratio};
 use crate::system::{Counters, Prepared, Ready, System, Turn};
 use crate::workload::{Case, Payload, Sequence};
@@ -77,18 +77,7 @@ pub fn run(plan: &Plan, systems: &mut [Box<dyn System>], progress: &mut dyn FnMu
 
 /// A report without rows: the machine, and the settings of the run.
 pub(crate) fn empty_report(plan: &Plan) -> Report {
-    let mut report = Report {
-        output_version: OUTPUT_VERSION,
-        machine: Machine::this(&plan.media),
-        rows: Vec::new(),
-        skipped: Vec::new(),
-        counts: Vec::new(),
-        runs: Vec::new(),
-        instructions: Vec::new(),
-        transfers: Vec::new(),
-        rates: Vec::new(),
-        bounds: Vec::new(),
-    };
+    let mut report = Report::new(&plan.media);
     report.machine.emulator = plan.emulation.describe();
     let settings = &mut report.machine.settings;
     settings.insert("turns".into(), plan.turns.to_string());

@@ -263,7 +263,7 @@ pub struct TransferRow {
     pub case: String,
     /// The system.
     pub system: String,
-    /// Who has counted: the model, or QEMU.
+    /// Device that counted: the model, or QEMU.
     pub device: String,
     /// Blocks of data in the transaction.
     pub n: u64,
@@ -372,6 +372,22 @@ impl Machine {
 }
 
 impl Report {
+    /// A report without rows.
+    pub(crate) fn new(media: &[Medium]) -> Report {
+        Report {
+            output_version: OUTPUT_VERSION,
+            machine: Machine::this(media),
+            rows: Vec::new(),
+            skipped: Vec::new(),
+            counts: Vec::new(),
+            runs: Vec::new(),
+            instructions: Vec::new(),
+            transfers: Vec::new(),
+            rates: Vec::new(),
+            bounds: Vec::new(),
+        }
+    }
+
     /// The report as a table for people.
     pub fn table(&self) -> String {
         let mut out = String::new();

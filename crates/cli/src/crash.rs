@@ -288,19 +288,28 @@ fn drawn_on(kind: blocks::Kind) -> &'static str {
     }
 }
 
-/// What is done to transactions of blocks.
-fn tasks_on_blocks(args: &CrashArgs, kind: blocks::Kind) -> Result<Vec<Task>, Failure> {
-    let (limits, of_many) = match args.effort {
+/// How much of programs on blocks is explored, and of each of many.
+fn limits_of_small(effort: Effort) -> (Limits, Limits) {
+    match effort {
         Effort::Hunt => (Limits::hunt(), Limits::sweep()),
         Effort::Quick => (Limits::quick(), Limits::glance()),
         Effort::Thorough => (Limits::thorough(), Limits { nested_samples: 12, go_on_one_in: 8, ..Limits::hunt() }),
-    };
-    let asked = args.workloads.iter().map(|name| &**name);
-    let names: Vec<&str> = match args.effort {
-        _ if !args.workloads.is_empty() => asked.collect(),
-        Effort::Thorough => vec!["by-hand", drawn_on(kind)],
+    }
+}
+
+/// The programs that are asked for; else those written by hand and, thoroughly, these drawn ones.
+fn names_or<'a>(args: &'a CrashArgs, drawn: &'a str) -> Vec<&'a str> {
+    match args.effort {
+        _ if !args.workloads.is_empty() => args.workloads.iter().map(|name| &**name).collect(),
+        Effort::Thorough => vec!["by-hand", drawn],
         Effort::Hunt | Effort::Quick => vec!["by-hand"],
-    };
+    }
+}
+
+/// What is done to transactions of blocks.
+fn tasks_on_blocks(args: &CrashArgs, kind: blocks::Kind) -> Result<Vec<Task>, Failure> {
+    let (limits, of_many) = limits_of_small(args.effort);
+    let names = names_or(args, drawn_on(kind));
     let mut tasks = Vec::new();
     for name in names {
         let found = blocks::several(kind, name).ok_or_else(|| unknown("workload", name))?;
@@ -317,18 +326,9 @@ fn tasks_on_blocks(args: &CrashArgs, kind: blocks::Kind) -> Result<Vec<Task>, Fa
 
 /// What is done to queues in a region.
 fn tasks_on_queues(args: &CrashArgs) -> Result<Vec<Task>, Failure> {
-    let (limits, of_many) = match args.effort {
-        Effort::Hunt => (Limits::hunt(), Limits::sweep()),
-        Effort::Quick => (Limits::quick(), Limits::glance()),
-        Effort::Thorough => (Limits::thorough(), Limits { nested_samples: 12, go_on_one_in: 8, ..Limits::hunt() }),
-    };
-    let asked = args.workloads.iter().map(|name| &**name);
-    let names: Vec<&str> = match args.effort {
-        _ if !args.workloads.is_empty() => asked.collect(),
-        // Half a million states and more.
-        Effort::Thorough => vec!["by-hand", "random-0..400"],
-        Effort::Hunt | Effort::Quick => vec!["by-hand"],
-    };
+    let (limits, of_many) = limits_of_small(args.effort);
+    // Half a million states and more.
+    let names = names_or(args, "random-0..400");
     let task = |name: &str| {
         let found = ccnvme::several(name).ok_or_else(|| unknown("workload", name))?;
         let limits = if found.len() > MANY { &of_many } else { &limits };

@@ -14,7 +14,7 @@ use wholly_nvme::model::{Model, RegionFile};
 use wholly_nvme::qtest::{Qemu, QemuOptions};
 use wholly_nvme::{Controller, DmaPage, Lease, Life, Options, Ticket, Transport, Window};
 
-/// Whose transactions these are: nobody's volume.
+/// Volume id of raw transactions. No volume has it.
 const RAW: [u8; 16] = *b"raw transactions";
 
 /// Blocks that a script may fill at once.

@@ -32,7 +32,7 @@ use wholly_nvme::model::{Config, InMemory, Medium, Model, Profile};
 use wholly_nvme::qtest::{Qemu, QemuOptions};
 use wholly_nvme::{Controller, Counts, Life, Options, Transport};
 
-use crate::report::{Bound, Machine, OUTPUT_VERSION, RateRow, Report, Skipped, TransferRow};
+use crate::report::{Bound, RateRow, Report, Skipped, TransferRow};
 use crate::stats::median;
 use crate::suites::CCNVME;
 use crate::{Error, Result};
@@ -69,18 +69,7 @@ pub fn run(cases: &[String], systems: &[String], device: &str) -> Result<Report>
         "model" | "qemu" => Profile::named("p5800x").expect("it is there"),
         name => Profile::named(name).ok_or_else(|| format!("no device {name:?}: model, qemu, p5800x, 905p or 750"))?,
     };
-    let mut report = Report {
-        output_version: OUTPUT_VERSION,
-        machine: Machine::this(&[]),
-        rows: Vec::new(),
-        skipped: Vec::new(),
-        counts: Vec::new(),
-        runs: Vec::new(),
-        instructions: Vec::new(),
-        transfers: Vec::new(),
-        rates: Vec::new(),
-        bounds: Vec::new(),
-    };
+    let mut report = Report::new(&[]);
     let is_asked = |name: &str| cases.is_empty() || cases.iter().any(|case| case == name);
     let kinds: Vec<Kind> = Kind::ALL
         .into_iter()

@@ -130,7 +130,7 @@ impl<'c> Worker<'c> {
         match self.kind {
             Kind::CcnvmeAtomic => {
                 self.finished = self.begun;
-                // Tickets need not be kept of what nobody waits for.
+                // `settle` waits for the last ticket alone, which covers those before it.
                 if self.tickets.len() > 1 {
                     self.tickets.pop_front();
                 }
@@ -200,7 +200,7 @@ impl<'c> Worker<'c> {
         Ok(())
     }
 
-    /// Transactions that are finished; of those that nobody waits for, that are atomic.
+    /// Finished transactions; for `ccnvme_atomic`, committed ones.
     pub fn finished(&self) -> u64 {
         self.finished
     }

@@ -260,13 +260,24 @@ impl OnQueues {
         if open.setting.name.starts_with("ccnvme-ordered") && queues.iter().any(|queue| queue.unreadable > 0) {
             return Err(format!("the tail is there before its entries: {queues:?}"));
         }
+        if open.setting.name.starts_with("ccnvme-ordered") {
+            let all = self.transactions();
+            let listed = queues.iter().flat_map(|queue| &queue.transactions).filter(|tx| tx.is_committed);
+            for found in listed {
+                let blocks: BTreeSet<u64> = found.runs.iter().flat_map(|run| run.blocks().map(|at| at.0)).collect();
+                let is_it = |tx: &Tx| tx.number == found.txid.0 && tx.blocks.iter().copied().eq(blocks.iter().copied());
+                if !all.iter().any(is_it) {
+                    return Err(format!("the window lists what nobody has committed: {found:?}"));
+                }
+            }
+        }
         let numbers = |queue: &QueueWindow| queue.transactions.iter().map(|tx| tx.txid.0).collect();
         Ok(Some((life.incarnation, queues.iter().map(numbers).collect())))
     }
 
-    /// Of the content of all blocks, what is specified: not that of transactions which are in the window, or of any if
-    /// that is unknown, and of which not all is there. If the upper layer drops what the window has, none of these is
-    /// there.
+    /// The content of all blocks, as far as it is specified. Blocks of an unfinished transaction are unspecified unless
+    /// all of them are there. If the window is unknown, every transaction counts as unfinished. With `drops`, the upper
+    /// layer drops unfinished transactions even if they are whole.
     fn specified(&self, mut values: Vec<Value>, listed: Option<&Listed>, drops: bool) -> (Vec<Value>, Windows) {
         let all = self.transactions();
         let is_listed =
@@ -531,7 +542,7 @@ impl Subject for OnQueues {
                 Step::Again => {
                     open.reports()?;
                     leases.clear();
-                    // Nobody waits for what was in flight.
+                    // Commands in flight are abandoned.
                     drop(open);
                     open = self.open_device(&recorder.world, setting, false).map_err(words)?;
                     let values = open.values()?;

@@ -39,38 +39,36 @@ pub struct Program {
 /// Blocks of the device.
 pub const BLOCKS: u64 = 12;
 
-const FORCED: usize = 256 << 10;
+/// What most programs have: two queues of eight entries.
+const PLAIN: Program = Program {
+    name: "",
+    about: "",
+    queues: 2,
+    depth: 8,
+    merge: false,
+    waits_for_head: false,
+    most_forced: 256 << 10,
+    steps: &[],
+};
 
 /// All of them. A block that several transactions write is waited for in between: the device keeps no order.
 pub const ALL: &[Program] = &[
     Program {
         name: "one-by-one",
         about: "transactions on two queues, each waited for, over each other's blocks",
-        queues: 2,
-        depth: 8,
-        merge: false,
-        waits_for_head: false,
-        most_forced: FORCED,
         steps: &[Commit(0, &[0, 2]), Wait(0), Commit(1, &[2, 4]), Wait(1), Commit(0, &[0, 4, 6]), Wait(0)],
+        ..PLAIN
     },
     Program {
         name: "two-queues",
         about: "transactions in flight on two queues at once, waited for in another order",
-        queues: 2,
-        depth: 8,
-        merge: false,
-        waits_for_head: false,
-        most_forced: FORCED,
         steps: &[Commit(0, &[0, 2]), Commit(1, &[4, 6]), Commit(0, &[8]), Wait(1), Commit(1, &[10]), Wait(0), Wait(1)],
+        ..PLAIN
     },
     Program {
         name: "slots-again",
         about: "more transactions than a queue has slots: they are used again",
-        queues: 2,
         depth: 4,
-        merge: false,
-        waits_for_head: false,
-        most_forced: FORCED,
         steps: &[
             Commit(0, &[0]),
             Commit(0, &[2]),
@@ -85,15 +83,12 @@ pub const ALL: &[Program] = &[
             Commit(0, &[0, 4]),
             Wait(0),
         ],
+        ..PLAIN
     },
     Program {
         name: "slots-in-flight",
         about: "slots used again while the device works, of transactions that nobody has waited for",
-        queues: 2,
         depth: 4,
-        merge: false,
-        waits_for_head: false,
-        most_forced: FORCED,
         steps: &[
             Commit(0, &[0]),
             Commit(0, &[1]),
@@ -107,15 +102,13 @@ pub const ALL: &[Program] = &[
             Commit(0, &[5]),
             Wait(0),
         ],
+        ..PLAIN
     },
     Program {
         name: "durable-heads",
         about: "transactions that are acknowledged once the window certainly does not show them",
-        queues: 2,
         depth: 4,
-        merge: false,
         waits_for_head: true,
-        most_forced: FORCED,
         steps: &[
             Commit(0, &[0, 2]),
             Commit(1, &[4]),
@@ -128,24 +121,18 @@ pub const ALL: &[Program] = &[
             Wait(1),
             Wait(0),
         ],
+        ..PLAIN
     },
     Program {
         name: "neighbours",
         about: "commands of several blocks",
-        queues: 2,
-        depth: 8,
         merge: true,
-        waits_for_head: false,
-        most_forced: FORCED,
         steps: &[Commit(0, &[0, 1, 2]), Commit(1, &[4, 5, 8]), Wait(0), Commit(0, &[1, 2]), Wait(0), Wait(1)],
+        ..PLAIN
     },
     Program {
         name: "parts",
         about: "transactions that are too large to be forced: parts, a flush, and the commit",
-        queues: 2,
-        depth: 8,
-        merge: false,
-        waits_for_head: false,
         most_forced: 4096,
         steps: &[
             Commit(0, &[0, 2, 4]),
@@ -156,15 +143,12 @@ pub const ALL: &[Program] = &[
             Commit(1, &[8, 10]),
             Wait(1),
         ],
+        ..PLAIN
     },
     Program {
         name: "again",
         about: "a new life while transactions of the one before are not finished",
-        queues: 2,
         depth: 4,
-        merge: false,
-        waits_for_head: false,
-        most_forced: FORCED,
         steps: &[
             Commit(0, &[0, 2]),
             Wait(0),
@@ -178,15 +162,13 @@ pub const ALL: &[Program] = &[
             Commit(0, &[4]),
             Wait(0),
         ],
+        ..PLAIN
     },
     Program {
         name: "three-queues",
         about: "three queues",
         queues: 3,
         depth: 4,
-        merge: false,
-        waits_for_head: false,
-        most_forced: FORCED,
         steps: &[
             Commit(2, &[0, 2]),
             Commit(0, &[4]),
@@ -197,15 +179,14 @@ pub const ALL: &[Program] = &[
             Wait(2),
             Wait(1),
         ],
+        ..PLAIN
     },
     Program {
         name: "four-queues",
         about: "four queues, with one transaction each",
         queues: 4,
         depth: 4,
-        merge: false,
         waits_for_head: true,
-        most_forced: FORCED,
         steps: &[
             Commit(3, &[0]),
             Commit(0, &[2]),
@@ -216,5 +197,6 @@ pub const ALL: &[Program] = &[
             Wait(1),
             Wait(2),
         ],
+        ..PLAIN
     },
 ];

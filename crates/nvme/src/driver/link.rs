@@ -73,7 +73,7 @@ impl Link {
     /// No transaction completes from now on; the first reason counts. Returns it.
     pub fn fail(&self, why: Error) -> Error {
         let why = self.failed.lock().unwrap().why.get_or_insert(why).clone();
-        // Who is about to wait for a lease has looked before, or hears of it.
+        // Taking the lock once makes sure that a thread in `lease` either sees the failure, or is notified.
         drop(self.leased.lock().unwrap());
         self.returned.notify_all();
         why

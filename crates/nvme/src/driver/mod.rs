@@ -70,8 +70,8 @@ const LEAST_BLOCKS: u64 = 2;
 /// When [`Controller::wait`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acknowledge {
-    /// When the transaction is on the medium. The window may still show it, after a crash: whoever reads the window
-    /// must be able to tell that the transaction is there.
+    /// When the transaction is on the medium. After a crash the window may still list it: the upper layer must be able
+    /// to see that it is there.
     Finished,
     /// When the window certainly does not show it any more, either. This costs a read of the region.
     HeadDurable,
@@ -200,6 +200,8 @@ struct Shared {
     /// Numbers of queues that are in use.
     used: Mutex<u16>,
     queues: OnceLock<Vec<Arc<Queue>>>,
+    /// Held while a life begins.
+    starting: Mutex<()>,
     /// Held while the controller is enabled again after a failure.
     reviving: Mutex<()>,
 }
@@ -309,6 +311,7 @@ impl Controller {
             window,
             used: Mutex::new(PLAIN),
             queues: OnceLock::new(),
+            starting: Mutex::default(),
             reviving: Mutex::default(),
         };
         shared.create_plain(&plain)?;
@@ -342,6 +345,7 @@ impl Controller {
         if let Some(why) = &shared.info.no_queues {
             return Err(refuse(why));
         }
+        let _one = shared.starting.lock().unwrap();
         if shared.queues.get().is_some() {
             return Err(Error::Invalid("a life has begun on this controller".into()));
         }
@@ -385,8 +389,8 @@ impl Controller {
         let queues: Result<Vec<_>> = (0..layout.queues).map(|index| shared.create_queue(index, layout)).collect();
         let queues = queues?;
         *shared.link.leased.lock().unwrap() = vec![false; queues.len()];
-        let is_first = shared.queues.set(queues).is_ok();
-        if is_first { Ok(()) } else { Err(Error::Invalid("a life has begun on this controller".into())) }
+        assert!(shared.queues.set(queues).is_ok(), "lives begin under the lock");
+        Ok(())
     }
 
     /// How many queues there are for transactions; 0 before [`start`](Self::start).
@@ -443,9 +447,13 @@ impl Controller {
     /// thread may wait.
     ///
     /// # Errors
-    /// `Media` (`EIO`) if the transaction has failed, or one before it on its queue, or the controller has.
+    /// `Media` (`EIO`) if the transaction has failed, or one before it on its queue, or the controller has; `Invalid`
+    /// for a ticket of another controller.
     pub fn wait(&self, ticket: Ticket) -> Result<()> {
-        self.started()?[usize::from(ticket.queue)].wait(ticket.number)
+        let queue = self.started()?.get(usize::from(ticket.queue));
+        queue
+            .ok_or_else(|| Error::Invalid(format!("no queue {} has given this ticket", ticket.queue)))?
+            .wait(ticket.number)
     }
 
     /// A page for transfers.
@@ -602,7 +610,7 @@ impl Shared {
 
     /// Enables the controller again, with the queue in memory alone, if it was disabled because it did not answer.
     fn revive(&self) -> Result<()> {
-        // Who comes while another one does it waits: the queue is not there before the end.
+        // Other threads wait until the queue is there again.
         let _one = self.reviving.lock().unwrap();
         if self.link.is_off() {
             disable(&self.link, self.capabilities)?;

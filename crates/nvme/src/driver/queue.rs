@@ -290,6 +290,9 @@ impl Queue {
     /// `Media` (`EIO`) if it, or one before it on the queue, has failed.
     pub fn wait(&self, ticket: u64) -> Result<()> {
         self.look_until(|state| {
+            if ticket >= state.finished + state.transactions.len() as u64 {
+                return Err(Error::Invalid(format!("queue {} has not given ticket {ticket}", self.index)));
+            }
             if state.finished <= ticket {
                 return Ok(None);
             }

@@ -343,6 +343,19 @@ fn numbers_increase_and_bounds_are_said() {
 }
 
 #[test]
+fn a_ticket_of_another_controller_is_refused() {
+    let (one, two) = (model(Config::default()), model(Config::default()));
+    let (one, two) = (started(&one, options(2, 8)), started(&two, options(1, 8)));
+    assert!(matches!(one.start(LIFE), Err(Error::Invalid(_))));
+    for queue in [0, 1] {
+        let mut lease = one.try_lease(queue).unwrap().unwrap();
+        let ticket = transaction(&one, &mut lease, 1, &[u64::from(queue)]).unwrap();
+        assert!(matches!(two.wait(ticket), Err(Error::Invalid(_))), "queue {queue}");
+        one.wait(ticket).unwrap();
+    }
+}
+
+#[test]
 fn a_lease_is_one_queue_for_one_owner() {
     let model = model(Config::default());
     let controller = started(&model, options(2, 8));
@@ -444,6 +457,11 @@ fn a_page_in_flight_is_not_to_be_changed() {
     let mut lease = controller.lease().unwrap();
     let page = page(&controller, 1);
     let ticket = lease.commit(Txid(1), Lba(1), std::slice::from_ref(&page)).unwrap();
+    // The device fetches the command, and does not do it yet.
+    model.hold(true);
+    lease.poll().unwrap();
+    model.hold(false);
+    assert_eq!(model.reports(), Vec::<String>::new());
     page.write(8, b"changed!");
     controller.wait(ticket).unwrap();
     assert!(model.reports()[0].contains("changed"), "{:?}", model.reports());

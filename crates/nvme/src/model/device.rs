@@ -47,6 +47,8 @@ pub(super) struct Running {
     pub sq_head: u32,
     /// Of a flush: what had come into the cache by the time of its doorbell.
     pub cached: u64,
+    /// Of a write: its bytes, hashed, as they were at its doorbell.
+    pub hash: u64,
 }
 
 /// What a doorbell has told of an entry: to be compared with what is fetched.
@@ -364,10 +366,9 @@ impl Device {
                 let told = self.told.remove(&(queue, head)).expect("a doorbell told of it");
                 let nth = (queue > 0).then_some(self.fetched);
                 self.fetched += u64::from(queue > 0);
-                self.check_pages(&command, &told);
-                let Told { number, cached, at_ns, .. } = told;
+                let Told { number, cached, at_ns, hash } = told;
                 let due_ns = self.due(queue, &command, at_ns);
-                self.running.push(Running { number, queue, command, nth, due_ns, sq_head, cached });
+                self.running.push(Running { number, queue, command, nth, due_ns, sq_head, cached, hash });
             }
         }
     }

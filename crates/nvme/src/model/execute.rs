@@ -2,7 +2,7 @@
 
 use wholly_blocks::BLOCK;
 
-use super::device::{Cached, Completions, Device, Ended, Running, Submissions, Told};
+use super::device::{Cached, Completions, Device, Ended, Running, Submissions};
 use crate::spec::{Command, IDENTIFY_BYTES, Status, admin, io};
 
 /// Addresses in a page of a list.
@@ -169,13 +169,6 @@ impl Device {
         self.gather(command, command.count() as usize * self.config.lba_bytes as usize)
     }
 
-    /// Reports a page that has changed since the doorbell.
-    pub(super) fn check_pages(&mut self, command: &Command, told: &Told) {
-        if told.hash != 0 && self.bytes_of_write(command).is_some_and(|bytes| hash(&bytes) != told.hash) {
-            self.reports.push(format!("a page of command {} changed between its doorbell and its fetch", command.id));
-        }
-    }
-
     fn execute_io(&mut self, running: &Running) -> Status {
         let command = &running.command;
         let is_it = |fault: Option<u64>| fault.is_some() && fault == running.nth;
@@ -206,6 +199,10 @@ impl Device {
                     _ if self.config.is_read_only => Status::READ_ONLY,
                     _ => {
                         let Some(bytes) = self.gather(command, len) else { return self.unmapped(command.prp1.get()) };
+                        if hash(&bytes) != running.hash {
+                            let id = command.id;
+                            self.reports.push(format!("a page of command {id} changed while it was in flight"));
+                        }
                         let half = bytes.len() / 2 / 512 * 512;
                         let is_torn = is_it(self.faults.torn);
                         let bytes = if is_torn { &bytes[..half] } else { &bytes };
