@@ -916,7 +916,7 @@ pub struct MountArgs {
 }
 
 const MKFS_EXAMPLES: &str = "\
-On persistent memory (a file in memory or on DAX) the engine is `hybrid_log`, on a disk `page_cache_wal`, unless \
+On persistent memory (a file in memory or on DAX) the engine is `hybrid_log`, on a disk `op_log`, unless \
 another one is chosen. Only `page_cache_wal`, `op_log` and `none` take disks. Every engine but `none` keeps each call wholly or \
 not at all; with `none`, anything may be lost after a crash. Only a new file is written, one without data (empty, or \
 holes alone), or a device whose first 4 MiB and last 1 MiB are zeros; --force writes over anything.
@@ -1184,7 +1184,7 @@ pub struct MkfsArgs {
     /// Overwrite what is there
     #[arg(short = 'f', long)]
     pub force: bool,
-    /// What makes changes permanent [default: hybrid_log on persistent memory, page_cache_wal on disks]
+    /// What makes changes permanent [default: hybrid_log on persistent memory, op_log on disks]
     #[arg(long, value_parser = engine_parser())]
     pub engine: Option<EngineKind>,
     /// What the file is taken for

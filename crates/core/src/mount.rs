@@ -13,9 +13,9 @@ use crate::error::{Error, Result};
 /// whatever is made durable next on the mount: by `fsync`, a change of names, a commit of a group, or by the mount's
 /// policy.
 ///
-/// On the mount of a volume whose engine orders in memory (`page_cache_wal`) it does not wait for the medium. On other
-/// mounts it is an `fsync`. What was written to mapped memory is not included unless `msync` was called before. In a
-/// group of the mount's it is for what is in no group, as `fsync` is.
+/// On the mount of a volume whose engine orders in memory (`op_log`, `page_cache_wal`) it does not wait for the medium.
+/// On other mounts it is an `fsync`. What was written to mapped memory is not included unless `msync` was called
+/// before. In a group of the mount's it is for what is in no group, as `fsync` is.
 ///
 /// # Example
 /// ```no_run
@@ -138,8 +138,8 @@ impl MountGroup {
 
     /// Commits the group. When this returns, all programs see it, and a crash leaves it wholly or not at all, and no
     /// later change without it. It is durable with whatever is made durable next on the mount, as with [`fatomic`]. It
-    /// does not wait for the medium on the mount of a volume whose engine orders in memory (`page_cache_wal`);
-    /// elsewhere it is a [`commit`](Self::commit).
+    /// does not wait for the medium on the mount of a volume whose engine orders in memory (`op_log`,
+    /// `page_cache_wal`); elsewhere it is a [`commit`](Self::commit).
     ///
     /// # Errors
     /// Those of [`commit`](Self::commit); [`Error::Unsupported`] if the mount is served by an earlier version. If the

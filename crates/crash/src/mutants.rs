@@ -42,7 +42,7 @@ pub(crate) fn applicable(kind: &EventKind) -> &'static [MutationKind] {
         EventKind::BlockWrite { .. } | EventKind::BlockDiscard { .. } | EventKind::BlockAbort { .. } => &[DropWrite],
         EventKind::BlockOrder { .. } | EventKind::BlockCommit { .. } => &[DropOrder],
         EventKind::BlockCommitted { .. } | EventKind::Ring { .. } | EventKind::Landed { .. } => &[],
-        EventKind::Flush | EventKind::Reset => &[],
+        EventKind::Flush | EventKind::Reset { .. } => &[],
         EventKind::Create { .. } | EventKind::Done { .. } | EventKind::Mark(_) => &[],
     }
 }

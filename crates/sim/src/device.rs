@@ -9,6 +9,7 @@ use super::event::EventKind;
 use super::pending::{Effect, Step};
 use super::state::{LOG, REGION};
 use super::world::World;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use wholly_error::{Error, Result};
 use wholly_media::{Error as MediaError, Site};
@@ -107,8 +108,9 @@ impl Medium for SimDevice {
         let _ = self.call(DEVICE, "flush", |live, call| live.record(&call, EventKind::Flush));
     }
 
-    fn reset(&self, site: Site) {
+    fn reset(&self, site: Site, cached: &BTreeSet<u64>) {
         self.late.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let _ = self.call(site, "reset", |live, call| live.record(&call, EventKind::Reset));
+        let cached = cached.iter().copied().collect();
+        let _ = self.call(site, "reset", |live, call| live.record(&call, EventKind::Reset { cached }));
     }
 }

@@ -245,7 +245,10 @@ pub enum EventKind {
     /// what an earlier one has left.
     Flush,
     /// A device was reset, and the host has seen it.
-    Reset,
+    Reset {
+        /// The commands whose writes its cache still has.
+        cached: Arc<[u64]>,
+    },
     /// The call that began with an earlier event returns, and what it wrote is durable.
     Done {
         /// The number of that event.
@@ -320,7 +323,7 @@ impl EventKind {
             EventKind::Ring { .. } => "ring",
             EventKind::Landed { .. } => "landed",
             EventKind::Flush => "flush device",
-            EventKind::Reset => "reset",
+            EventKind::Reset { .. } => "reset",
             EventKind::Done { .. } => "returns",
             EventKind::Mark(Mark::Begin { .. }) => "begin",
             EventKind::Mark(Mark::Return { .. }) => "return",

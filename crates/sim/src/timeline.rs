@@ -143,7 +143,7 @@ impl Trace {
                 | EventKind::BlockCommitted { .. }
                 | EventKind::BlockAbort { .. }
                 | EventKind::Flush
-                | EventKind::Reset
+                | EventKind::Reset { .. }
                 | EventKind::Mark(_) => RowState::Plain,
                 _ if survived + lost == 0 => RowState::Durable,
                 _ if choice.is_none() => RowState::Pending(survived + lost),
@@ -243,7 +243,7 @@ fn place(kind: &EventKind, names: &BTreeMap<ObjId, String>, has_region: bool) ->
             let blocks = |rung: &Rung| format!("{}+{}", rung.offset / BLOCK as u64, rung.bytes.len() / BLOCK);
             (commands.iter().map(blocks).collect::<Vec<_>>().join(" "), None, None)
         }
-        EventKind::Flush | EventKind::Reset => ("device".into(), None, None),
+        EventKind::Flush | EventKind::Reset { .. } => ("device".into(), None, None),
         EventKind::Landed { offset, data, .. } | EventKind::Through { offset, data } => {
             (name(&LOG), Some(*offset), Some(data.len() as u64))
         }

@@ -114,9 +114,10 @@ impl Tracker {
                 self.drain(|_, step| step.event == new.event);
             }
             EventKind::Flush => self.drain(|_, step| step.thread == DEAD && step.command != 0),
-            // What this process had told the device of does not come any more.
-            EventKind::Reset => self.pending.chains.retain(|_, chain| {
-                chain.retain(|step| step.command == 0 || step.thread == DEAD);
+            // What this process had told the device of does not come any more, but from the write cache.
+            EventKind::Reset { cached } => self.pending.chains.retain(|_, chain| {
+                let stays = |step: &Step| step.command == 0 || step.thread == DEAD || cached.contains(&step.command);
+                chain.retain(stays);
                 !chain.is_empty()
             }),
             EventKind::LogLen { old, new: len } => {

@@ -193,8 +193,8 @@ impl<V: AcrossForks> File<V> {
     }
 
     /// Makes the calls on this file so far atomic and ordered, without waiting for the medium where the engine of a
-    /// volume can do so (`page_cache_wal`): a crash leaves all of them or none, and no later change without them. A
-    /// later sync makes them durable. Elsewhere it is a [`sync`](Self::sync).
+    /// volume can do so (`op_log`, `page_cache_wal`): a crash leaves all of them or none, and no later change without
+    /// them. A later sync makes them durable. Elsewhere it is a [`sync`](Self::sync).
     ///
     /// # Errors
     /// [`Error::Poisoned`] if the medium failed before. If it fails later, the next sync says so.

@@ -837,6 +837,9 @@ fn repair_all(
 ) -> Result<()> {
     let region = &medium.region;
     repair_structure(region, (how, forced), watch, repaired)?;
+    if repaired.left.is_empty() {
+        give_log(medium, watch, repaired)?;
+    }
     let idle = repaired.checked.idle_inode_blocks;
     if repaired.done.is_empty() && (idle == 0 || !repaired.left.is_empty()) {
         return Ok(());
@@ -857,6 +860,31 @@ fn repair_all(
     };
     repaired.checked = check_region(&**region, &mut show)?;
     repaired.left = repaired.checked.findings.clone();
+    Ok(())
+}
+
+/// A sound volume gets a log if its medium has no transactions, and the one before had.
+fn give_log(
+    medium: &medium::Opened,
+    watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    repaired: &mut Repaired,
+) -> Result<()> {
+    let region = &*medium.region;
+    let superblock = mount::read_superblock(region)?;
+    let area = EngineKind::of(&superblock)?.log_on(medium.transactions.is_some());
+    let Some(area) = area.filter(|_| superblock.log.is_none()) else { return Ok(()) };
+    let examined = check::examine(region, &superblock, &mut |progress| watch(progress))?;
+    let fault = "it has no log: it was made on a flash disk".to_owned();
+    let finding = Finding { place: "the volume".into(), fault };
+    match repair::give_log(region, area, &|block| examined.marks.is_marked(block)) {
+        Ok(()) => repaired.done.push(Mended { finding, done: "it has got one".into() }),
+        Err(Error::NoSpace(why)) => {
+            repaired
+                .left
+                .push(Finding { fault: format!("{}, and there is no room for {why}", finding.fault), ..finding });
+        }
+        Err(error) => return Err(error),
+    }
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! The systems: each with one thread's queue.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use wholly_blocks::{Lba, Txid};
 use wholly_nvme::spec::{Command, IO_WRITE};
@@ -65,7 +66,7 @@ pub(super) struct Worker<'c> {
 }
 
 enum Queue {
-    Plain(PlainQueue),
+    Plain(Arc<PlainQueue>),
     Region(Lease),
 }
 

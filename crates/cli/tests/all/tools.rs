@@ -305,7 +305,7 @@ fn pages_render_without_warnings() {
             String::from_utf8_lossy(&rendered.stderr)
         );
     }
-    assert_eq!(pages, 28, "one for the command, one for each verb, and one for each verb of `flash`");
+    assert_eq!(pages, 32, "one for the command, one for each verb, and one for each verb of `flash` and `nvme`");
 }
 
 #[test]

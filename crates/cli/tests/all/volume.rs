@@ -200,7 +200,7 @@ fn the_engine_is_chosen() {
     assert!(refused.err.contains("persistent memory"), "{}", refused.err);
     let default = wholly(&["mkfs", &on_disk, "--size", "16M", "--medium", "disk", "--force"]);
     default.exits(0);
-    let is_default = default.out.contains("engine page_cache_wal") && !default.out.contains("anything may be lost");
+    let is_default = default.out.contains("engine op_log") && !default.out.contains("anything may be lost");
     assert!(is_default, "{}", default.out);
     let none = wholly(&["mkfs", &on_disk, "--size", "16M", "--medium", "disk", "--force", "--engine", "none"]);
     assert!(none.out.contains("engine none") && none.out.contains("anything may be lost"), "{}", none.out);

@@ -57,6 +57,8 @@ fn draw(seed: u64) -> Program {
         merge: random.below(2) == 0,
         waits_for_head: random.below(3) == 0,
         most_forced: if random.below(3) == 0 { 4096 } else { 256 << 10 },
+        first_count: if random.below(3) == 0 { 0u32.wrapping_sub(depth) } else { 0 },
+        failing: None,
         steps: steps.leak(),
     }
 }

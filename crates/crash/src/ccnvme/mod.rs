@@ -17,14 +17,17 @@ mod drawn;
 mod programs;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
 use wholly_blocks::{BLOCK, Lba, Txid};
 use wholly_error::Error;
 use wholly_media::Site;
 use wholly_nvme::model::{Config, Faults, Model};
+use wholly_nvme::spec::Status;
 use wholly_nvme::{
-    Acknowledge, Controller, DmaPage, Lease, Life as Incarnation, Mistake, Options, QueueWindow, Ticket, Window, site,
+    Acknowledge, Controller, DmaPage, Lease, Life as Incarnation, Mistake, Options, QueueWindow, Ticket, Unfinished,
+    Window, site,
 };
 use wholly_sim::{DeviceRules, SimConfig, World};
 
@@ -152,8 +155,38 @@ enum Value {
     Any,
 }
 
-/// What a window says of a queue: transactions, and whether all their blocks are there.
-type Seen = Vec<(u64, bool)>;
+/// What a window says of a queue.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    /// Whether there are entries that tell of no transaction.
+    is_unreadable: bool,
+    /// By number.
+    transactions: Vec<SeenTx>,
+}
+
+/// A transaction that a window lists.
+#[derive(Clone, Copy, Debug)]
+struct SeenTx {
+    number: u64,
+    /// Whether its entries are those that were committed, all of them.
+    is_readable: bool,
+    /// Whether all its blocks are there.
+    is_whole: bool,
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for tx in &self.transactions {
+            let words = match (tx.is_readable, tx.is_whole) {
+                (_, true) => "whole",
+                (true, false) => "not whole",
+                (false, false) => "not all listed",
+            };
+            write!(f, "{} {words}, ", tx.number)?;
+        }
+        f.write_str(if self.is_unreadable { "and unreadable entries" } else { "no more" })
+    }
+}
 
 /// The windows, and the incarnation that they are of; none: unknown.
 type Windows = Option<(u64, Vec<Seen>)>;
@@ -168,7 +201,10 @@ fn state(values: &[Value], windows: &Windows) -> State {
     let numbers: Vec<u8> = values.iter().flat_map(|value| number(value).to_le_bytes()).collect();
     let words = match windows {
         None => "unknown".to_string(),
-        Some((incarnation, queues)) => format!("of life {incarnation}: {queues:?}"),
+        Some((incarnation, queues)) => {
+            let queues: Vec<String> = queues.iter().map(Seen::to_string).collect();
+            format!("of life {incarnation}: {}", queues.join("; "))
+        }
     };
     let mut state = State::default();
     state.put("blocks", Object::file(numbers, FILE_MODE));
@@ -193,9 +229,6 @@ fn value_of(page: &DmaPage) -> Value {
     let is_whole = word(BLOCK - 8) == number.rotate_left(17) && bytes[8..BLOCK - 8].iter().all(|byte| *byte == 0);
     if is_whole { Value::Of(number) } else { Value::Torn }
 }
-
-/// What windows list: their incarnation, and for each queue the numbers of transactions.
-type Listed = (u64, Vec<Vec<u64>>);
 
 /// A transaction, as the oracle knows it.
 #[derive(Clone, Copy, Debug)]
@@ -222,8 +255,8 @@ impl OnQueues {
         setting.name.split_once('@').and_then(|(_, broken)| paper_named(broken))
     }
 
-    fn open_device(&self, world: &Arc<World>, setting: &Setting, is_after_crash: bool) -> Result<OpenDevice, Error> {
-        let base = setting.name.split('@').next().unwrap_or_default();
+    /// A device without a process.
+    fn device(&self, world: &Arc<World>, setting: &Setting) -> Result<Arc<Model>, Error> {
         let config = Config {
             lba_bytes: 4096,
             has_write_cache: setting.sim.device.is_some_and(|device| device.has_write_cache),
@@ -232,56 +265,77 @@ impl OnQueues {
             seed: world.now() + self.program.steps.len() as u64,
             ..Config::default()
         };
-        let model = Model::new("device", world.device(), config)?;
-        if base == "ccnvme-lost" && is_after_crash {
-            model.set_faults(Faults { region: 1, ..Faults::default() });
-        }
+        Model::new("device", world.device(), config)
+    }
+
+    /// Opens it, as it is. The controller is not disabled when it is dropped: then the process has died.
+    fn open_device(&self, model: Arc<Model>, setting: &Setting) -> Result<OpenDevice, Error> {
         let mistake = match self.paper(setting) {
             Some(Paper::M3) => Some(Mistake::FlushInBatch),
             Some(Paper::M8) => Some(Mistake::NoBarrier),
             Some(Paper::M10) | None => self.mistake,
         };
-        let Program { queues, depth, merge, waits_for_head, most_forced, .. } = *self.program;
+        let Program { queues, depth, merge, waits_for_head, most_forced, first_count, .. } = *self.program;
         let acknowledge = if waits_for_head { Acknowledge::HeadDurable } else { Acknowledge::Finished };
-        let options = Options { queues, depth, merge, acknowledge, most_forced, mistake, ..Options::default() };
+        let options =
+            Options { queues, depth, merge, acknowledge, most_forced, first_count, mistake, ..Options::default() };
         let controller = Controller::open(model.clone(), options)?;
+        controller.abandon();
         Ok(OpenDevice { controller, model, setting: setting.clone() })
     }
 
     /// What is there: the blocks as far as they are specified, and the windows.
     fn look(&self, open: &OpenDevice) -> Result<(Vec<Value>, Windows), String> {
-        let values = open.values()?;
-        Ok(self.specified(values, self.listed(open)?.as_ref(), self.paper(&open.setting) == Some(Paper::M10)))
+        let (values, listed) = (open.values()?, self.listed(open)?);
+        let all = self.transactions();
+        for number in listed.iter().flat_map(|(_, queues)| queues).flat_map(|queue| &queue.transactions) {
+            let blocks = all.iter().find(|tx| tx.number == number.number).map_or(&[][..], |tx| tx.blocks);
+            for block in blocks {
+                // Whatever an unfinished transaction has done: a block has what somebody has written there, or is torn.
+                let is_one = |number: u64| all.iter().any(|tx| tx.number == number && tx.blocks.contains(block));
+                if matches!(values[*block as usize], Value::Of(number) if number > 0 && !is_one(number)) {
+                    return Err(format!("block {block} has {:?}, of another block", values[*block as usize]));
+                }
+            }
+        }
+        Ok(self.specified(values, listed.as_ref(), self.paper(&open.setting) == Some(Paper::M10)))
     }
 
-    /// The numbers of what the window of each queue has.
-    fn listed(&self, open: &OpenDevice) -> Result<Option<Listed>, String> {
+    /// What the window of each queue has. Nothing is known to be whole yet.
+    fn listed(&self, open: &OpenDevice) -> Result<Option<(u64, Vec<Seen>)>, String> {
         let Window::Known { life, queues } = open.controller.window() else { return Ok(None) };
         if open.setting.name.starts_with("ccnvme-ordered") && queues.iter().any(|queue| queue.unreadable > 0) {
             return Err(format!("the tail is there before its entries: {queues:?}"));
         }
-        if open.setting.name.starts_with("ccnvme-ordered") {
-            let all = self.transactions();
-            let listed = queues.iter().flat_map(|queue| &queue.transactions).filter(|tx| tx.is_committed);
-            for found in listed {
-                let blocks: BTreeSet<u64> = found.runs.iter().flat_map(|run| run.blocks().map(|at| at.0)).collect();
-                let is_it = |tx: &Tx| tx.number == found.txid.0 && tx.blocks.iter().copied().eq(blocks.iter().copied());
-                if !all.iter().any(is_it) {
-                    return Err(format!("the window lists what nobody has committed: {found:?}"));
-                }
+        let all = self.transactions();
+        let seen = |found: &Unfinished| {
+            let blocks: BTreeSet<u64> = found.runs.iter().flat_map(|run| run.blocks().map(|at| at.0)).collect();
+            let is_it = |tx: &Tx| tx.number == found.txid.0 && tx.blocks.iter().copied().eq(blocks.iter().copied());
+            let is_readable = found.is_committed && all.iter().any(is_it);
+            if open.setting.name.starts_with("ccnvme-ordered") && found.is_committed && !is_readable {
+                return Err(format!("the window lists what nobody has committed: {found:?}"));
             }
-        }
-        let numbers = |queue: &QueueWindow| queue.transactions.iter().map(|tx| tx.txid.0).collect();
-        Ok(Some((life.incarnation, queues.iter().map(numbers).collect())))
+            Ok(SeenTx { number: found.txid.0, is_readable, is_whole: false })
+        };
+        let of_queue = |queue: &QueueWindow| {
+            let transactions = queue.transactions.iter().map(seen).collect::<Result<_, String>>()?;
+            Ok::<_, String>(Seen { is_unreadable: queue.unreadable > 0, transactions })
+        };
+        Ok(Some((life.incarnation, queues.iter().map(of_queue).collect::<Result<_, _>>()?)))
     }
 
     /// The content of all blocks, as far as it is specified. Blocks of an unfinished transaction are unspecified unless
     /// all of them are there. If the window is unknown, every transaction counts as unfinished. With `drops`, the upper
     /// layer drops unfinished transactions even if they are whole.
-    fn specified(&self, mut values: Vec<Value>, listed: Option<&Listed>, drops: bool) -> (Vec<Value>, Windows) {
+    fn specified(
+        &self,
+        mut values: Vec<Value>,
+        listed: Option<&(u64, Vec<Seen>)>,
+        drops: bool,
+    ) -> (Vec<Value>, Windows) {
         let all = self.transactions();
-        let is_listed =
-            |number: u64| listed.is_none_or(|(_, queues)| queues.iter().flatten().any(|one| *one == number));
+        let has = |queue: &Seen, number: u64| queue.transactions.iter().any(|tx| tx.number == number);
+        let is_listed = |number: u64| listed.is_none_or(|(_, queues)| queues.iter().any(|queue| has(queue, number)));
         // A later transaction has the block, or may have a part of it.
         let is_over = |tx: &Tx, block: u64, value: Value| {
             let mut later = all.iter().filter(|later| later.number > tx.number && later.blocks.contains(&block));
@@ -305,8 +359,11 @@ impl OnQueues {
         for tx in all.iter().filter(|tx| is_listed(tx.number) && !whole.contains(&tx.number)) {
             tx.blocks.iter().for_each(|block| values[*block as usize] = Value::Any);
         }
-        let seen = |numbers: &Vec<u64>| numbers.iter().map(|number| (*number, whole.contains(number))).collect();
-        (values, Some((*incarnation, queues.iter().map(seen).collect())))
+        let mut queues = queues.clone();
+        for tx in queues.iter_mut().flat_map(|queue| &mut queue.transactions) {
+            tx.is_whole = whole.contains(&tx.number);
+        }
+        (values, Some((*incarnation, queues)))
     }
 }
 
@@ -365,6 +422,18 @@ struct OfQueue {
     acknowledged: usize,
     /// How many the durable head has passed for certain.
     passed: usize,
+    /// How many commits have returned: one at most has not.
+    returned: usize,
+    /// The first that never finishes.
+    failed: Option<usize>,
+}
+
+/// What a crash may leave of a queue: how many are finished, what the window has of the others.
+#[derive(Clone)]
+struct Choice {
+    finished: usize,
+    is_unreadable: bool,
+    left: Vec<Option<SeenTx>>,
 }
 
 impl<'o> Oracle<'o> {
@@ -381,13 +450,19 @@ impl<'o> Oracle<'o> {
 
     /// A commit begins.
     fn commit(&mut self, tx: Tx) {
-        self.queues[usize::from(tx.queue)].transactions.push(tx);
+        let failing = self.on.program.failing.is_some_and(|(_, number)| number == tx.number);
+        let queue = &mut self.queues[usize::from(tx.queue)];
+        if failing {
+            queue.failed = Some(queue.transactions.len());
+        }
+        queue.transactions.push(tx);
     }
 
     /// It has returned: its barrier has made durable what was stored of the head before.
     fn is_committed(&mut self, queue: u16) {
         let queue = &mut self.queues[usize::from(queue)];
         queue.passed = queue.passed.max(queue.acknowledged);
+        queue.returned = queue.transactions.len();
     }
 
     fn wait(&mut self, queue: u16) {
@@ -403,31 +478,23 @@ impl<'o> Oracle<'o> {
         if self.is_lost {
             return self.may_leave_without_window();
         }
-        // For each queue: how many are finished, and for each of the others whether it is whole.
-        let mut all: Vec<Vec<(usize, Vec<bool>)>> = vec![Vec::new()];
+        let mut all: Vec<Vec<Choice>> = vec![Vec::new()];
         for queue in &self.queues {
-            let mut choices = Vec::new();
-            for finished in queue.passed..=queue.transactions.len() {
-                let left = queue.transactions.len() - finished;
-                let certain = queue.acknowledged.saturating_sub(finished);
-                for bits in 0..1u32 << (left - certain) {
-                    let whole = |i: usize| i < certain || bits >> (i - certain) & 1 == 1;
-                    choices.push((finished, (0..left).map(whole).collect::<Vec<bool>>()));
-                }
-            }
+            let choices = queue.choices();
             all = all
                 .iter()
                 .flat_map(|so_far| choices.iter().map(|one| [&so_far[..], std::slice::from_ref(one)].concat()))
                 .collect();
         }
-        let one = |choice: &Vec<(usize, Vec<bool>)>| {
+        let one = |choice: &Vec<Choice>| {
             let mut windows = Vec::new();
             let mut effects: Vec<(Tx, bool)> = Vec::new();
-            for (queue, (finished, whole)) in self.queues.iter().zip(choice) {
+            for (queue, Choice { finished, is_unreadable, left }) in self.queues.iter().zip(choice) {
                 let (done, open) = queue.transactions.split_at(*finished);
                 effects.extend(done.iter().map(|tx| (*tx, true)));
-                effects.extend(open.iter().copied().zip(whole.iter().copied()));
-                windows.push(open.iter().zip(whole).map(|(tx, whole)| (tx.number, *whole)).collect());
+                effects.extend(open.iter().zip(left).filter_map(|(tx, seen)| Some((*tx, (*seen)?.is_whole))));
+                let transactions = left.iter().flatten().copied().collect();
+                windows.push(Seen { is_unreadable: *is_unreadable, transactions });
             }
             effects.sort_by_key(|(tx, _)| tx.number);
             let mut values = self.values.clone();
@@ -445,6 +512,7 @@ impl<'o> Oracle<'o> {
         let queues = self.queues.iter().map(|queue| OfQueue {
             acknowledged: queue.transactions.len(),
             passed: queue.transactions.len(),
+            returned: queue.transactions.len(),
             ..queue.clone()
         });
         let closed = Oracle { queues: queues.collect(), values: self.values.clone(), ..*self };
@@ -477,6 +545,32 @@ impl<'o> Oracle<'o> {
     }
 }
 
+impl OfQueue {
+    fn choices(&self) -> Vec<Choice> {
+        let all = self.transactions.len();
+        let mut choices = Vec::new();
+        for finished in self.passed..=self.failed.unwrap_or(all) {
+            let mut some: Vec<Vec<Option<SeenTx>>> = vec![Vec::new()];
+            for (at, tx) in self.transactions.iter().enumerate().skip(finished) {
+                let seen = |is_readable, is_whole| Some(SeenTx { number: tx.number, is_readable, is_whole });
+                let options = match () {
+                    () if at < self.acknowledged => vec![seen(true, true)],
+                    () if at < self.returned => vec![seen(true, true), seen(true, false)],
+                    // Its entries may not all be there, and only then the window need not list it.
+                    () => vec![seen(true, true), seen(true, false), seen(false, false), None],
+                };
+                some = (some.iter())
+                    .flat_map(|before| options.iter().map(|one| [&before[..], &[*one]].concat()))
+                    .collect();
+            }
+            for is_unreadable in [false, true].into_iter().take(1 + usize::from(self.returned < all)) {
+                choices.extend(some.iter().map(|left| Choice { finished, is_unreadable, left: left.clone() }));
+            }
+        }
+        choices
+    }
+}
+
 /// So many lives after crashes have transactions of their own.
 const LIVES: u64 = 8;
 
@@ -504,8 +598,12 @@ impl Subject for OnQueues {
         let mut oracle = Oracle::new(self, setting, 1, zeros);
         let begun = oracle.may_leave();
         let op = recorder.begin("start", &begun[0]);
-        let mut open = self.open_device(&recorder.world, setting, false).map_err(words)?;
+        let device = self.device(&recorder.world, setting).map_err(words)?;
+        let mut open = self.open_device(device.clone(), setting).map_err(words)?;
         open.start(1).map_err(words)?;
+        if let Some((nth, _)) = self.program.failing {
+            device.set_faults(Faults { fail: Some((nth, Status::WRITE_FAULT)), ..Faults::default() });
+        }
         recorder.end(op);
         let all = 0..self.program.queues;
         let lease_all = |open: &OpenDevice| all.clone().map(|queue| open.lease(queue)).collect::<Result<Vec<_>, _>>();
@@ -518,6 +616,7 @@ impl Subject for OnQueues {
                 Step::Commit(queue, blocks) => format!("a commit of {blocks:?} on queue {queue}"),
                 Step::Wait(queue) => format!("a wait for queue {queue}"),
                 Step::Poll(queue) => format!("a look at queue {queue}"),
+                Step::Fails(queue) => format!("a wait for queue {queue}, which fails"),
                 Step::Again => "a new life".into(),
             };
             let op = recorder.begin(label, &before[0]);
@@ -538,13 +637,25 @@ impl Subject for OnQueues {
                     open.controller.wait(ticket).map_err(words)?;
                     oracle.wait(queue);
                 }
+                Step::Fails(queue) => {
+                    let ticket = tickets[usize::from(queue)].expect("something was committed");
+                    if open.controller.wait(ticket).is_ok() {
+                        return Err("a transaction is acknowledged behind one that has failed".into());
+                    }
+                }
                 Step::Poll(queue) => _ = leases[usize::from(queue)].poll().map_err(words)?,
                 Step::Again => {
                     open.reports()?;
                     leases.clear();
-                    // Commands in flight are abandoned.
-                    drop(open);
-                    open = self.open_device(&recorder.world, setting, false).map_err(words)?;
+                    // The device goes on with what is in flight, until it is reset. So long its pages stay.
+                    let next = self.open_device(device.clone(), setting).map_err(words)?;
+                    drop(std::mem::replace(&mut open, next));
+                    let (found, windows) = self.look(&open)?;
+                    let known = Oracle { is_lost: false, queues: oracle.queues.clone(), ..oracle };
+                    if !known.may_leave().contains(&Promise::new(state(&found, &windows))) {
+                        return Err(format!("a reset has left {found:?}, and as windows {windows:?}"));
+                    }
+                    oracle = Oracle { is_lost: oracle.is_lost, ..known };
                     let values = open.values()?;
                     let (unknown, _) = self.specified(values.clone(), None, false);
                     open.start(oracle.incarnation + 1).map_err(words)?;
@@ -569,7 +680,17 @@ impl Subject for OnQueues {
     }
 
     fn open(&self, world: &Arc<World>, setting: &Setting) -> Result<OpenDevice, NotOpened> {
-        self.open_device(world, setting, true).map_err(|error| NotOpened::Failed(error.to_string()))
+        let open = || {
+            let device = self.device(world, setting)?;
+            if setting.name.starts_with("ccnvme-lost") {
+                match world.now() % 2 {
+                    0 => device.set_faults(Faults { region: 1, ..Faults::default() }),
+                    _ => device.lose_region(),
+                }
+            }
+            self.open_device(device, setting)
+        };
+        open().map_err(|error: Error| NotOpened::Failed(error.to_string()))
     }
 
     fn observe(&self, _world: &Arc<World>, open: &OpenDevice) -> Result<State, String> {
@@ -583,7 +704,7 @@ impl Subject for OnQueues {
         let (mut values, listed) = (open.values()?, self.listed(open)?);
         let torn: Vec<usize> = (0..values.len()).filter(|block| values[*block] == Value::Torn).collect();
         // The zeros are not durable before the next life begins.
-        let with_zeros = |set: u32, listed: Option<&Listed>| {
+        let with_zeros = |set: u32, listed: Option<&(u64, Vec<Seen>)>| {
             let mut values = values.clone();
             (torn.iter().enumerate().filter(|(i, _)| set >> i & 1 == 1))
                 .for_each(|(_, block)| values[*block] = Value::Of(0));
@@ -652,6 +773,9 @@ impl Subject for OnQueues {
         match open.controller.window() {
             Window::Known { queues, .. } if queues.iter().any(|queue| !queue.transactions.is_empty()) => {
                 Err(format!("after a close there are unfinished transactions: {queues:?}"))
+            }
+            Window::Unknown(why) if !open.setting.name.starts_with("ccnvme-lost") => {
+                Err(format!("after a close the window is unknown: {why}"))
             }
             _ => Ok(()),
         }

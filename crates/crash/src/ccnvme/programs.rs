@@ -9,11 +9,13 @@ pub enum Step {
     Wait(u16),
     /// The device works for a while, and the completions of a queue are looked at.
     Poll(u16),
+    /// The last transaction of a queue is waited for, and fails.
+    Fails(u16),
     /// The device is opened again, with what is in flight, and a new life begins.
     Again,
 }
 
-use Step::{Again, Commit, Poll, Wait};
+use Step::{Again, Commit, Fails, Poll, Wait};
 
 /// A program.
 #[derive(Debug)]
@@ -32,6 +34,10 @@ pub struct Program {
     pub waits_for_head: bool,
     /// Bytes up to which all writes of a transaction are forced.
     pub most_forced: usize,
+    /// The count of the first entry of each queue.
+    pub first_count: u32,
+    /// A command that fails, counted in the first life, and its transaction.
+    pub failing: Option<(u64, u64)>,
     /// What it asks.
     pub steps: &'static [Step],
 }
@@ -48,6 +54,8 @@ const PLAIN: Program = Program {
     merge: false,
     waits_for_head: false,
     most_forced: 256 << 10,
+    first_count: 0,
+    failing: None,
     steps: &[],
 };
 
@@ -141,6 +149,43 @@ pub const ALL: &[Program] = &[
             Commit(0, &[0, 4]),
             Wait(0),
             Commit(1, &[8, 10]),
+            Wait(1),
+        ],
+        ..PLAIN
+    },
+    Program {
+        name: "counts-overflow",
+        about: "counts of entries, and numbers of commands, that begin again at 0",
+        depth: 4,
+        first_count: 0u32.wrapping_sub(4),
+        steps: &[
+            Commit(0, &[0, 2]),
+            Commit(1, &[4]),
+            Wait(0),
+            Commit(0, &[6]),
+            Commit(0, &[8, 10]),
+            Wait(1),
+            Commit(1, &[2, 3, 4]),
+            Wait(0),
+            Commit(0, &[0]),
+            Wait(1),
+            Wait(0),
+        ],
+        ..PLAIN
+    },
+    Program {
+        name: "a-write-fails",
+        about: "a write that fails, what is behind it, and another queue, which goes on",
+        failing: Some((2, 2)),
+        steps: &[
+            Commit(0, &[0]),
+            Wait(0),
+            Commit(0, &[2, 4, 6]),
+            Commit(0, &[0, 8]),
+            Fails(0),
+            Commit(1, &[10]),
+            Wait(1),
+            Commit(1, &[9, 11]),
             Wait(1),
         ],
         ..PLAIN

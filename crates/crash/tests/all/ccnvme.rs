@@ -75,6 +75,7 @@ fn the_paper_literally_is_seen() {
 #[test]
 fn mistakes_are_seen() {
     for mistake in [
+        Mistake::NoOrder,
         Mistake::RingBeforeBarrier,
         Mistake::HeadByCommand,
         Mistake::SlotsOfFinished,

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use sync::{Condvar, Mutex};
 use wholly_error::{Error, Result};
-use wholly_media::Error as MediaError;
+use wholly_media::{Error as MediaError, Site};
 
 use super::Mistake;
 use crate::site;
-use crate::spec::{csts, register};
+use crate::spec::{PmrCapabilities, PmrStatus, csts, register};
 use crate::transport::Transport;
 
 /// A waiting thread looks at the controller's status so often, and at its queue even if no interrupt came.
@@ -35,6 +35,8 @@ struct Failed {
     why: Option<Error>,
     /// Whether the controller was disabled, and not enabled again.
     is_off: bool,
+    /// Whether it goes on when nobody has it any more: as when the process dies.
+    is_abandoned: bool,
 }
 
 /// An error of a command, as `EIO`.
@@ -88,26 +90,49 @@ impl Link {
         self.failed.lock().unwrap().is_off = false;
     }
 
+    /// Nothing goes on from now on: queues that callers still have say so.
+    pub fn end(&self) {
+        let failed = &mut *self.failed.lock().unwrap();
+        failed.why.get_or_insert_with(|| media(&*self.transport, 0, "the controller", "it was closed"));
+        failed.is_off = true;
+    }
+
+    pub fn abandon(&self) {
+        self.failed.lock().unwrap().is_abandoned = true;
+    }
+
+    pub fn is_abandoned(&self) -> bool {
+        self.failed.lock().unwrap().is_abandoned
+    }
+
     /// The controller does not answer, or says that it is broken. It is disabled, so that nothing which it was told
     /// lands later.
     fn give_up(&self, why: String) -> Error {
         let error = self.fail(media(&*self.transport, 0, "the controller", &why));
-        let is_first = !std::mem::replace(&mut self.failed.lock().unwrap().is_off, true);
-        if is_first {
-            // If even that fails there is nothing more to do; the next open resets it before it reads.
+        let failed = &mut *self.failed.lock().unwrap();
+        if !failed.is_off {
+            // If even that fails there is nothing more to do; the next open resets it before it reads. The lock is
+            // held, so that nobody enables it in between.
             let _ = self.transport.write32(site::RESET, register::CC, 0);
+            failed.is_off = true;
         }
         error
     }
 
-    /// Calls `look` until it finds something, and waits in between.
+    /// Calls `look` until it finds something, and waits in between. `since` says when the time of what is in flight on
+    /// the queue began.
     ///
     /// # Errors
-    /// `look`'s. `Media` (`EIO`) if the controller reports a fatal error, or nothing is found in time; it is disabled
-    /// then.
-    pub fn wait_for<T>(&self, interrupt: u16, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    /// `look`'s. `Media` (`EIO`) if the controller reports a fatal error, or if the time of a command has passed since
+    /// both then and the beginning of the wait; it is disabled then.
+    pub fn wait_for<T>(
+        &self,
+        interrupt: u16,
+        since: impl Fn() -> Option<Duration>,
+        mut look: impl FnMut() -> Result<Option<T>>,
+    ) -> Result<T> {
         let begun = self.transport.now();
-        let (deadline, mut looked) = (begun + self.timeout, begun);
+        let (mut deadline, mut looked) = (begun + self.timeout, begun);
         loop {
             if let Some(found) = look()? {
                 return Ok(found);
@@ -116,6 +141,9 @@ impl Link {
                 return Err(self.check().expect_err("it was given up for a reason"));
             }
             let now = self.transport.now();
+            if now >= deadline {
+                deadline = since().unwrap_or(begun).max(begun) + self.timeout;
+            }
             if now >= deadline {
                 return Err(self.give_up(format!("no answer in {} s", self.timeout.as_secs_f32())));
             }
@@ -128,6 +156,22 @@ impl Link {
                 }
             }
             self.transport.pause(interrupt, deadline.min(now + SLICE))?;
+        }
+    }
+
+    /// Makes durable what has been ordered in the region. A region whose barrier does not tell how it is, is asked.
+    ///
+    /// # Errors
+    /// `Media` (`EIO`) for a region that cannot be relied on.
+    pub fn barrier(&self, queue: u16, region: PmrCapabilities, site: Site) -> Result<()> {
+        let by = region.barrier().expect("a region without one is refused at the start");
+        let status = match self.transport.region().barrier(site, by)? {
+            Some(status) => status,
+            None => PmrStatus(self.transport.read32(register::PMRSTS)?),
+        };
+        match status.fault() {
+            Some(fault) => Err(self.error(queue, "the persistent memory region", fault)),
+            None => Ok(()),
         }
     }
 

@@ -83,6 +83,8 @@ pub enum Acknowledge {
 pub enum Mistake {
     /// The flush stands between the writes and the commit, under one doorbell: the paper, literally.
     FlushInBatch,
+    /// Nothing orders the stores of a commit.
+    NoOrder,
     /// No read makes stores arrive: the paper's "clflush, mfence" on memory that is not cached.
     NoBarrier,
     /// The doorbell is rung before the barrier.
@@ -106,7 +108,8 @@ pub struct Options {
     pub queues: u16,
     /// The most entries of a queue, a power of two.
     pub depth: u32,
-    /// How long a command may take before the controller counts as broken.
+    /// How long a command may take before the controller counts as broken: since it was handed over, or since another
+    /// one of its queue completed.
     pub timeout: Duration,
     /// Whether blocks of a transaction that lie next to each other are one command.
     pub merge: bool,
@@ -115,6 +118,9 @@ pub struct Options {
     /// Where there is a write cache: up to so many bytes all writes of a transaction are forced to the medium; beyond,
     /// they are flushed before the last one.
     pub most_forced: usize,
+    /// The count of the first entry of each queue, a multiple of `depth`: tests let counts overflow soon.
+    #[doc(hidden)]
+    pub first_count: u32,
     #[doc(hidden)]
     pub mistake: Option<Mistake>,
 }
@@ -130,6 +136,7 @@ impl Default for Options {
             merge: true,
             acknowledge: Acknowledge::Finished,
             most_forced: 256 << 10,
+            first_count: 0,
             mistake: None,
         }
     }
@@ -186,13 +193,16 @@ pub struct Controller {
 }
 
 struct Shared {
+    /// The first to be dropped: nothing of the others is memory that the controller may write, after that.
+    running: Running,
     link: Arc<Link>,
     admin: PlainQueue,
     plain: Arc<PlainQueue>,
+    /// All queues in memory: `plain`, and those of callers. They stay as long as the controller runs.
+    in_memory: Mutex<Vec<Arc<PlainQueue>>>,
     pool: Arc<PagePool>,
     info: Info,
     options: Options,
-    capabilities: Capabilities,
     region: PmrCapabilities,
     /// Pages of a command.
     most_pages: usize,
@@ -204,6 +214,22 @@ struct Shared {
     starting: Mutex<()>,
     /// Held while the controller is enabled again after a failure.
     reviving: Mutex<()>,
+}
+
+/// A controller that is enabled. Dropped, it is disabled: nothing that it was told lands after that.
+struct Running {
+    link: Arc<Link>,
+    capabilities: Capabilities,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.link.is_abandoned() {
+            // One that does not even do that is cut off when its transport ends.
+            let _ = disable(&self.link, self.capabilities);
+        }
+        self.link.end();
+    }
 }
 
 impl Controller {
@@ -240,6 +266,7 @@ impl Controller {
             None => Window::read(transport.region())?,
         };
         let admin = PlainQueue::new(&link, &pool, 0, 0, ADMIN_DEPTH.min(capabilities.most_entries()))?;
+        let running = Running { link: link.clone(), capabilities };
         enable(&link, capabilities, &admin)?;
 
         let identify = |command: Command, what| {
@@ -270,14 +297,7 @@ impl Controller {
         if blocks < LEAST_BLOCKS {
             return Err(refuse(format!("namespace 1 has {blocks} blocks of 4 KiB, no room for a transaction")));
         }
-        let wanted = u32::from(options.queues.max(1));
-        let queues = Command {
-            dword10: admin::FEATURE_QUEUES.into(),
-            dword11: (wanted | wanted << 16).into(),
-            ..Command::new(admin::SET_FEATURES, 0)
-        };
-        let granted = admin.execute(queues, Vec::new(), "set number of queues")?.result.get();
-        let granted = (granted as u16).min((granted >> 16) as u16).saturating_add(1);
+        let granted = ask_for_queues(&admin, options.queues)?;
 
         // The number of blocks of a command has 16 bits.
         let most_pages = (1 << 16) / (BLOCK as u64 / u64::from(lba_bytes));
@@ -299,13 +319,14 @@ impl Controller {
             no_queues,
         };
         let shared = Shared {
+            running,
             link,
             admin,
             plain: plain.clone(),
+            in_memory: Mutex::new(vec![plain]),
             pool,
             info,
             options,
-            capabilities,
             region,
             most_pages: (most_transfer / BLOCK as u64) as usize,
             window,
@@ -314,7 +335,7 @@ impl Controller {
             starting: Mutex::default(),
             reviving: Mutex::default(),
         };
-        shared.create_plain(&plain)?;
+        shared.create_plain(&shared.plain)?;
         let controller = Controller { shared: Arc::new(shared) };
         // What an earlier life has left in the write cache is read from now on, and must not be lost after that.
         if !controller.shared.link.makes(Mistake::NoFlushAtOpen) {
@@ -362,13 +383,7 @@ impl Controller {
                 region.len()
             )));
         };
-        let barrier = |site| {
-            let by = shared.region.barrier().expect("a region without one is refused");
-            match region.barrier(site, by)?.and_then(PmrStatus::fault) {
-                Some(fault) => Err(shared.link.error(0, "the persistent memory region", fault)),
-                None => Ok(()),
-            }
-        };
+        let barrier = |site| shared.link.barrier(0, shared.region, site);
         // What the upper layer has written to deal with the window stays when that is gone.
         if !shared.link.makes(Mistake::NoFlushAtStart) {
             self.flush()?;
@@ -380,14 +395,31 @@ impl Controller {
         for (at, len) in layout.used() {
             region.store(site::START_CLEAR, at, &vec![0; len])?;
         }
+        let first = shared.options.first_count;
+        for queue in (0..layout.queues).filter(|_| first > 0) {
+            for word in [layout.tail(queue), layout.head(queue)] {
+                region.store(site::START_CLEAR, word, &first.to_le_bytes())?;
+            }
+        }
         region.order(site::START_CLEAR_ORDER);
         barrier(site::START_CLEAR_BARRIER)?;
         region.store(site::START_HEAD, 0, &layout.head_line(life))?;
         region.order(site::START_HEAD_ORDER);
         barrier(site::START_HEAD_BARRIER)?;
 
-        let queues: Result<Vec<_>> = (0..layout.queues).map(|index| shared.create_queue(index, layout)).collect();
-        let queues = queues?;
+        let used = *shared.used.lock().unwrap();
+        let mut queues: Vec<Arc<Queue>> = Vec::with_capacity(layout.queues.into());
+        for index in 0..layout.queues {
+            match shared.create_queue(index, layout) {
+                Ok(queue) => queues.push(queue),
+                Err(error) => {
+                    // The life can be begun once more.
+                    queues.iter().rev().try_for_each(|queue| shared.delete(queue.id))?;
+                    *shared.used.lock().unwrap() = used;
+                    return Err(error);
+                }
+            }
+        }
         *shared.link.leased.lock().unwrap() = vec![false; queues.len()];
         assert!(shared.queues.set(queues).is_ok(), "lives begin under the lock");
         Ok(())
@@ -515,14 +547,22 @@ impl Controller {
     ///
     /// # Errors
     /// `Unsupported` if the controller grants no more; `Media` (`EIO`).
-    pub fn plain_queue(&self) -> Result<PlainQueue> {
+    pub fn plain_queue(&self) -> Result<Arc<PlainQueue>> {
         let shared = &self.shared;
-        let id = shared.next_queue()?;
-        let interrupt = interrupt_of(&*shared.link.transport, id);
-        let depth = PLAIN_DEPTH.min(shared.info.most_entries);
-        let queue = PlainQueue::new(&shared.link, &shared.pool, id, interrupt, depth)?;
-        shared.create_plain(&queue)?;
-        Ok(queue)
+        shared.with_next_queue(|id| {
+            let interrupt = interrupt_of(&*shared.link.transport, id);
+            let depth = PLAIN_DEPTH.min(shared.info.most_entries);
+            let queue = Arc::new(PlainQueue::new(&shared.link, &shared.pool, id, interrupt, depth)?);
+            shared.create_plain(&queue)?;
+            shared.in_memory.lock().unwrap().push(queue.clone());
+            Ok(queue)
+        })
+    }
+
+    /// From now on the controller goes on when this is dropped, as it does when the process dies.
+    #[doc(hidden)]
+    pub fn abandon(&self) {
+        self.shared.link.abandon();
     }
 
     /// Waits for all transactions, flushes, and shuts the controller down. After that the windows of all queues are
@@ -536,31 +576,37 @@ impl Controller {
         queues.iter().try_for_each(|queue| queue.drain())?;
         self.flush()?;
         let used = *shared.used.lock().unwrap();
-        // Submission queues before the completion queues that they use.
-        for opcode in [admin::DELETE_SQ, admin::DELETE_CQ] {
-            for id in (PLAIN..=used).rev() {
-                let command = Command { dword10: u32::from(id).into(), ..Command::new(opcode, 0) };
-                shared.admin.execute(command, Vec::new(), "delete queue")?;
-            }
-        }
+        (PLAIN..=used).rev().try_for_each(|id| shared.delete(id))?;
         let transport = &*shared.link.transport;
         transport.write32(site::SETUP, register::CC, cc::EN | cc::ENTRIES | cc::SHN_NORMAL)?;
-        let limit = shared.capabilities.timeout();
-        shared.link.wait_register(register::CSTS, csts::SHST, csts::SHST_COMPLETE, limit)?;
-        disable(&shared.link, shared.capabilities)
+        let capabilities = shared.running.capabilities;
+        shared.link.wait_register(register::CSTS, csts::SHST, csts::SHST_COMPLETE, capabilities.timeout())?;
+        disable(&shared.link, capabilities)
     }
 }
 
 impl Shared {
-    /// The number of a queue that is not in use.
-    fn next_queue(&self) -> Result<u16> {
+    /// Makes a queue with the next number.
+    fn with_next_queue<T>(&self, make: impl FnOnce(u16) -> Result<T>) -> Result<T> {
+        // Held, so that numbers are in use without gaps.
         let used = &mut *self.used.lock().unwrap();
         if *used >= self.info.granted {
             let text = format!("{}: it grants {} queue pairs", self.link.transport.name(), self.info.granted);
             return Err(Error::Unsupported(text));
         }
+        let made = make(*used + 1)?;
         *used += 1;
-        Ok(*used)
+        Ok(made)
+    }
+
+    /// Deletes the queue with this number, which nothing is in flight on.
+    fn delete(&self, id: u16) -> Result<()> {
+        // The submission queue before the completion queue that it uses.
+        for opcode in [admin::DELETE_SQ, admin::DELETE_CQ] {
+            let command = Command { dword10: u32::from(id).into(), ..Command::new(opcode, 0) };
+            self.admin.execute(command, Vec::new(), "delete queue")?;
+        }
+        Ok(())
     }
 
     fn create(&self, id: u16, completions: (u64, u32), interrupt: u16, ring: (u64, u32)) -> Result<()> {
@@ -575,18 +621,26 @@ impl Shared {
         let create = command(admin::CREATE_CQ, completions.0, completions.1, flags);
         self.admin.execute(create, Vec::new(), "create completion queue")?;
         let create = command(admin::CREATE_SQ, ring.0, ring.1, u32::from(id) << 16 | 1);
-        self.admin.execute(create, Vec::new(), "create submission queue").map(|_| ())
+        self.admin.execute(create, Vec::new(), "create submission queue").map(|_| ()).inspect_err(|_| {
+            let delete = Command { dword10: u32::from(id).into(), ..Command::new(admin::DELETE_CQ, 0) };
+            let _ = self.admin.execute(delete, Vec::new(), "delete queue");
+        })
     }
 
     fn create_plain(&self, queue: &PlainQueue) -> Result<()> {
         let (ring, completions) = queue.addresses();
         let interrupt = interrupt_of(&*self.link.transport, queue.id());
-        self.create(queue.id(), (completions, queue.depth()), interrupt, (ring, queue.depth()))
+        self.create(queue.id(), (completions, queue.depth()), interrupt, (ring, queue.depth()))?;
+        queue.is_created();
+        Ok(())
     }
 
     fn create_queue(&self, index: u16, layout: Layout) -> Result<Arc<Queue>> {
+        self.with_next_queue(|id| self.create_numbered(id, index, layout))
+    }
+
+    fn create_numbered(&self, id: u16, index: u16, layout: Layout) -> Result<Arc<Queue>> {
         let transport = &*self.link.transport;
-        let id = self.next_queue()?;
         let interrupt = interrupt_of(transport, id);
         let completions = CompletionRing::new(transport, layout.depth)?;
         let ring = transport.region().address() + layout.ring(index);
@@ -604,24 +658,39 @@ impl Shared {
             has_write_cache: self.info.controller.has_write_cache,
             acknowledge: self.options.acknowledge,
             most_forced: self.options.most_forced,
-            state: Mutex::new(State::new(completions, layout.depth)),
+            state: Mutex::new(State::new(completions, layout.depth, self.options.first_count)),
         }))
     }
 
-    /// Enables the controller again, with the queue in memory alone, if it was disabled because it did not answer.
+    /// Enables the controller again, with the queues in memory alone, if it was disabled because it did not answer.
     fn revive(&self) -> Result<()> {
-        // Other threads wait until the queue is there again.
+        // Other threads wait until the queues are there again.
         let _one = self.reviving.lock().unwrap();
-        if self.link.is_off() {
-            disable(&self.link, self.capabilities)?;
+        let in_memory = self.in_memory.lock().unwrap();
+        if self.link.is_off() || !in_memory.iter().all(|queue| queue.is_there()) {
+            let capabilities = self.running.capabilities;
+            disable(&self.link, capabilities)?;
             self.admin.reset();
-            self.plain.reset();
-            enable(&self.link, self.capabilities, &self.admin)?;
+            in_memory.iter().for_each(|queue| queue.reset());
+            enable(&self.link, capabilities, &self.admin)?;
             self.link.is_on_again();
-            self.create_plain(&self.plain)?;
+            ask_for_queues(&self.admin, self.options.queues)?;
+            in_memory.iter().try_for_each(|queue| self.create_plain(queue))?;
         }
         Ok(())
     }
+}
+
+/// Asks for so many queues, and one in memory. Returns how many there are.
+fn ask_for_queues(admin: &PlainQueue, queues: u16) -> Result<u16> {
+    let wanted = u32::from(queues.max(1));
+    let command = Command {
+        dword10: admin::FEATURE_QUEUES.into(),
+        dword11: (wanted | wanted << 16).into(),
+        ..Command::new(admin::SET_FEATURES, 0)
+    };
+    let granted = admin.execute(command, Vec::new(), "set number of queues")?.result.get();
+    Ok((granted as u16).min((granted >> 16) as u16).saturating_add(1))
 }
 
 /// The interrupt of a queue. The admin queue has number 0.
@@ -655,7 +724,9 @@ fn enable(link: &Link, capabilities: Capabilities, admin: &PlainQueue) -> Result
         write(register + 4, (address >> 32) as u32)?;
     }
     write(register::CC, cc::EN | cc::ENTRIES)?;
-    link.wait_register(register::CSTS, csts::RDY, csts::RDY, capabilities.timeout())
+    link.wait_register(register::CSTS, csts::RDY, csts::RDY, capabilities.timeout())?;
+    admin.is_created();
+    Ok(())
 }
 
 /// Enables the region. Its content stays. Returns why it cannot be used for queues, if it cannot.

@@ -28,6 +28,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sync::Mutex;
 use wholly_blocks::{BLOCK, Lba, Txid};
@@ -83,6 +84,8 @@ pub(super) struct State {
     transactions: VecDeque<Transaction>,
     /// Tickets that are finished.
     finished: u64,
+    /// When the last completion came, or the first command after that was handed over.
+    progressed: Duration,
     last_txid: u64,
     failed: Option<Error>,
 }
@@ -104,15 +107,17 @@ struct Transaction {
 }
 
 impl State {
-    pub fn new(completions: CompletionRing, depth: u32) -> State {
+    /// With entries that are counted from `first` on.
+    pub fn new(completions: CompletionRing, depth: u32, first: u32) -> State {
         State {
             completions,
-            tail: 0,
-            head: 0,
-            durable_head: 0,
+            tail: first,
+            head: first,
+            durable_head: first,
             slots: (0..depth).map(|_| None).collect(),
             transactions: VecDeque::new(),
             finished: 0,
+            progressed: Duration::ZERO,
             last_txid: 0,
             failed: None,
         }
@@ -240,6 +245,9 @@ impl Queue {
             state.transactions.push_back(Transaction { txid, end: None, left });
         }
         let ticket = state.finished + state.transactions.len() as u64 - 1;
+        if state.slots.iter().all(Option::is_none) {
+            state.progressed = self.link.transport.now();
+        }
         for (mut command, pages) in commands {
             let count = state.tail;
             command.id = (count as u16).into();
@@ -255,9 +263,14 @@ impl Queue {
             let number = doorbell(self.id, false, self.link.stride);
             self.link.transport.write32(site::RING, number, state.tail & (self.layout.depth - 1))
         };
-        self.memory().order(site::ENTRIES_ORDER);
+        let order = |site| {
+            if !self.link.makes(Mistake::NoOrder) {
+                self.memory().order(site);
+            }
+        };
+        order(site::ENTRIES_ORDER);
         self.memory().store(site::TAIL, self.layout.tail(self.index), &state.tail.to_le_bytes())?;
-        self.memory().order(site::TAIL_ORDER);
+        order(site::TAIL_ORDER);
         if self.link.makes(Mistake::RingBeforeBarrier) {
             ring(state)?;
         }
@@ -272,10 +285,7 @@ impl Queue {
 
     /// Makes durable what has been ordered: the head, too.
     fn barrier(&self, state: &mut State, site: Site) -> Result<()> {
-        let by = self.region.barrier().expect("a region without one is refused at the start");
-        if let Some(fault) = self.memory().barrier(site, by)?.and_then(|status| status.fault()) {
-            return Err(self.link.error(self.id, "the persistent memory region", fault));
-        }
+        self.link.barrier(self.id, self.region, site)?;
         state.durable_head = state.head;
         Ok(())
     }
@@ -322,7 +332,8 @@ impl Queue {
 
     /// Takes completions and calls `look`, until it finds something.
     fn look_until<T>(&self, mut look: impl FnMut(&mut State) -> Result<Option<T>>) -> Result<T> {
-        self.link.wait_for(self.interrupt, || {
+        let progressed = || Some(self.state.lock().unwrap().progressed);
+        self.link.wait_for(self.interrupt, progressed, || {
             let state = &mut *self.state.lock().unwrap();
             self.reap(state)?;
             if let Some(found) = look(state)? {
@@ -337,6 +348,7 @@ impl Queue {
     /// Takes what the device has completed.
     fn reap(&self, state: &mut State) -> Result<()> {
         while let Some(completion) = state.completions.next() {
+            state.progressed = self.link.transport.now();
             let id = completion.id.get();
             let slot = &mut state.slots[usize::from(id) & (self.layout.depth as usize - 1)];
             let Some(command) = slot.take_if(|command| command.count as u16 == id) else {

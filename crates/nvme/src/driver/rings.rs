@@ -1,6 +1,7 @@
 //! Rings in memory: the completion side of any queue, and queues that are in memory whole.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sync::Mutex;
 use wholly_blocks::BLOCK;
@@ -81,12 +82,19 @@ struct State {
     in_flight: u32,
     /// By id.
     commands: Vec<Slot>,
+    /// Whether the controller has the queue.
+    is_there: bool,
 }
 
 enum Slot {
     Free,
-    /// With the pages that it transfers.
+    /// With the pages that it transfers, and since when.
     InFlight {
+        _pages: Vec<DmaPage>,
+        since: Duration,
+    },
+    /// In flight, and nobody waits for it any more.
+    Abandoned {
         _pages: Vec<DmaPage>,
     },
     Done(Completion),
@@ -107,7 +115,7 @@ impl PlainQueue {
         let ring = link.transport.memory((depth as usize * Command::BYTES).div_ceil(BLOCK))?;
         let completions = CompletionRing::new(&*link.transport, depth)?;
         let commands = (0..depth).map(|_| Slot::Free).collect();
-        let state = Mutex::new(State { completions, tail: 0, in_flight: 0, commands });
+        let state = Mutex::new(State { completions, tail: 0, in_flight: 0, commands, is_there: false });
         Ok(PlainQueue { link: link.clone(), pool: pool.clone(), id, interrupt, depth, ring, state })
     }
 
@@ -129,12 +137,33 @@ impl PlainQueue {
     pub(super) fn reset(&self) {
         let state = &mut *self.state.lock().unwrap();
         state.completions.reset();
-        (state.tail, state.in_flight) = (0, 0);
-        state
-            .commands
-            .iter_mut()
-            .filter(|slot| matches!(slot, Slot::InFlight { .. }))
-            .for_each(|slot| *slot = Slot::Lost);
+        (state.tail, state.in_flight, state.is_there) = (0, 0, false);
+        for slot in &mut state.commands {
+            match slot {
+                Slot::InFlight { .. } => *slot = Slot::Lost,
+                Slot::Abandoned { .. } => *slot = Slot::Free,
+                _ => {}
+            }
+        }
+    }
+
+    /// The controller has it from now on.
+    pub(super) fn is_created(&self) {
+        self.state.lock().unwrap().is_there = true;
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.state.lock().unwrap().is_there
+    }
+
+    /// Since when the oldest command has been in flight.
+    fn oldest(&self) -> Option<Duration> {
+        let state = self.state.lock().unwrap();
+        let since = state.commands.iter().filter_map(|slot| match slot {
+            Slot::InFlight { since, .. } => Some(*since),
+            _ => None,
+        });
+        since.min()
     }
 
     /// Hands a command to the controller, which transfers these pages. Returns its number, for [`wait`](Self::wait).
@@ -144,19 +173,27 @@ impl PlainQueue {
     /// `NoSpace` for memory; the transport's; what [`wait`](Self::wait) says of a controller that does not answer.
     pub fn submit(&self, mut command: Command, mut pages: Vec<DmaPage>) -> Result<u16> {
         describe(&mut command, &mut pages, &self.pool)?;
-        self.link.wait_for(self.interrupt, || {
-            let state = &mut *self.state.lock().unwrap();
-            self.reap(state)?;
-            let free = state.commands.iter().position(|slot| matches!(slot, Slot::Free));
-            let Some(id) = free.filter(|_| state.in_flight < self.depth - 1) else { return Ok(None) };
-            command.id = (id as u16).into();
-            self.ring.write(state.tail as usize * Command::BYTES, command.as_bytes());
-            state.tail = (state.tail + 1) % self.depth;
-            state.in_flight += 1;
-            state.commands[id] = Slot::InFlight { _pages: std::mem::take(&mut pages) };
-            self.ring_doorbell(site::PLAIN_RING, false, state.tail)?;
-            Ok(Some(id as u16))
-        })
+        self.link.wait_for(
+            self.interrupt,
+            || self.oldest(),
+            || {
+                let state = &mut *self.state.lock().unwrap();
+                if !state.is_there {
+                    return Err(self.link.error(self.id, "a command", "the controller was reset"));
+                }
+                self.reap(state)?;
+                let free = state.commands.iter().position(|slot| matches!(slot, Slot::Free));
+                let Some(id) = free.filter(|_| state.in_flight < self.depth - 1) else { return Ok(None) };
+                command.id = (id as u16).into();
+                self.ring.write(state.tail as usize * Command::BYTES, command.as_bytes());
+                state.tail = (state.tail + 1) % self.depth;
+                state.in_flight += 1;
+                let (_pages, since) = (std::mem::take(&mut pages), self.link.transport.now());
+                state.commands[id] = Slot::InFlight { _pages, since };
+                self.ring_doorbell(site::PLAIN_RING, false, state.tail)?;
+                Ok(Some(id as u16))
+            },
+        )
     }
 
     /// Waits for a command, and forgets it.
@@ -164,12 +201,12 @@ impl PlainQueue {
     /// # Errors
     /// `Media` (`EIO`) if it failed, the controller does not answer in time, or has been reset.
     pub fn wait(&self, id: u16) -> Result<Completion> {
-        let done = self.link.wait_for(self.interrupt, || {
+        let look = || {
             let state = &mut *self.state.lock().unwrap();
             self.reap(state)?;
             let slot = &mut state.commands[usize::from(id)];
             match slot {
-                Slot::InFlight { .. } => Ok(None),
+                Slot::InFlight { .. } | Slot::Abandoned { .. } => Ok(None),
                 Slot::Lost => {
                     *slot = Slot::Free;
                     Err(self.link.error(self.id, "a command", "the controller was reset"))
@@ -181,8 +218,17 @@ impl PlainQueue {
                 }
                 Slot::Free => Err(Error::Invalid(format!("no command {id} was handed to queue {}", self.id))),
             }
-        })?;
-        Ok(done)
+        };
+        self.link.wait_for(self.interrupt, || self.oldest(), look).inspect_err(|_| self.forget(id))
+    }
+
+    /// Nobody waits for a command any more. Its pages stay until it completes, or the controller was reset.
+    fn forget(&self, id: u16) {
+        let slot = &mut self.state.lock().unwrap().commands[usize::from(id)];
+        *slot = match std::mem::replace(slot, Slot::Free) {
+            Slot::InFlight { _pages, .. } | Slot::Abandoned { _pages } => Slot::Abandoned { _pages },
+            _ => Slot::Free,
+        };
     }
 
     /// Whether a command has completed, without waiting. The device works meanwhile.
@@ -213,6 +259,7 @@ impl PlainQueue {
             let slot = state.commands.get_mut(usize::from(completion.id.get()));
             match slot {
                 Some(slot @ Slot::InFlight { .. }) => *slot = Slot::Done(completion),
+                Some(slot @ Slot::Abandoned { .. }) => *slot = Slot::Free,
                 _ => {
                     let what = format!("the completion of a command {} that is not in flight", completion.id);
                     return Err(media(&*self.link.transport, self.id, &what, "it is ignored"));

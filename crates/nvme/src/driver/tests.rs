@@ -1,13 +1,16 @@
 //! The driver on the model.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use wholly_blocks::Txid;
+use wholly_media::Site;
 
 use super::*;
-use crate::model::{Config, Faults, InMemory, Medium, Model};
+use crate::model::{Config, Faults, InMemory, Medium, Model, Profile};
 use crate::spec::Status;
-use crate::transport::Counts;
+use crate::transport::{Counts, Memory, PersistentRegion};
 
 const LIFE: Life = Life { volume: *b"a volume of test", incarnation: 1 };
 const BLOCKS: u64 = 512;
@@ -526,17 +529,169 @@ fn a_region_that_was_lost_is_unknown() {
     controller.wait(transaction(&controller, &mut lease, 1, &[1]).unwrap()).unwrap();
 }
 
+/// Also where the read that is the barrier does not tell.
 #[test]
 fn the_region_fails_in_the_middle_of_a_commit() {
+    for barriers in [1, 2, 3] {
+        let model = model(Config { barriers, ..Config::default() });
+        let controller = started(&model, options(1, 8));
+        let mut lease = controller.lease().unwrap();
+        model.set_faults(Faults { region: 3, ..Faults::default() });
+        let error = transaction(&controller, &mut lease, 1, &[1]).unwrap_err();
+        assert!(is_io(&error) && error.to_string().contains("unreliable"), "{error}");
+        model.set_faults(Faults::default());
+        assert_eq!(value(&controller, 1), 0, "the device was not told of it");
+        assert!(is_io(&transaction(&controller, &mut lease, 2, &[1]).unwrap_err()));
+    }
+}
+
+/// What is in flight when nobody has the controller any more does not land later, in memory that is others' by then.
+#[test]
+fn a_controller_that_is_dropped_is_disabled() {
     let model = model(Config::default());
     let controller = started(&model, options(1, 8));
+    let queue = controller.plain_queue().unwrap();
     let mut lease = controller.lease().unwrap();
-    model.set_faults(Faults { region: 3, ..Faults::default() });
-    let error = transaction(&controller, &mut lease, 1, &[1]).unwrap_err();
-    assert!(is_io(&error) && error.to_string().contains("unreliable"), "{error}");
-    model.set_faults(Faults::default());
-    assert_eq!(value(&controller, 1), 0, "the device was not told of it");
-    assert!(is_io(&transaction(&controller, &mut lease, 2, &[1]).unwrap_err()));
+    model.hold(true);
+    transaction(&controller, &mut lease, 1, &[1, 3]).unwrap();
+    drop((lease, controller));
+    assert_eq!(model.read32(register::CSTS).unwrap() & csts::RDY, 0);
+    let error = queue.execute(Command::new(io::FLUSH, NAMESPACE), Vec::new(), "a flush").unwrap_err();
+    assert!(error.to_string().contains("closed"), "{error}");
+    model.hold(false);
+    let before = model.counts();
+    model.pause(0, Duration::from_secs(1)).unwrap();
+    assert_eq!((model.reports(), model.counts()), (Vec::new(), before));
+    // Neither does one that could not be used.
+    let none = Model::new("model", medium(), Config { is_read_only: true, ..Config::default() }).unwrap();
+    assert!(Controller::open(none.clone(), Options::default()).is_err());
+    assert_eq!(none.read32(register::CSTS).unwrap() & csts::RDY, 0);
+}
+
+/// More often than a queue has entries: nothing of those that were given up is left in its way.
+#[test]
+fn queues_in_memory_go_on_after_a_reset() {
+    let model = model(Config::default());
+    let controller = started(&model, options(1, 64));
+    let queue = controller.plain_queue().unwrap();
+    let read = || queue.execute(Command::transfer(io::READ, NAMESPACE, 0, 8), vec![controller.page().unwrap()], "");
+    for _ in 0..PLAIN_DEPTH + 4 {
+        model.set_faults(Faults { stuck: Some(0), ..Faults::default() });
+        let page = controller.page().unwrap();
+        assert!(is_io(&controller.read(Lba(1), &[page]).unwrap_err()));
+        model.set_faults(Faults::default());
+        // As long as nobody has revived the controller, this queue is not there.
+        assert!(is_io(&read().unwrap_err()));
+        assert_eq!(value(&controller, 1), 0);
+        read().unwrap();
+    }
+    assert_eq!(model.reports(), Vec::<String>::new());
+}
+
+/// Each command has its time: a queue of many that take long is no controller that does not answer.
+#[test]
+fn a_slow_device_is_waited_for() {
+    let profile = Profile { writes_per_s: 10, ..Profile::named("p5800x").unwrap() };
+    let model = model(Config { profile: Some(profile), has_write_cache: false, ..Config::default() });
+    let controller = started(&model, Options { merge: false, ..options(1, 256) });
+    let mut lease = controller.lease().unwrap();
+    let before = model.now();
+    let ticket = transaction(&controller, &mut lease, 1, &(0..200).collect::<Vec<u64>>()).unwrap();
+    controller.wait(ticket).unwrap();
+    let took = model.now() - before;
+    assert!(took >= Duration::from_secs(20), "{took:?}");
+}
+
+/// A transport that has no more memory, after so many times.
+struct Short {
+    model: Arc<Model>,
+    left: AtomicUsize,
+}
+
+impl Transport for Short {
+    fn name(&self) -> &str {
+        "short"
+    }
+    fn read32(&self, register: u32) -> Result<u32> {
+        self.model.read32(register)
+    }
+    fn write32(&self, site: Site, register: u32, value: u32) -> Result<()> {
+        self.model.write32(site, register, value)
+    }
+    fn region(&self) -> &dyn PersistentRegion {
+        self.model.region()
+    }
+    fn memory(&self, pages: usize) -> Result<Arc<dyn Memory>> {
+        let left = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+        left.map_err(|_| Error::NoSpace("memory for transfers".into()))?;
+        self.model.memory(pages)
+    }
+    fn interrupts(&self) -> u16 {
+        self.model.interrupts()
+    }
+    fn pause(&self, interrupt: u16, until: Duration) -> Result<()> {
+        self.model.pause(interrupt, until)
+    }
+    fn now(&self) -> Duration {
+        self.model.now()
+    }
+    fn counts(&self) -> Counts {
+        self.model.counts()
+    }
+}
+
+/// The third of four queues cannot be made: the life has not begun, and can be begun later.
+#[test]
+fn a_life_that_does_not_begin_can_begin_later() {
+    let model = model(Config::default());
+    let short = Arc::new(Short { model: model.clone(), left: AtomicUsize::new(usize::MAX) });
+    let controller = Controller::open(short.clone(), options(4, 16)).unwrap();
+    short.left.store(2, Relaxed);
+    assert!(matches!(controller.start(LIFE), Err(Error::NoSpace(_))));
+    assert!(matches!(controller.lease(), Err(Error::Invalid(_))));
+    short.left.store(usize::MAX, Relaxed);
+    controller.start(LIFE).unwrap();
+    for queue in 0..4 {
+        let mut lease = controller.try_lease(queue).unwrap().unwrap();
+        let block = u64::from(queue);
+        controller.wait(transaction(&controller, &mut lease, 1 + block, &[block]).unwrap()).unwrap();
+    }
+    assert_eq!(model.reports(), Vec::<String>::new());
+    controller.close().unwrap();
+}
+
+/// Counts that begin again at 0, and numbers of commands with them.
+#[test]
+fn counts_overflow() {
+    let medium = medium();
+    let open = || Model::new("model", medium.clone(), Config::default()).unwrap();
+    let first_count = 0u32.wrapping_sub(16);
+    let model = open();
+    let controller = started(&model, Options { first_count, ..options(2, 16) });
+    for txid in 1..100 {
+        let mut lease = controller.try_lease((txid % 2) as u16).unwrap().unwrap();
+        controller.wait(transaction(&controller, &mut lease, txid, &[2 * txid, 2 * txid + 1]).unwrap()).unwrap();
+    }
+    let mut lease = controller.try_lease(0).unwrap().unwrap();
+    model.hold(true);
+    (100..105).for_each(|txid| _ = transaction(&controller, &mut lease, txid, &[2 * txid, 2 * txid + 2]).unwrap());
+    drop((lease, controller));
+    let controller = opened(&open(), options(2, 16));
+    let Window::Known { queues, .. } = controller.window() else { panic!("{:?}", controller.window()) };
+    let txids: Vec<u64> = queues[0].transactions.iter().map(|tx| tx.txid.0).collect();
+    assert_eq!(txids, [100, 101, 102, 103, 104]);
+}
+
+/// A doorbell of no queue, and a value beyond the ring.
+#[test]
+fn a_wrong_doorbell_is_reported() {
+    let model = model(Config::default());
+    let _controller = opened(&model, options(1, 8));
+    for (doorbell, value) in [(0x1000 + 8 * 7, 1), (0x1000 + 8 * 7 + 4, 1), (0x1008, PLAIN_DEPTH)] {
+        let before = model.reports().len();
+        model.write32(site::SETUP, doorbell, value).unwrap();
+        assert_eq!(model.reports().len(), before + 1, "{doorbell:#x}");
+    }
 }
 
 /// Acknowledged only when the window certainly does not have it.

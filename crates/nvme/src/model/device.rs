@@ -69,6 +69,9 @@ pub(super) struct Cached {
     pub since: u64,
 }
 
+/// What of a store arrives at once, if it is aligned.
+const WORD: u64 = 8;
+
 /// Stores that have not arrived: from which thread, where, what.
 type Combining = Vec<(u64, u64, Box<[u8]>)>;
 
@@ -157,7 +160,7 @@ impl Device {
         Duration::from_nanos(self.clock_ns)
     }
 
-    fn draw(&mut self, below: u64) -> u64 {
+    pub(super) fn draw(&mut self, below: u64) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -182,7 +185,8 @@ impl Device {
             register::CSTS => {
                 // Nothing of an earlier life of the host comes after it has seen this, either.
                 if let Some(site) = self.resets.take() {
-                    self.medium.reset(site);
+                    let cached: BTreeSet<u64> = self.cache.values().map(|cached| cached.command).collect();
+                    self.medium.reset(site, &cached);
                 }
                 self.status
             }
@@ -249,13 +253,14 @@ impl Device {
         }
     }
 
-    /// Each command that is in flight is done, or not at all.
+    /// Of each command that is in flight any part is done.
     fn reset(&mut self) {
         self.fetch();
-        for running in std::mem::take(&mut self.running) {
-            let is_done = running.nth.is_some() && self.draw(2) == 0;
-            if is_done {
-                self.execute(&running);
+        for running in std::mem::take(&mut self.running).into_iter().filter(|running| running.nth.is_some()) {
+            match self.draw(3) {
+                0 => {}
+                1 => _ = self.execute(&running),
+                _ => self.execute_in_part(&running),
             }
         }
         self.submissions.clear();
@@ -281,18 +286,17 @@ impl Device {
         }
         if is_completion {
             self.counts.cq_doorbells += 1;
-            if let Some(ring) = self.completions.get_mut(&queue)
-                && value < ring.depth
-            {
-                ring.head = value;
+            match self.completions.get_mut(&queue) {
+                Some(ring) if value < ring.depth => ring.head = value,
+                _ => self.reports.push(format!("the doorbell of completion queue {queue} was rung with {value}")),
             }
             return Ok(());
         }
         self.counts.sq_doorbells += 1;
-        let Some(ring) = self.submissions.get_mut(&queue) else { return Ok(()) };
-        if value >= ring.depth {
+        let Some(ring) = self.submissions.get_mut(&queue).filter(|ring| value < ring.depth) else {
+            self.reports.push(format!("the doorbell of submission queue {queue} was rung with {value}"));
             return Ok(());
-        }
+        };
         let (mut at, depth, base) = (ring.tail, ring.depth, ring.base);
         ring.tail = value;
         // From now on the device may have done all of it.
@@ -535,7 +539,14 @@ impl Device {
         if self.region_control & pmr::EN == 0 || self.faults.region == 2 {
             return Ok(());
         }
-        self.combining.push((thread, offset, bytes.into()));
+        // Words arrive one by one.
+        let mut at = offset;
+        while at < offset + bytes.len() as u64 {
+            let end = (at / WORD + 1) * WORD;
+            let end = end.min(offset + bytes.len() as u64);
+            self.combining.push((thread, at, bytes[(at - offset) as usize..(end - offset) as usize].into()));
+            at = end;
+        }
         self.medium.region_store(site, offset, bytes)
     }
 

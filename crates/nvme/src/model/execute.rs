@@ -215,6 +215,20 @@ impl Device {
         }
     }
 
+    /// Some blocks of a write, as a reset may leave it.
+    pub(super) fn execute_in_part(&mut self, running: &Running) {
+        let Some(bytes) = self.bytes_of_write(&running.command) else { return };
+        let unit = self.config.lba_bytes as usize;
+        for (at, part) in (0..).zip(bytes.chunks(unit)) {
+            if self.draw(2) == 0 {
+                let command = &running.command;
+                let block = Command::transfer(io::WRITE, command.namespace.get(), command.start() + at, 1);
+                let block = if command.is_forced() { block.forced() } else { block };
+                self.write(running.number, &block, part);
+            }
+        }
+    }
+
     fn read(&mut self, command: &Command, len: usize) -> Status {
         let unit = self.config.lba_bytes as usize;
         let mut bytes = vec![0; len];

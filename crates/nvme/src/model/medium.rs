@@ -1,5 +1,6 @@
 //! What a model's blocks and its region stand on.
 
+use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -74,8 +75,9 @@ pub trait Medium: Send + Sync {
     /// A flush has completed: what an earlier process has left in the write cache is on the medium, too.
     fn flushed(&self) {}
 
-    /// The controller was reset: no write of a command that was rung before comes any more.
-    fn reset(&self, _site: Site) {}
+    /// The controller was reset: no write of a command that was rung before comes any more, but of those that the write
+    /// cache has.
+    fn reset(&self, _site: Site, _cached: &BTreeSet<u64>) {}
 }
 
 /// In memory.

@@ -12,12 +12,12 @@
 //!   yet when it is rung, and sees them later, one by one.
 //! - With a volatile write cache, a write is on the medium once a flush that was rung after its completion has
 //!   completed, or if it was forced. The cache is lost with the power.
-//! - A reset ends everything that is in flight: of each command all, or nothing more, reaches the medium.
+//! - A reset ends everything that is in flight: of each command any part reaches the medium, or its cache, which stays.
 //!
 //! # What it reports
 //!
 //! What no driver may do: a page that changes while a command transfers it, a transfer from memory that the host has
-//! given back.
+//! given back, a doorbell of a queue that is not there or with a value beyond its ring.
 //!
 //! | file | contents |
 //! |---|---|
@@ -223,6 +223,11 @@ impl Model {
     /// What a driver has done that none may do.
     pub fn reports(&self) -> Vec<String> {
         self.device.lock().unwrap().reports.clone()
+    }
+
+    /// The region loses its content, and nothing says so.
+    pub fn lose_region(&self) {
+        self.device.lock().unwrap().arrived.fill(0);
     }
 
     /// As long as it is held, no command completes.

@@ -68,7 +68,7 @@ fn on_a_flash_disk() {
     drop(chip);
     Volume::format(&path, 0, &VolumeOptions::default()).expect("make a volume");
     let volume = Volume::open(&path, &VolumeOptions::default()).expect("open it");
-    assert_eq!(volume.stat().engine, EngineKind::PageCacheWal.name());
+    assert_eq!(volume.stat().engine, EngineKind::OpLog.name());
     let vfs = VolumeVfs::new(&volume);
     let report = wholly_posix::run(&vfs, true, VOLUME);
     println!("{} passed, {} exceptions", report.passed, VOLUME.len());

@@ -103,7 +103,7 @@ fn the_device_goes_on_when_the_process_dies() {
     let mut bytes = [0; 1];
     below.read(0, &mut bytes).unwrap();
     assert_eq!(bytes, [7], "what was rung is there");
-    below.reset(F);
+    below.reset(F, &Default::default());
     assert_eq!(seen(&next, block), set([0, 7, u8::MAX]), "and may be lost with the power");
     below.flushed();
     assert_eq!(seen(&next, block), set([7]));
@@ -126,7 +126,7 @@ fn a_reset_ends_what_is_in_flight() {
         let next = World::from_image(&world.kill(), device(false, true));
         let below = next.device();
         if waits {
-            below.reset(F);
+            below.reset(F, &Default::default());
         }
         // The first doorbell, and the second.
         for command in [2, 3] {
@@ -144,6 +144,6 @@ fn a_reset_drops_what_the_process_had_told_the_device() {
     let world = world(device(false, true));
     let below = world.device();
     below.rung(F, &[write(1, 7)]);
-    below.reset(F);
+    below.reset(F, &Default::default());
     assert_eq!(seen(&world, block), set([0]));
 }

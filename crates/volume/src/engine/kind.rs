@@ -215,7 +215,7 @@ impl EngineKind {
 
     /// The one that a new volume on such a medium gets, unless somebody chooses.
     pub fn for_medium(medium: &Guarantees) -> EngineKind {
-        if medium.is_pmem() { EngineKind::HybridLog } else { EngineKind::PageCacheWal }
+        if medium.is_pmem() { EngineKind::HybridLog } else { EngineKind::OpLog }
     }
 
     pub(crate) fn of(superblock: &Superblock) -> Result<EngineKind> {
@@ -272,7 +272,8 @@ impl EngineKind {
         let is_on_transactions = opening.bitmaps.is_some() && opening.log.is_none();
         (self.description().open)(opening).ok_or_else(|| match is_on_transactions {
             true => Error::Unsupported(
-                "the volume has no log: it was made on a flash disk, whose transactions it needs; name it flash:FILE"
+                "the volume has no log: it was made on a flash disk, whose transactions it needs: name it flash:FILE, or \
+                 give it a log by fsck -p"
                     .into(),
             ),
             false => Self::no_log(),

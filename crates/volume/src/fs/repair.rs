@@ -16,7 +16,7 @@
 mod storing;
 mod surgeon;
 
-pub use storing::{SITES, end_log, finish, give_up, store, unfinished};
+pub use storing::{SITES, end_log, finish, give_log, give_up, store, unfinished};
 
 use std::collections::HashSet;
 use std::sync::Arc;

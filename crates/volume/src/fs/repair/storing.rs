@@ -17,11 +17,12 @@ use wholly_media::{Region, Site};
 
 use crate::engine::marks::Marks;
 use crate::engine::{InodeMap, Load, Moved, corrupt};
+use crate::format::log::LogArea;
 use crate::format::repair::{Move, PER_TABLE, Table, copy_sum};
 use crate::format::superblock::{Superblock, copies};
 use crate::format::{BLOCK, Fault, Lba, Seed};
 use crate::fs::check::examine;
-use crate::fs::mount::{Plain, ensure_slot, read_superblock, store_moved};
+use crate::fs::mount::{Plain, ensure_slot, exact, read_superblock, store_moved};
 use crate::fs::overlay::{Overlay, is_lost};
 use crate::fs::storage::{Storage, write_superblock};
 
@@ -35,6 +36,38 @@ const END_FENCE: Site = Site("repair.end.fence");
 const LENGTH: Site = Site("repair.length");
 /// Where a repair stores, besides superblocks and what a mount and an unmount store.
 pub const SITES: &[Site] = &[COPY, TABLE, COPY_FENCE, COMMIT_FENCE, HOME, HOME_FENCE, END_FENCE, LENGTH];
+
+/// Gives a sound volume a log, in free blocks, which `is_used` tells. Durable on return; a crash leaves it without one.
+///
+/// # Errors
+/// `NoSpace` if not enough free blocks lie next to each other.
+pub fn give_log(region: &dyn Region, area: fn(Lba, u64) -> LogArea, is_used: &dyn Fn(Lba) -> bool) -> Result<()> {
+    let mut superblock = read_superblock(region)?;
+    let count = area(Lba(0), superblock.blocks).run().count;
+    let [_, second, last] = copies(superblock.blocks);
+    let (mut start, mut free) = (second.0 + 1, 0);
+    while free < count {
+        if start + free >= last.0 {
+            let text = format!("a log: it takes {} free blocks that lie next to each other", exact(count));
+            return Err(Error::NoSpace(text));
+        }
+        match is_used(Lba(start + free)) {
+            true => (start, free) = (start + free + 1, 0),
+            false => free += 1,
+        }
+    }
+    // What stood there may look like a log.
+    for block in start..start + count {
+        region.write(COPY, Lba(block).byte(), &[0; BLOCK])?;
+    }
+    region.fence(COPY_FENCE)?;
+    superblock.log = Some(area(Lba(start), superblock.blocks));
+    // The next mount finds it in no map, and notes it in the bitmaps.
+    (superblock.saved, superblock.is_clean, superblock.doubts_bitmaps) = (None, false, true);
+    ensure_slot(region, &superblock)?;
+    write_superblock(&mut Plain { region, next: 0 }, &mut superblock)?;
+    Ok(region.fence(END_FENCE)?)
+}
 
 /// Makes a log void whose patches are stored, and that names what may have moved, and where the inode file is. A crash
 /// repeats that.
