@@ -66,6 +66,8 @@
 //! | `ordered` | the contract for engines |
 //! | [`batch`] | the contract for engines, made of a device |
 //! | [`log`] | a log of whole blocks, for any medium |
+//! | [`multi_queue`] | the contract for engines, made of a device with queues: a journal for each |
+//! | `plain` | the plain view of each of these |
 //! | `runs` | maps from blocks to values |
 //! | [`xftl`] | a simulated flash disk: the paper's device, as a model |
 
@@ -78,7 +80,9 @@ mod counters;
 mod device;
 mod guarantees;
 pub mod log;
+pub mod multi_queue;
 mod ordered;
+mod plain;
 mod runs;
 pub mod xftl;
 

@@ -23,6 +23,7 @@
 //! | [`spec`] | what NVM Express prescribes |
 //! | [`transport`] | the border between driver and controller |
 //! | `driver` | [`Controller`]: open, recovery, transactions; its rules are in the heads of `driver` and `driver/queue` |
+//! | `queues` | [`DeviceQueues`]: what the journal of a volume is written against |
 //! | [`model`] | a controller in memory or files, that counts, and crashes |
 //! | [`qtest`] | QEMU's controller |
 //! | [`site`](mod@site) | the places that store, order and ring |
@@ -33,6 +34,7 @@
 mod driver;
 pub mod model;
 pub mod qtest;
+mod queues;
 pub mod site;
 pub mod spec;
 pub mod transport;
@@ -42,4 +44,5 @@ pub use driver::Mistake;
 pub use driver::{
     Acknowledge, Controller, DmaPage, Info, Lease, Life, Options, PlainQueue, QueueWindow, Ticket, Unfinished, Window,
 };
+pub use queues::DeviceQueues;
 pub use transport::{Counts, Memory, PersistentRegion, Transport};

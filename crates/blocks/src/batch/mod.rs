@@ -63,10 +63,10 @@ use sync::{Condvar, Mutex, MutexGuard};
 use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
 
+use crate::plain::Plain;
 use crate::{
     BLOCK, BlockGuarantees, Counters, Lba, Order, Page, Placement, Run, Sequence, Tag, TxBlocks, TxDevice, Txid,
 };
-use plain::Plain;
 use state::{At, Group, Image, Running, State};
 
 /// Lent blocks are trimmed.
@@ -604,7 +604,8 @@ impl TxBlocks for Batch {
     }
 
     fn plain(&self) -> Arc<dyn Region> {
-        Arc::new(Plain::new(self.0.clone()))
+        let unit = self.0.device.guarantees().plain_unit;
+        Arc::new(Plain::new(Arc::new(Batch(self.0.clone())), &self.0.guarantees, unit))
     }
 
     fn counters(&self) -> Counters {

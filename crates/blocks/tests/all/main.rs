@@ -3,6 +3,7 @@
 mod batch;
 mod contract;
 mod log;
+mod multi_queue;
 mod ram;
 mod random;
 mod suite;

@@ -21,8 +21,8 @@ pub struct Lease {
 /// A transaction that was committed: [`Controller::wait`](super::Controller::wait) waits until it is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket {
-    pub(super) queue: u16,
-    pub(super) number: u64,
+    pub(crate) queue: u16,
+    pub(crate) number: u64,
 }
 
 impl Ticket {

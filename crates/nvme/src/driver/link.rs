@@ -35,6 +35,8 @@ struct Failed {
     why: Option<Error>,
     /// Whether the controller was disabled, and not enabled again.
     is_off: bool,
+    /// Whether its owner has ended it.
+    has_ended: bool,
     /// Whether it goes on when nobody has it any more: as when the process dies.
     is_abandoned: bool,
 }
@@ -94,7 +96,11 @@ impl Link {
     pub fn end(&self) {
         let failed = &mut *self.failed.lock().unwrap();
         failed.why.get_or_insert_with(|| media(&*self.transport, 0, "the controller", "it was closed"));
-        failed.is_off = true;
+        (failed.is_off, failed.has_ended) = (true, true);
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.failed.lock().unwrap().has_ended
     }
 
     pub fn abandon(&self) {

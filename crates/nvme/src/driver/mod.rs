@@ -216,6 +216,15 @@ struct Shared {
     reviving: Mutex<()>,
 }
 
+/// What transactions can be.
+pub(crate) struct Shape {
+    pub queues: u16,
+    /// Commands of a transaction.
+    pub entries: usize,
+    /// Pages of a command.
+    pub pages: usize,
+}
+
 /// A controller that is enabled. Dropped, it is disabled: nothing that it was told lands after that.
 struct Running {
     link: Arc<Link>,
@@ -362,27 +371,12 @@ impl Controller {
     /// `Media` (`EIO`).
     pub fn start(&self, life: Life) -> Result<()> {
         let shared = &self.shared;
-        let refuse = |why: &str| Error::Unsupported(format!("{}: {why}", shared.link.transport.name()));
-        if let Some(why) = &shared.info.no_queues {
-            return Err(refuse(why));
-        }
         let _one = shared.starting.lock().unwrap();
         if shared.queues.get().is_some() {
             return Err(Error::Invalid("a life has begun on this controller".into()));
         }
-        let free = shared.info.granted - *shared.used.lock().unwrap();
-        if free == 0 {
-            return Err(refuse("it grants one queue pair: transactions need one beside that for reads"));
-        }
+        let layout = self.layout()?;
         let region = shared.link.transport.region();
-        let depth = shared.options.depth.min(shared.info.most_entries);
-        let layout = Layout::fitting(region.len(), shared.options.queues.clamp(1, free), depth, shared.info.lba_bytes);
-        let Some(layout) = layout else {
-            return Err(refuse(&format!(
-                "its persistent memory region of {} bytes is too short for a queue",
-                region.len()
-            )));
-        };
         let barrier = |site| shared.link.barrier(0, shared.region, site);
         // What the upper layer has written to deal with the window stays when that is gone.
         if !shared.link.makes(Mistake::NoFlushAtStart) {
@@ -423,6 +417,23 @@ impl Controller {
         *shared.link.leased.lock().unwrap() = vec![false; queues.len()];
         assert!(shared.queues.set(queues).is_ok(), "lives begin under the lock");
         Ok(())
+    }
+
+    /// The queues that a life will have.
+    fn layout(&self) -> Result<Layout> {
+        let shared = &self.shared;
+        let refuse = |why: &str| Error::Unsupported(format!("{}: {why}", shared.link.transport.name()));
+        if let Some(why) = &shared.info.no_queues {
+            return Err(refuse(why));
+        }
+        let free = shared.info.granted - *shared.used.lock().unwrap();
+        if free == 0 {
+            return Err(refuse("it grants one queue pair: transactions need one beside that for reads"));
+        }
+        let len = shared.link.transport.region().len();
+        let depth = shared.options.depth.min(shared.info.most_entries);
+        let layout = Layout::fitting(len, shared.options.queues.clamp(1, free), depth, shared.info.lba_bytes);
+        layout.ok_or_else(|| refuse(&format!("its persistent memory region of {len} bytes is too short for a queue")))
     }
 
     /// How many queues there are for transactions; 0 before [`start`](Self::start).
@@ -566,11 +577,11 @@ impl Controller {
     }
 
     /// Waits for all transactions, flushes, and shuts the controller down. After that the windows of all queues are
-    /// empty.
+    /// empty, and every call fails.
     ///
     /// # Errors
     /// `Media` (`EIO`): the next open finds what is unfinished.
-    pub fn close(self) -> Result<()> {
+    pub fn close(&self) -> Result<()> {
         let shared = &self.shared;
         let queues = shared.queues.get().map_or(&[][..], |queues| &queues[..]);
         queues.iter().try_for_each(|queue| queue.drain())?;
@@ -581,7 +592,19 @@ impl Controller {
         transport.write32(site::SETUP, register::CC, cc::EN | cc::ENTRIES | cc::SHN_NORMAL)?;
         let capabilities = shared.running.capabilities;
         shared.link.wait_register(register::CSTS, csts::SHST, csts::SHST_COMPLETE, capabilities.timeout())?;
-        disable(&shared.link, capabilities)
+        disable(&shared.link, capabilities)?;
+        shared.link.end();
+        Ok(())
+    }
+
+    /// The queues that a life will have.
+    ///
+    /// # Errors
+    /// `Unsupported` if it can have none, with the reason.
+    pub(crate) fn shape(&self) -> Result<Shape> {
+        let layout = self.layout()?;
+        let pages = if self.shared.options.merge { self.shared.most_pages } else { 1 };
+        Ok(Shape { queues: layout.queues, entries: layout.depth as usize - 1, pages })
     }
 }
 
@@ -666,6 +689,9 @@ impl Shared {
     fn revive(&self) -> Result<()> {
         // Other threads wait until the queues are there again.
         let _one = self.reviving.lock().unwrap();
+        if self.link.has_ended() {
+            return self.link.check();
+        }
         let in_memory = self.in_memory.lock().unwrap();
         if self.link.is_off() || !in_memory.iter().all(|queue| queue.is_there()) {
             let capabilities = self.running.capabilities;

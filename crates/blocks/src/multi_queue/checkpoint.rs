@@ -1,0 +1,134 @@
+//! Bringing home (5.2): by the thread that needs room, while all log.
+
+use std::sync::Arc;
+
+use sync::Ordering;
+use wholly_error::Result;
+
+use super::layout::{Header, Mark, Seed, State};
+use super::tree::{Content, Progress};
+use super::{HEADER, HEADER_FLUSH, HOME, HOME_FLUSH, Mistake, ROOM, Shared};
+use crate::{Lba, Page};
+
+/// A version that goes home.
+struct Going {
+    block: u64,
+    page: Page,
+    sequence: u64,
+}
+
+impl Shared {
+    /// Brings home all that was ordered before the call, and gives its room back. If another thread has just done so,
+    /// that is enough, unless `all` is asked for.
+    pub(super) fn checkpoint(&self, all: bool) -> Result<()> {
+        let before = self.tail.load(Ordering::Acquire);
+        let header = &mut *self.homing.lock().unwrap();
+        if !all && self.tail.load(Ordering::Acquire) > before {
+            return Ok(());
+        }
+        self.check()?;
+        let upto = self.last.load(Ordering::Acquire);
+        for number in 0..self.areas.queues {
+            let last = self.queue(number).state.lock().unwrap().last();
+            self.settle(ROOM, (number, last))?;
+        }
+        let going = self.begin_home();
+        self.failing(self.bring_home(header, &going, upto))
+    }
+
+    /// Marks what goes home: of each block the newest version that is settled, if that is an image.
+    fn begin_home(&self) -> Vec<Going> {
+        let mut going = Vec::new();
+        for mut tree in self.trees.all() {
+            for (block, entry) in &mut tree.entries {
+                let newest = match self.makes(Mistake::SupersededEarly) {
+                    true => entry.versions.len().checked_sub(1),
+                    false => entry.newest_settled(self),
+                };
+                let Some(version) = newest.map(|at| &entry.versions[at]) else { continue };
+                if let Content::Journaled(page) = &version.content
+                    && self.is_settled(version.place)
+                {
+                    going.push(Going { block: *block, page: page.clone(), sequence: version.place.sequence });
+                    entry.is_going = true;
+                }
+            }
+        }
+        going.sort_by_key(|going| going.block);
+        going
+    }
+
+    fn bring_home(&self, header: &mut Header, going: &[Going], upto: u64) -> Result<()> {
+        // What others wrote directly in these blocks is believed from now on without a look.
+        let has_direct = |going: &Going| self.trees.of(going.block).entries[&going.block].direct.is_some();
+        if going.iter().any(has_direct) && !self.makes(Mistake::NoProof) {
+            self.write_header(header, self.tail.load(Ordering::Acquire), State::Open)?;
+        }
+        for run in going.chunk_by(|one, next| one.block + 1 == next.block) {
+            let pages: Vec<Page> = run.iter().map(|going| going.page.clone()).collect();
+            self.device.write(HOME, Lba(run[0].block), &pages)?;
+        }
+        if !going.is_empty() {
+            self.device.flush(HOME_FLUSH)?;
+        }
+        for Going { block, sequence, .. } in going {
+            let mut tree = self.trees.of(*block);
+            tree.homes += 1;
+            let entry = tree.entries.get_mut(block).expect("it is going");
+            entry.is_going = false;
+            entry.versions.retain(|version| version.place.sequence > *sequence);
+            tree.prune(*block, self);
+        }
+        if self.makes(Mistake::RoomEarly) {
+            self.give_room_back(upto);
+        }
+        self.write_header(header, upto, State::Open)?;
+        self.give_room_back(upto);
+        Ok(())
+    }
+
+    /// Writes the next header, durably. What it says of queues is proven then.
+    fn write_header(&self, header: &mut Header, tail: u64, state: State) -> Result<()> {
+        let mark = |queue: &super::Queue| {
+            let of = queue.state.lock().unwrap();
+            let below = of.txs.iter().take_while(|tx| tx.place.sequence <= tail).count() as u64;
+            Mark { first: of.first + below, proven: of.complete }
+        };
+        let marks: Vec<Mark> = self.queues.iter().map(mark).collect();
+        let mut next = Header { generation: header.generation + 1, tail, state, marks, ..header.clone() };
+        if self.makes(Mistake::NoProof) {
+            next.marks.iter_mut().for_each(|mark| mark.proven = 0);
+        }
+        let at = self.areas.slot(next.generation);
+        let page = Page::new(&next.encode(Seed::of_headers(self.volume), at));
+        self.device.write(HEADER, at, &[page])?;
+        self.device.flush(HEADER_FLUSH)?;
+        self.queues.iter().zip(&next.marks).for_each(|(queue, mark)| queue.prove(mark.proven));
+        *header = next;
+        Ok(())
+    }
+
+    /// Room below the tail is free.
+    fn give_room_back(&self, tail: u64) {
+        self.tail.store(tail, Ordering::Release);
+        for number in 0..self.areas.queues {
+            let done: Vec<Arc<super::Ordered>> = {
+                let mut state = self.queue(number).state.lock().unwrap();
+                let below = state.txs.iter().take_while(|tx| tx.place.sequence <= tail).count();
+                state.first += below as u64;
+                state.txs.drain(..below).collect()
+            };
+            for (of, end) in done.iter().flat_map(|tx| &tx.ends) {
+                let mut state = self.queue(*of).state.lock().unwrap();
+                state.tail = state.tail.max(*end);
+            }
+        }
+        self.queues.iter().for_each(|queue| queue.changed.notify_all());
+    }
+
+    /// The header of a journal that has nothing any more.
+    pub(super) fn write_empty(&self) -> Result<()> {
+        let header = &mut *self.homing.lock().unwrap();
+        self.failing(self.write_header(header, self.last.load(Ordering::Acquire), State::Empty))
+    }
+}

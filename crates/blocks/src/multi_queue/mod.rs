@@ -1,0 +1,906 @@
+//! The multi-queue journal (MQFS, SOSP 2021, 5.1 to 5.5): [`TxBlocks`] over the [`Queues`] of a device. Each queue has
+//! an area of its own. A transaction is one description and its blocks, all handed over at once: there is no commit
+//! block, no thread, and no wait in between.
+//!
+//! # Terms
+//!
+//! - *area*: of a queue, a ring of blocks in the journal. *Image*: the content of a block, in an area. *Description*:
+//!   the paper's JH. A block is *journaled*, or written *directly*, straight home. *Revoked*: free, so that older images
+//!   of it do not count (JR).
+//! - *sequence*: a place in the order of all. *Place*: in a queue, without gaps. *Complete*: on the medium, with all
+//!   before it on its queue. *Settled*: complete, and all that it depends on is settled.
+//! - *mark*: of a queue, up to which place it is complete. Each description and each header has the marks of all
+//!   queues. *Proven*: below a mark that is itself durable.
+//! - *tail*: a sequence. All up to it is home, or superseded by what is home.
+//! - *going*: a block of which a version is on its way home (`chp`). All other versions are `log` in the paper.
+//!
+//! # The way of a transaction
+//!
+//! | step | what is done | the device |
+//! |---|---|---|
+//! | write | room for an image in the area, kept; pages in memory, but for most fresh ones of a large transaction | those go home |
+//! | order | sequence, place and blocks of the areas are given out; its versions are read from now on | |
+//! | send | descriptions with checksums and marks, images, direct blocks | one transaction |
+//! | wait | it, what is before it on its queue, and what it depends on | |
+//! | no room | what is settled goes home; the tail rises | writes, a flush, the header |
+//!
+//! # Invariants
+//!
+//! 1. A transaction depends on the last one that wrote each of its blocks, in whatever way, and on what the caller
+//!    names. Recovery keeps a prefix of each queue, all of them closed under dependency (M1).
+//! 2. Who orders holds the callers' locks, and takes the sequence under the lock of its queue: versions of a block have
+//!    the order of their sequences (M6).
+//! 3. A version is superseded only by a settled one, and only settled ones go home (M4).
+//! 4. Room is given back below the tail alone, once the header that says so is durable; recovery ignores what is below
+//!    (M5).
+//! 5. A fresh block is journaled, not written directly, if a version of it is going, if who has freed it is not settled,
+//!    or if who wrote it directly last is not proven. Before anything goes home over a block that was written directly,
+//!    a header proves that (5.4 case 1, M7, M17). Otherwise it is written directly, which revokes older images (case 2).
+//! 6. Recovery makes its verdict durable before it changes anything, and raises the incarnation, which all checks are
+//!    seeded with, once all is home (M2). A second recovery finds the same.
+//! 7. What running transactions have written has room in an area: `order`, `send` and `wait` never lack space.
+//! 8. After an error of the device everything fails.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `queues.rs` | the device |
+//! | `disk.rs` | a disk as one |
+//! | `layout.rs` | the bytes |
+//! | `running.rs` | transactions that run |
+//! | `queue.rs` | transactions that are ordered |
+//! | `tree.rs` | versions of blocks |
+//! | `send.rs` | handing over, and waiting |
+//! | `checkpoint.rs` | bringing home |
+//! | `recover.rs` | what a crash has left |
+
+mod checkpoint;
+mod disk;
+mod layout;
+mod queue;
+mod queues;
+mod recover;
+mod running;
+mod send;
+mod tree;
+
+use std::sync::Arc;
+
+use sync::{AtomicBool, AtomicU64, Backoff, Mutex, Ordering, thread_token};
+use wholly_error::{Error, Result};
+use wholly_media::{Region, Site};
+
+use crate::plain::{Plain, PlainBlocks};
+use crate::{BLOCK, BlockGuarantees, Counters, Lba, Order, Page, Placement, Run, Sequence, Tag, TxBlocks, Txid};
+pub use disk::DiskQueues;
+use layout::{Areas, Header, LEAST_AREA, MOST_QUEUES, Seed, entries_of};
+use queue::{Ordered, Payload, Queue};
+pub use queues::{Life, QueueGuarantees, Queues, Unfinished, Write};
+use running::{AllRunning, Running};
+use tree::{Content, PLAIN, Place, Progress, Trees, Version};
+
+macro_rules! sites {
+    ($($(#[doc = $doc:literal])* $name:ident = $site:literal,)*) => {
+        $($(#[doc = $doc])* const $name: Site = Site($site);)*
+        /// The persistence sites of the journal. All others are its callers'.
+        pub const SITES: &[Site] = &[$($name),*];
+    };
+}
+
+sites! {
+    /// Versions go home.
+    HOME = "mq.home",
+    /// They are durable.
+    HOME_FLUSH = "mq.home.flush",
+    /// The header, with a new tail or new marks.
+    HEADER = "mq.header",
+    /// It is durable.
+    HEADER_FLUSH = "mq.header.flush",
+    /// Transactions that are in the way are handed over.
+    ROOM = "mq.room",
+    /// What recovery believes is made durable.
+    RECOVER_BELIEVE = "mq.recover.believe",
+    /// What recovery has decided.
+    RECOVER_VERDICT = "mq.recover.verdict",
+    /// It is durable.
+    RECOVER_VERDICT_FLUSH = "mq.recover.verdict.flush",
+    /// What counts goes home.
+    RECOVER_HOME = "mq.recover.home",
+    /// It is durable.
+    RECOVER_HOME_FLUSH = "mq.recover.home.flush",
+    /// The header of the next life.
+    RAISE = "mq.recover.raise",
+    /// It is durable.
+    RAISE_FLUSH = "mq.recover.raise.flush",
+    /// The device begins a life.
+    START = "mq.start",
+    /// The device ends it.
+    CLOSE = "mq.close",
+}
+
+/// What is believed after a crash of the last transactions of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// Those whose checksums hold: of their descriptions, images, and direct blocks.
+    Checksum,
+    /// Those that the device does not name as unfinished: the paper's way. Blocks have no checksums. It needs a device
+    /// that acknowledges a transaction only once it is certain not to name it any more.
+    Window,
+}
+
+/// The paper taken literally, or a mistake, for tests: what the explorer must see.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// M1: recovery does not ask what a transaction depends on.
+    NoDependencies,
+    /// M2: recovery does not raise the incarnation.
+    SameIncarnation,
+    /// M4: a version is superseded by one that is not settled.
+    SupersededEarly,
+    /// M5: the tail of one area rises while others have older images.
+    OlderOutlives,
+    /// M7: a freed block is written directly before that is settled.
+    ReusedEarly,
+    /// M17: descriptions have no marks of other queues, and headers prove nothing before a block goes home.
+    NoProof,
+    /// `after` is ignored.
+    NoAfter,
+    /// A block that is going is written directly.
+    DirectOverGoing,
+    /// A direct block does not revoke older images.
+    NoRevocation,
+    /// The verdict is not durable before what counts goes home.
+    NoVerdict,
+    /// Room is given back before the header is durable.
+    RoomEarly,
+    /// M1: what a dropped transaction takes along is not asked for what it takes along.
+    ClosureOnce,
+}
+
+/// How a journal is used.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What is believed after a crash.
+    pub proof: Proof,
+    /// The most pages that are admitted together. `None`: a quarter of an area.
+    pub room: Option<u64>,
+    /// The most blocks that a transaction writes over. `None`: what an area has room for.
+    pub most_overwrites: Option<u64>,
+    /// Transactions take queues in turn, and not by the thread that writes first: for tests.
+    #[doc(hidden)]
+    pub in_turn: bool,
+    /// Fresh pages of a transaction that stay in memory: the others go home before it is ordered.
+    pub held_fresh: u64,
+    #[doc(hidden)]
+    pub mistake: Option<Mistake>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            proof: Proof::Checksum,
+            room: None,
+            most_overwrites: None,
+            held_fresh: 16,
+            in_turn: false,
+            mistake: None,
+        }
+    }
+}
+
+/// See the module.
+pub struct MultiQueue(Arc<Shared>);
+
+pub(crate) struct Shared {
+    device: Arc<dyn Queues>,
+    guarantees: BlockGuarantees,
+    options: Options,
+    areas: Areas,
+    volume: [u8; 16],
+    incarnation: u64,
+    seed: Seed,
+    queues: Vec<Queue>,
+    trees: Trees,
+    running: AllRunning,
+    /// The last sequence that was given out.
+    last: AtomicU64,
+    /// The tail of the journal.
+    tail: AtomicU64,
+    turns: AtomicU64,
+    /// Held while blocks go home; the newest header.
+    homing: Mutex<Header>,
+    /// Something was written in no transaction, and not flushed.
+    has_plain: AtomicBool,
+    poisoned: AtomicBool,
+    why: Mutex<Option<String>>,
+    counters: AllCounters,
+}
+
+#[derive(Default)]
+struct AllCounters {
+    writes: AtomicU64,
+    reads: AtomicU64,
+    discards: AtomicU64,
+    commits: AtomicU64,
+    committed: AtomicU64,
+    aborts: AtomicU64,
+    plain_writes: AtomicU64,
+    plain_flushes: AtomicU64,
+}
+
+fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+fn busy(at: u64) -> Error {
+    Error::Busy(format!("block {at}"), "a running transaction has written it; end that one first".into())
+}
+
+impl MultiQueue {
+    /// Makes an empty journal in these blocks of a device that nobody uses. Durable on return.
+    ///
+    /// # Errors
+    /// `NoSpace` if they are too few; the medium's.
+    pub fn format(device: &dyn Queues, log: Run, volume: [u8; 16], options: &Options) -> Result<()> {
+        let areas = areas(device, log)?;
+        recover::format(device, areas, volume, options)
+    }
+
+    /// Recovers a journal, so that all that counts is home, and begins a life. Transactions write the first `blocks`
+    /// blocks of the device, but for the log.
+    ///
+    /// # Errors
+    /// `Corrupt` for a journal that has rotted, with the place; `Unsupported`; `NoSpace`; the medium's.
+    pub fn open(
+        device: Arc<dyn Queues>,
+        (blocks, log): (u64, Run),
+        volume: [u8; 16],
+        options: Options,
+    ) -> Result<MultiQueue> {
+        let areas = areas(&*device, log)?;
+        let header = recover::recover(&*device, areas, volume, &options)?;
+        device.start(START, Life { volume, incarnation: header.incarnation })?;
+        let area = areas.len();
+        let room = options.room.unwrap_or(area / 4);
+        // With all its descriptions, and the fresh pages that stay in memory.
+        let most = area - (area / entries_of(areas.queues) as u64 + 1) - options.held_fresh.min(area / 4);
+        let of = device.guarantees();
+        let guarantees = BlockGuarantees {
+            blocks,
+            order: Order::Dependent,
+            steals_overwrites: false,
+            most_overwrites: Some(options.most_overwrites.unwrap_or(u64::MAX).min(most)),
+            room: room.min(most),
+            takes_lent: false,
+            lent_by_overwrite: u64::MAX,
+            zeroes_discarded: false,
+            checks_blocks: false,
+            emulated: of.emulated,
+            description: format!("{}, a journal for each of {} queues", of.description, areas.queues),
+        };
+        Ok(MultiQueue(Arc::new(Shared {
+            guarantees,
+            areas,
+            volume,
+            incarnation: header.incarnation,
+            seed: Seed::new(volume, header.incarnation),
+            queues: (0..areas.queues).map(|_| Queue::new()).collect(),
+            trees: Trees::new(areas.queues),
+            running: AllRunning::new(),
+            last: AtomicU64::new(0),
+            tail: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
+            homing: Mutex::new(header),
+            has_plain: AtomicBool::new(false),
+            poisoned: AtomicBool::new(false),
+            why: Mutex::new(None),
+            counters: AllCounters::default(),
+            options,
+            device,
+        })))
+    }
+
+    /// Brings all home, and ends the life: what a device told of transactions is not needed any more.
+    ///
+    /// # Errors
+    /// `Poisoned`; the medium's.
+    pub fn close(&self) -> Result<()> {
+        self.0.check()?;
+        self.0.checkpoint(true)?;
+        self.0.write_empty()?;
+        self.0.failing(self.0.device.close(CLOSE))
+    }
+}
+
+/// The areas of a device's queues in a log.
+fn areas(device: &dyn Queues, log: Run) -> Result<Areas> {
+    let areas = |queues| Areas { log, queues };
+    let wanted = device.guarantees().queues.clamp(1, MOST_QUEUES);
+    // Rather fewer queues than small areas.
+    let queues = (1..=wanted).rev().find(|queues| areas(*queues).len() >= LEAST_AREA);
+    let least = 2 + LEAST_AREA;
+    queues.map(areas).ok_or_else(|| Error::NoSpace(format!("a journal of {} blocks: it takes {least}", log.count)))
+}
+
+impl Progress for Shared {
+    fn is_settled(&self, place: Place) -> bool {
+        place.place <= self.queues[usize::from(place.queue)].settled.load(Ordering::Acquire)
+    }
+
+    fn is_proven(&self, place: Place) -> bool {
+        place.place <= self.queues[usize::from(place.queue)].proven.load(Ordering::Acquire)
+    }
+}
+
+impl Shared {
+    fn makes(&self, mistake: Mistake) -> bool {
+        self.options.mistake == Some(mistake)
+    }
+
+    fn queue(&self, number: u16) -> &Queue {
+        &self.queues[usize::from(number)]
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.poisoned.load(Ordering::Acquire) {
+            false => Ok(()),
+            true => Err(Error::Poisoned(self.why.lock().unwrap().clone().unwrap_or_default())),
+        }
+    }
+
+    /// Whatever was accepted is in doubt after this error.
+    fn failing<T>(&self, result: Result<T>) -> Result<T> {
+        result.inspect_err(|error| {
+            self.why.lock().unwrap().get_or_insert_with(|| error.to_string());
+            self.poisoned.store(true, Ordering::Release);
+            for queue in &self.queues {
+                drop(queue.state.lock().unwrap());
+                queue.changed.notify_all();
+            }
+        })
+    }
+
+    /// That the blocks exist.
+    fn check_run(&self, run: Run) -> Result<()> {
+        match run.start.0.checked_add(run.count) {
+            Some(end) if end <= self.guarantees.blocks => Ok(()),
+            _ => {
+                let text = format!("blocks {}+{} of a medium of {}", run.start.0, run.count, self.guarantees.blocks);
+                Err(Error::Invalid(text))
+            }
+        }
+    }
+
+    /// Takes room for a transaction in the area of its queue. `admits`: other running ones, which have the room, are
+    /// waited for.
+    fn reserve(&self, running: &mut Running, blocks: u64, admits: bool) -> Result<()> {
+        let number = *running.queue.get_or_insert_with(|| {
+            let by = if self.options.in_turn { self.turns.fetch_add(1, Ordering::Relaxed) } else { thread_token() };
+            (by % self.queues.len() as u64) as u16
+        });
+        let queue = self.queue(number);
+        loop {
+            let mut state = queue.state.lock().unwrap();
+            self.check()?;
+            let used = state.head - state.tail;
+            if used + state.reserved + blocks <= self.areas.len() {
+                state.reserved += blocks;
+                running.reserved += blocks;
+                return Ok(());
+            }
+            if used > 0 {
+                drop(state);
+                self.checkpoint(false)?;
+                continue;
+            }
+            // Others that run have the room, and are about to end.
+            if !admits || running.reserved > 0 || state.reserved == 0 {
+                let what = "images of blocks that running transactions write over; commit or abort some";
+                return Err(Error::NoSpace(what.into()));
+            }
+            drop(queue.changed.wait(state).unwrap());
+        }
+    }
+
+    fn give_back(&self, running: &Running) {
+        if let Some(number) = running.queue
+            && running.reserved > 0
+        {
+            let queue = self.queue(number);
+            queue.state.lock().unwrap().reserved -= running.reserved;
+            queue.changed.notify_all();
+        }
+    }
+
+    /// How many descriptions so many entries take.
+    fn descriptions(&self, entries: u64) -> u64 {
+        entries.div_ceil(entries_of(self.areas.queues) as u64)
+    }
+
+    /// Room for one entry more, and for its image.
+    fn reserve_entry(&self, running: &mut Running, images: u64) -> Result<()> {
+        let entries = running.entries();
+        let more = self.descriptions(entries + 1) - self.descriptions(entries);
+        match images + more {
+            0 => Ok(()),
+            blocks => self.reserve(running, blocks, false),
+        }
+    }
+
+    /// Whether a fresh block can be written directly (invariant 5). A running transaction has claimed it. Then its older
+    /// versions leave the tree: nobody needs them, and none of them begins to go home.
+    fn goes_directly(&self, block: u64) -> bool {
+        let mut tree = self.trees.of(block);
+        let is_freed = tree.last(block).is_none_or(|last| self.is_settled(last)) || self.makes(Mistake::ReusedEarly);
+        let entry = tree.entries.get(&block);
+        let is_going = entry.is_some_and(|entry| entry.is_going) && !self.makes(Mistake::DirectOverGoing);
+        let is_unproven = entry.and_then(|entry| entry.direct).is_some_and(|direct| !self.is_proven(direct));
+        let is_direct = is_freed && !is_going && (!is_unproven || self.makes(Mistake::NoProof));
+        if is_direct && let Some(entry) = tree.entries.get_mut(&block) {
+            entry.versions.clear();
+        }
+        is_direct
+    }
+
+    fn write(&self, site: Site, tx: Txid, at: Lba, page: Page, how: Placement) -> Result<()> {
+        let running = self.running.get(tx)?;
+        let running = &mut *running.lock().unwrap();
+        self.trees.claim(tx, at.0..at.0 + 1).map_err(busy)?;
+        if let Some(held) = running.pages.get_mut(&at.0) {
+            held.0 = page;
+            return Ok(());
+        }
+        if running.discarded.get(at.0).is_some() {
+            // A run may become two.
+            self.reserve_entry(running, 0)?;
+            running.discarded.clear(at.0..at.0 + 1);
+            return self
+                .write_new(site, running, at, page, how)
+                .inspect_err(|_| running.discarded.set(at.0..at.0 + 1, ()));
+        }
+        let is_new = !running.stored.contains_key(&at.0);
+        self.write_new(site, running, at, page, how).inspect_err(|_| {
+            if is_new {
+                self.trees.unclaim(at.0..at.0 + 1);
+            }
+        })
+    }
+
+    fn write_new(&self, site: Site, running: &mut Running, at: Lba, page: Page, how: Placement) -> Result<()> {
+        let is_stored = running.stored.contains_key(&at.0);
+        let holds_much = running.admitted == 0 && running.fresh >= self.options.held_fresh;
+        if is_stored || (how == Placement::Fresh && holds_much) {
+            // What is in its way goes home first.
+            let goes_directly = is_stored || self.goes_directly(at.0) || {
+                self.checkpoint(false)?;
+                self.goes_directly(at.0)
+            };
+            if goes_directly {
+                if !is_stored {
+                    self.reserve_entry(running, 0)?;
+                }
+                let sum = self.seed.sum_of_block(at, &page);
+                self.has_plain.store(true, Ordering::Release);
+                self.failing(self.device.write(site, at, &[page]))?;
+                running.stored.insert(at.0, sum);
+                return Ok(());
+            }
+        }
+        let over = u64::from(how == Placement::Overwrite);
+        if running.overwrites + over > self.guarantees.most_overwrites.unwrap_or(u64::MAX) {
+            let most = self.guarantees.most_overwrites.unwrap_or(u64::MAX);
+            return Err(Error::NoSpace(format!("a transaction that writes over more than {most} blocks")));
+        }
+        match running.admitted {
+            0 => self.reserve_entry(running, 1)?,
+            _ => running.admitted -= 1,
+        }
+        running.overwrites += over;
+        running.fresh += 1 - over;
+        running.pages.insert(at.0, (page, how));
+        Ok(())
+    }
+
+    fn read_committed(&self, at: Lba, bytes: &mut [u8; BLOCK]) -> Result<()> {
+        loop {
+            let homes = {
+                let tree = self.trees.of(at.0);
+                if let Some(version) = tree.entries.get(&at.0).and_then(|entry| entry.versions.last()) {
+                    match &version.content {
+                        Content::Journaled(page) | Content::Direct(page) => bytes.copy_from_slice(&page[..]),
+                        Content::Zeros => bytes.fill(0),
+                    }
+                    return Ok(());
+                }
+                if tree.zeros.get(at.0).is_some_and(|place| !self.is_settled(place)) {
+                    bytes.fill(0);
+                    return Ok(());
+                }
+                tree.homes
+            };
+            self.device.read(at, bytes)?;
+            if self.trees.of(at.0).homes == homes {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The queue and the place of a sequence; none if it is settled, or was nothing.
+    fn find(&self, sequence: u64) -> Option<(u16, u64)> {
+        let found = |number: u16| Some((number, self.queue(number).state.lock().unwrap().find(sequence)?));
+        (0..self.areas.queues).find_map(found)
+    }
+
+    /// Orders what was written as one transaction.
+    fn order(&self, site: Site, txs: &[(Txid, Arc<Mutex<Running>>)], after: &[Sequence]) -> Result<Sequence> {
+        let mut depends = vec![0; self.queues.len()];
+        let depend = |depends: &mut [u64], on: Place| {
+            let depends = &mut depends[usize::from(on.queue)];
+            *depends = on.place.max(*depends);
+        };
+        for sequence in after.iter().filter(|_| !self.makes(Mistake::NoAfter)) {
+            if let Some((queue, place)) = self.find(sequence.0) {
+                depend(&mut depends, Place { queue, place, sequence: sequence.0 });
+            }
+        }
+        let mut all: Vec<Running> =
+            txs.iter().map(|(_, running)| std::mem::take(&mut *running.lock().unwrap())).collect();
+        // Which fresh blocks go home directly is decided before the transaction has a place: who has claimed a block is
+        // the only one that changes its versions, but for what goes home, which does not begin on them any more.
+        let mut directly = Vec::new();
+        for (block, (_, how)) in all.iter().flat_map(|running| &running.pages) {
+            let last = self.trees.of(*block).last(*block).filter(|last| !self.is_settled(*last));
+            last.into_iter().for_each(|last| depend(&mut depends, last));
+            directly.push(*how == Placement::Fresh && self.goes_directly(*block));
+        }
+        for run in all.iter().flat_map(|running| running.discarded.iter().map(|(run, ())| run)) {
+            for (part, tree) in self.trees.parts(run) {
+                let of_zeros = tree.zeros.within(part.clone()).map(|(_, last)| last);
+                let known = tree.known(part).into_iter().map(|block| tree.entries[&block].last);
+                let lasts = of_zeros.chain(known).filter(|last| !self.is_settled(*last));
+                lasts.for_each(|last| depend(&mut depends, last));
+            }
+        }
+        for block in all.iter().flat_map(|running| running.stored.keys()) {
+            let last = self.trees.of(*block).last(*block).filter(|last| !self.is_settled(*last));
+            last.into_iter().for_each(|last| depend(&mut depends, last));
+        }
+        let Some(number) = all.iter().filter(|running| !running.is_empty()).find_map(|running| running.queue) else {
+            // It has written nothing, and is as durable as what it comes after.
+            all.iter().for_each(|running| self.give_back(running));
+            txs.iter().for_each(|(tx, _)| self.running.end(*tx));
+            return Ok(after.iter().copied().max().unwrap_or_default());
+        };
+        let place = self.place(site, number, &mut all, &directly, &depends);
+        for ((tx, _), running) in txs.iter().zip(&all) {
+            running.pages.keys().chain(running.stored.keys()).for_each(|block| self.trees.unclaim(*block..*block + 1));
+            running.discarded.iter().for_each(|(run, ())| self.trees.unclaim(run));
+            self.running.end(*tx);
+        }
+        count(&self.counters.committed, txs.len() as u64);
+        Ok(Sequence(place.sequence))
+    }
+
+    /// Gives the transaction its place and its blocks, and publishes its versions.
+    fn place(&self, site: Site, number: u16, all: &mut [Running], directly: &[bool], depends: &[u64]) -> Place {
+        let mut numbers: Vec<u16> = all.iter().filter_map(|running| running.queue).chain([number]).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let mut states: Vec<_> = numbers.iter().map(|number| self.queue(*number).state.lock().unwrap()).collect();
+        let main = numbers.iter().position(|one| *one == number).expect("it is one of them");
+        let sequence = self.last.fetch_add(1, Ordering::AcqRel) + 1;
+        let place = Place { queue: number, place: states[main].last() + 1, sequence };
+        let entries: u64 = all.iter().map(Running::entries).sum();
+        let images = directly.iter().filter(|is_direct| !**is_direct).count();
+        // The room of each, first for descriptions. What is left is given back.
+        let mut wanted = self.descriptions(entries) as usize + images;
+        let mut blocks = Vec::with_capacity(wanted);
+        for running in all.iter() {
+            let Some(own) = running.queue else { continue };
+            let state = &mut states[numbers.iter().position(|one| *one == own).expect("it is one of them")];
+            state.reserved -= running.reserved;
+            let takes = (running.reserved as usize).min(wanted);
+            blocks.extend((0..takes as u64).map(|i| self.areas.block(own, state.head + i)));
+            state.head += takes as u64;
+            wanted -= takes;
+        }
+        assert_eq!(wanted, 0, "each entry and each image has room");
+        let mut given = blocks.split_off(self.descriptions(entries) as usize).into_iter();
+        let mut payloads = Vec::with_capacity(entries as usize);
+        let mut directly = directly.iter();
+        let mut discarded = Vec::new();
+        for running in all.iter_mut() {
+            for (block, (page, _)) in &running.pages {
+                let is_direct = *directly.next().expect("one for each page");
+                let mut tree = self.trees.of(*block);
+                let entry = tree.written(*block, place);
+                let content = match is_direct {
+                    true => {
+                        entry.direct = Some(place);
+                        payloads.push((*block, Payload::Direct(page.clone())));
+                        Content::Direct(page.clone())
+                    }
+                    false => {
+                        let image = given.next().expect("one for each image");
+                        payloads.push((*block, Payload::Journaled(image, page.clone())));
+                        Content::Journaled(page.clone())
+                    }
+                };
+                entry.versions.push(Version { place, content });
+            }
+            for (block, sum) in &running.stored {
+                let mut tree = self.trees.of(*block);
+                let entry = tree.written(*block, place);
+                entry.direct = Some(place);
+                entry.versions.clear();
+                payloads.push((*block, Payload::Stored(*sum)));
+            }
+            for (run, ()) in running.discarded.iter() {
+                self.trees.parts(run.clone()).for_each(|(part, mut tree)| tree.discard(part, place));
+                discarded.push(Run { start: Lba(run.start), count: run.end - run.start });
+            }
+        }
+        let after = (0..).zip(depends).filter(|(queue, place)| *queue != number && **place > 0);
+        let ordered = Ordered {
+            place,
+            site,
+            descriptions: blocks,
+            blocks: payloads.iter().map(|(block, _)| *block).collect(),
+            payloads: Mutex::new(payloads),
+            discarded,
+            after: after.map(|(queue, place)| (queue, *place)).collect(),
+            ends: numbers.iter().zip(&states).map(|(number, state)| (*number, state.head)).collect(),
+            marks: Mutex::default(),
+        };
+        states[main].txs.push_back(Arc::new(ordered));
+        drop(states);
+        numbers.iter().for_each(|number| self.queue(*number).changed.notify_all());
+        place
+    }
+
+    /// All up to it is settled.
+    fn durable(&self) -> Sequence {
+        let last = self.last.load(Ordering::Acquire);
+        let unsettled = |queue: &Queue| {
+            let state = queue.state.lock().unwrap();
+            (state.settled < state.last()).then(|| state.get(state.first.max(state.settled + 1)).place.sequence - 1)
+        };
+        Sequence(self.queues.iter().filter_map(unsettled).min().unwrap_or(last).min(last))
+    }
+}
+
+impl TxBlocks for MultiQueue {
+    fn guarantees(&self) -> &BlockGuarantees {
+        &self.0.guarantees
+    }
+
+    fn begin(&self) -> Result<Txid> {
+        self.0.check()?;
+        Ok(self.0.running.begin(self.0.incarnation))
+    }
+
+    fn admit(&self, tx: Txid, pages: u64) -> Result<()> {
+        let shared = &*self.0;
+        shared.check()?;
+        if pages > shared.guarantees.room {
+            let room = shared.guarantees.room;
+            return Err(Error::NoSpace(format!(
+                "{pages} pages at once: there is room for {room}; write in more steps"
+            )));
+        }
+        let running = shared.running.get(tx)?;
+        let running = &mut *running.lock().unwrap();
+        let entries = running.entries() + running.admitted;
+        let more = shared.descriptions(entries + pages) - shared.descriptions(entries);
+        shared.reserve(running, pages + more, true)?;
+        running.admitted += pages;
+        Ok(())
+    }
+
+    fn make_room(&self, _: Site) -> Result<()> {
+        let shared = &*self.0;
+        shared.check()?;
+        let is_half_full = |queue: &Queue| {
+            let state = queue.state.lock().unwrap();
+            2 * (state.head - state.tail + state.reserved) > shared.areas.len() && state.head > state.tail
+        };
+        while shared.queues.iter().any(is_half_full) {
+            shared.checkpoint(false)?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, site: Site, tx: Txid, at: Lba, page: Page, how: Placement, _: Tag) -> Result<()> {
+        self.0.check()?;
+        self.0.check_run(Run { start: at, count: 1 })?;
+        self.0.write(site, tx, at, page, how)?;
+        count(&self.0.counters.writes, 1);
+        Ok(())
+    }
+
+    fn read(&self, tx: Option<Txid>, at: Lba, bytes: &mut [u8; BLOCK]) -> Result<()> {
+        self.0.check()?;
+        self.0.check_run(Run { start: at, count: 1 })?;
+        count(&self.0.counters.reads, 1);
+        if let Some(tx) = tx {
+            let running = self.0.running.get(tx)?;
+            let running = running.lock().unwrap();
+            if let Some((page, _)) = running.pages.get(&at.0) {
+                bytes.copy_from_slice(&page[..]);
+                return Ok(());
+            }
+            if running.stored.contains_key(&at.0) {
+                return self.0.device.read(at, bytes);
+            }
+            if running.discarded.get(at.0).is_some() {
+                bytes.fill(0);
+                return Ok(());
+            }
+        }
+        self.0.read_committed(at, bytes)
+    }
+
+    fn discard(&self, _: Site, tx: Txid, run: Run) -> Result<()> {
+        let shared = &*self.0;
+        shared.check()?;
+        shared.check_run(run)?;
+        let blocks = run.start.0..run.start.0 + run.count;
+        let running = shared.running.get(tx)?;
+        let running = &mut *running.lock().unwrap();
+        shared.reserve_entry(running, 0)?;
+        shared.trees.claim(tx, blocks.clone()).map_err(busy)?;
+        let pages: Vec<u64> = running.pages.range(blocks.clone()).map(|(block, _)| *block).collect();
+        pages.iter().for_each(|block| _ = running.pages.remove(block));
+        let stored: Vec<u64> = running.stored.range(blocks.clone()).map(|(block, _)| *block).collect();
+        stored.iter().for_each(|block| _ = running.stored.remove(block));
+        running.discarded.set(blocks, ());
+        count(&shared.counters.discards, run.count);
+        Ok(())
+    }
+
+    fn lend(&self, tx: Txid, _: Run) -> Result<()> {
+        self.0.check()?;
+        self.0.running.get(tx)?;
+        Err(Error::unsupported("lent blocks: the journal has no use for them"))
+    }
+
+    fn abort(&self, _: Site, tx: Txid) -> Result<()> {
+        let shared = &*self.0;
+        shared.check()?;
+        let running = std::mem::take(&mut *shared.running.get(tx)?.lock().unwrap());
+        let blocks = running.pages.keys().chain(running.stored.keys());
+        blocks.for_each(|block| shared.trees.unclaim(*block..*block + 1));
+        running.discarded.iter().for_each(|(run, ())| shared.trees.unclaim(run));
+        shared.running.end(tx);
+        shared.give_back(&running);
+        count(&shared.counters.aborts, 1);
+        Ok(())
+    }
+
+    fn order(&self, site: Site, txs: &[Txid], after: &[Sequence]) -> Result<Sequence> {
+        let shared = &*self.0;
+        shared.check()?;
+        for (i, tx) in txs.iter().enumerate() {
+            if txs[..i].contains(tx) {
+                return Err(Error::Invalid(format!("transaction {:#x} is named twice", tx.0)));
+            }
+        }
+        let all = txs.iter().map(|tx| Ok((*tx, shared.running.get(*tx)?))).collect::<Result<Vec<_>>>()?;
+        let last = shared.last.load(Ordering::Acquire);
+        if after.iter().any(|after| after.0 > last) {
+            return Err(Error::Invalid("a sequence that was not given out".into()));
+        }
+        if txs.is_empty() {
+            return Ok(Sequence(last));
+        }
+        shared.order(site, &all, after)
+    }
+
+    fn send(&self, site: Site, upto: Sequence) -> Result<()> {
+        self.0.check()?;
+        self.0.check_given(upto)?;
+        match self.0.find(upto.0) {
+            Some((queue, place)) => self.0.send_queue(site, queue, place),
+            None => Ok(()),
+        }
+    }
+
+    fn wait(&self, site: Site, upto: Sequence) -> Result<()> {
+        self.0.check()?;
+        self.0.check_given(upto)?;
+        match self.0.find(upto.0) {
+            Some(found) => self.0.settle(site, found),
+            None => Ok(()),
+        }
+    }
+
+    fn durable(&self) -> Sequence {
+        self.0.durable()
+    }
+
+    fn plain(&self) -> Arc<dyn Region> {
+        let unit = self.0.device.guarantees().plain_unit;
+        Arc::new(Plain::new(self.0.clone(), &self.0.guarantees, unit))
+    }
+
+    fn counters(&self) -> Counters {
+        let of = &self.0.counters;
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counters {
+            writes: get(&of.writes),
+            reads: get(&of.reads),
+            discards: get(&of.discards),
+            commits: get(&of.commits),
+            committed: get(&of.committed),
+            aborts: get(&of.aborts),
+            plain_writes: get(&of.plain_writes),
+            plain_flushes: get(&of.plain_flushes),
+            ..Counters::default()
+        }
+    }
+}
+
+impl PlainBlocks for Shared {
+    fn read(&self, at: Lba, bytes: &mut [u8; BLOCK]) -> Result<()> {
+        self.check()?;
+        self.read_committed(at, bytes)
+    }
+
+    fn read_run(&self, at: Lba, bytes: &mut [u8]) -> Result<()> {
+        self.check()?;
+        crate::device::each_block(at, bytes, |at, block| self.read_committed(at, block))
+    }
+
+    fn write_part(&self, site: Site, at: u64, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.check()?;
+        // Nobody else writes the block meanwhile.
+        let mut backoff = Backoff::new();
+        loop {
+            let mut tree = self.trees.of(at);
+            match tree.running.get(at) {
+                None => break tree.running.set(at..at + 1, PLAIN),
+                Some(PLAIN) => {}
+                Some(_) => return Err(busy(at)),
+            }
+            drop(tree);
+            backoff.wait();
+        }
+        let write = || {
+            // No image of it may come home after a crash.
+            if self.tail.load(Ordering::Acquire) < self.last.load(Ordering::Acquire) {
+                self.checkpoint(true)?;
+            }
+            let mut page = Page::zeros();
+            if bytes.len() < BLOCK {
+                let mut old = [0; BLOCK];
+                self.device.read(Lba(at), &mut old)?;
+                page = Page::new(&old);
+            }
+            page.put(offset, bytes);
+            self.has_plain.store(true, Ordering::Release);
+            self.device.write(site, Lba(at), &[page])
+        };
+        let written = write();
+        self.trees.unclaim(at..at + 1);
+        count(&self.counters.plain_writes, u64::from(written.is_ok()));
+        written
+    }
+
+    fn flush(&self, site: Site) -> Result<()> {
+        self.check()?;
+        self.has_plain.store(false, Ordering::Release);
+        self.failing(self.device.flush(site))?;
+        count(&self.counters.plain_flushes, 1);
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// That a sequence was given out.
+    fn check_given(&self, sequence: Sequence) -> Result<()> {
+        match sequence.0 <= self.last.load(Ordering::Acquire) {
+            true => Ok(()),
+            false => Err(Error::Invalid(format!("nothing was ordered as {}", sequence.0))),
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! What a crash has left: which transactions count, and their way home.
+//!
+//! | step | what is done |
+//! |---|---|
+//! | 1 | the newest header; the descriptions above its tail; the device's window |
+//! | 2 | of each queue, what is proven counts, and behind it, in order, what holds; closed under dependency |
+//! | 3 | a flush: what was believed is durable |
+//! | 4 | the verdict, durably; from here on nothing is asked again |
+//! | 5 | the newest image of each block goes home, unless a later transaction has written the block directly, or freed it |
+//! | 6 | a header of the next incarnation, durably: all that was there is void |
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use wholly_error::{Error, Result};
+
+use super::layout::{Areas, Description, Header, Mark, Seed, State, What};
+use super::queues::{Queues, Unfinished};
+use super::{
+    Mistake, Options, Proof, RAISE, RAISE_FLUSH, RECOVER_BELIEVE, RECOVER_HOME, RECOVER_HOME_FLUSH, RECOVER_VERDICT,
+    RECOVER_VERDICT_FLUSH,
+};
+use crate::{BLOCK, Lba, Page, Txid};
+
+/// Blocks that are read at a time.
+const PIECE: u64 = 256;
+
+fn corrupt(place: impl Into<String>, why: impl Into<String>) -> Error {
+    Error::Corrupt { place: place.into(), fault: why.into() }
+}
+
+/// The header of an empty journal.
+fn fresh(areas: Areas, options: &Options, (generation, incarnation): (u64, u64)) -> Header {
+    Header {
+        generation,
+        incarnation,
+        tail: 0,
+        state: State::Open,
+        has_checksums: options.proof == Proof::Checksum,
+        marks: vec![Mark { first: 1, proven: 0 }; areas.queues.into()],
+    }
+}
+
+fn write_header(
+    device: &dyn Queues,
+    areas: Areas,
+    volume: [u8; 16],
+    header: &Header,
+    (site, flush): (wholly_media::Site, wholly_media::Site),
+) -> Result<()> {
+    let at = areas.slot(header.generation);
+    device.write(site, at, &[Page::new(&header.encode(Seed::of_headers(volume), at))])?;
+    device.flush(flush)
+}
+
+/// Makes an empty journal.
+pub(super) fn format(device: &dyn Queues, areas: Areas, volume: [u8; 16], options: &Options) -> Result<()> {
+    let header = Header { state: State::Empty, ..fresh(areas, options, (1, 0)) };
+    // The other slot may have one of an earlier volume with this number.
+    device.write(RAISE, areas.slot(0), &[Page::zeros()])?;
+    write_header(device, areas, volume, &header, (RAISE, RAISE_FLUSH))
+}
+
+/// The transactions of a life, by queue and place.
+struct Found<'d> {
+    device: &'d dyn Queues,
+    seed: Seed,
+    header: Header,
+    /// With all of its parts.
+    all: Vec<BTreeMap<u64, Vec<Description>>>,
+    /// Of each queue, up to which place some description says that it is complete.
+    proven: Vec<u64>,
+}
+
+/// Recovers. Returns the header of the next life.
+pub(super) fn recover(device: &dyn Queues, areas: Areas, volume: [u8; 16], options: &Options) -> Result<Header> {
+    let header = newest(device, areas, volume)?;
+    let of_life = Areas { queues: header.marks.len() as u16, ..areas };
+    let incarnation = header.incarnation;
+    let mut generation = header.generation;
+    if header.state != State::Empty {
+        let makes = |mistake| options.mistake == Some(mistake);
+        let mut found = Found::read(device, of_life, volume, header, makes(Mistake::OlderOutlives))?;
+        let counts = match found.header.state {
+            State::Decided => found.header.marks.iter().map(|mark| mark.proven).collect(),
+            _ => {
+                let counts = found.decide(options)?;
+                device.flush(RECOVER_BELIEVE)?;
+                let marks = found.header.marks.iter().zip(&counts);
+                let marks = marks.map(|(mark, counts)| Mark { proven: *counts, ..*mark }).collect();
+                generation += 1;
+                let verdict = Header { generation, state: State::Decided, marks, ..found.header.clone() };
+                if !makes(Mistake::NoVerdict) {
+                    let sites = (RECOVER_VERDICT, RECOVER_VERDICT_FLUSH);
+                    write_header(device, of_life, volume, &verdict, sites)?;
+                }
+                found.header = verdict;
+                counts
+            }
+        };
+        found.bring_home(&counts)?;
+    }
+    let incarnation = incarnation + u64::from(options.mistake != Some(Mistake::SameIncarnation));
+    let next = fresh(areas, options, (generation + 1, incarnation));
+    write_header(device, areas, volume, &next, (RAISE, RAISE_FLUSH))?;
+    Ok(next)
+}
+
+/// The newest of the two headers.
+fn newest(device: &dyn Queues, areas: Areas, volume: [u8; 16]) -> Result<Header> {
+    let mut found: Option<Header> = None;
+    for slot in 0..2 {
+        let at = areas.slot(slot);
+        let mut bytes = [0; BLOCK];
+        device.read(at, &mut bytes)?;
+        let header = Header::decode(Seed::of_headers(volume), at, &bytes).map_err(|version| {
+            let why = format!("the journal has version {version}: open it with the version of Wholly that made it");
+            Error::Unsupported(why)
+        })?;
+        found = match (found, header) {
+            (Some(one), Some(other)) if other.generation < one.generation => Some(one),
+            (one, other) => other.or(one),
+        };
+    }
+    found.ok_or_else(|| corrupt(format!("block {}", areas.slot(0).0), "neither header of the journal is whole"))
+}
+
+impl<'d> Found<'d> {
+    /// Reads all areas.
+    fn read(
+        device: &'d dyn Queues,
+        areas: Areas,
+        volume: [u8; 16],
+        header: Header,
+        ignores_tail: bool,
+    ) -> Result<Found<'d>> {
+        let seed = Seed::new(volume, header.incarnation);
+        let mut all: Vec<BTreeMap<u64, Vec<Description>>> = vec![BTreeMap::new(); areas.queues.into()];
+        let mut proven: Vec<u64> = header.marks.iter().map(|mark| mark.proven).collect();
+        let run = areas.all();
+        let mut bytes = vec![0; PIECE as usize * BLOCK];
+        let mut at = run.start.0;
+        let end = at + run.count;
+        while at < end {
+            let count = PIECE.min(end - at);
+            let bytes = &mut bytes[..count as usize * BLOCK];
+            device.read_run(Lba(at), bytes)?;
+            for (at, block) in (at..).zip(bytes.as_chunks().0) {
+                let Some(description) = Description::decode(seed, Lba(at), block) else { continue };
+                let queue = usize::from(description.queue);
+                if queue >= all.len() || description.proven.len() != all.len() {
+                    continue;
+                }
+                for (proven, mark) in proven.iter_mut().zip(&description.proven) {
+                    *proven = (*proven).max(*mark);
+                }
+                let is_below = description.place < header.marks[queue].first;
+                if is_below && !ignores_tail {
+                    continue;
+                }
+                all[queue].entry(description.place).or_default().push(description);
+            }
+            at += count;
+        }
+        for parts in all.iter_mut().flat_map(|queue| queue.values_mut()) {
+            parts.sort_by_key(|part| part.part.0);
+        }
+        Ok(Found { device, seed, header, all, proven })
+    }
+
+    /// The parts of a transaction, if they are all there.
+    fn get(&self, queue: usize, place: u64) -> Option<&[Description]> {
+        let parts = self.all[queue].get(&place)?;
+        let is_whole = parts.len() == usize::from(parts[0].part.1)
+            && (0..).zip(parts).all(|(number, part)| part.part.0 == number && part.tx == parts[0].tx);
+        is_whole.then_some(parts)
+    }
+
+    /// Whether what a transaction has written is there. `with_direct`: also what may have another owner by now.
+    fn holds(&self, parts: &[Description], with_direct: bool) -> Result<bool> {
+        let mut bytes = [0; BLOCK];
+        for entry in parts.iter().flat_map(|part| &part.entries) {
+            let (at, sum) = match entry.what {
+                What::Journaled { image, sum } => (image, sum),
+                What::Direct { sum } if with_direct => (entry.home, sum),
+                _ => continue,
+            };
+            self.device.read(at, &mut bytes)?;
+            if self.seed.sum_of_block(entry.home, &bytes) != sum {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Of each queue, up to which place transactions count.
+    fn decide(&self, options: &Options) -> Result<Vec<u64>> {
+        let window = match (self.header.has_checksums, self.device.unfinished()) {
+            (true, _) => None,
+            (false, Unfinished::Known { life, queues }) if life.incarnation == self.header.incarnation => Some(queues),
+            (false, unknown) => {
+                let why = match unknown {
+                    Unfinished::Unknown(why) => why,
+                    Unfinished::Known { life, .. } => format!("it is of life {}", life.incarnation),
+                };
+                let why = format!("it has no checksums, and the device does not tell what is unfinished: {why}");
+                return Err(corrupt("the journal", why));
+            }
+        };
+        let mut counts = Vec::with_capacity(self.all.len());
+        for (queue, mark) in self.header.marks.iter().enumerate() {
+            let unfinished: BTreeSet<Txid> =
+                window.as_ref().and_then(|window| window.get(queue)).into_iter().flatten().copied().collect();
+            let mut place = mark.first;
+            loop {
+                let is_proven = place <= self.proven[queue];
+                let parts = self.get(queue, place);
+                let counts = match (parts, &window) {
+                    (None, _) => false,
+                    (Some(parts), Some(_)) => is_proven || !unfinished.contains(&parts[0].tx),
+                    // What is proven may have been written over by its next owner; its images may not.
+                    (Some(parts), None) => self.holds(parts, !is_proven)?,
+                };
+                if !counts && is_proven {
+                    let place = format!("the journal, queue {queue}, transaction {place}");
+                    return Err(corrupt(place, "it was on the medium, and is not there any more"));
+                }
+                if !counts {
+                    break;
+                }
+                place += 1;
+            }
+            counts.push(place - 1);
+        }
+        if options.mistake != Some(Mistake::NoDependencies) {
+            while self.cut(&mut counts) && options.mistake != Some(Mistake::ClosureOnce) {}
+        }
+        Ok(counts)
+    }
+
+    /// Drops what depends on something that does not count. Returns whether there was any.
+    fn cut(&self, counts: &mut [u64]) -> bool {
+        let before = counts.to_vec();
+        for (queue, mark) in self.header.marks.iter().enumerate() {
+            let lacks = |place: &u64| {
+                let parts = self.get(queue, *place).expect("it counts");
+                parts[0].after.iter().any(|(other, needed)| before[usize::from(*other)] < *needed)
+            };
+            if let Some(first) = (mark.first..=counts[queue]).find(lacks) {
+                counts[queue] = first - 1;
+            }
+        }
+        before != counts
+    }
+
+    /// Stores the last image of each block, unless it has been written directly or freed after that.
+    fn bring_home(&self, counts: &[u64]) -> Result<()> {
+        let mut all: Vec<&Description> = Vec::new();
+        for (queue, counts) in self.all.iter().zip(counts) {
+            all.extend(queue.range(..=counts).flat_map(|(_, parts)| parts));
+        }
+        // The order of transactions is that of their numbers; in one, that of its parts.
+        all.sort_by_key(|description| (description.tx, description.part.0));
+        let mut images = BTreeMap::new();
+        for entry in all.iter().flat_map(|description| &description.entries) {
+            match entry.what {
+                What::Journaled { image, sum } => _ = images.insert(entry.home, (image, sum)),
+                What::Direct { .. } => _ = images.remove(&entry.home),
+                What::Revoked { count } => {
+                    let run = entry.home..Lba(entry.home.0.saturating_add(count));
+                    let gone: Vec<Lba> = images.range(run).map(|(home, _)| *home).collect();
+                    gone.iter().for_each(|home| _ = images.remove(home));
+                }
+            }
+        }
+        let mut bytes = [0; BLOCK];
+        let (mut start, mut pages) = (Lba(0), Vec::new());
+        for (home, (image, sum)) in &images {
+            self.device.read(*image, &mut bytes)?;
+            if self.header.has_checksums && self.seed.sum_of_block(*home, &bytes) != *sum {
+                return Err(corrupt(
+                    format!("the journal, block {}", image.0),
+                    format!("it is no image of block {}", home.0),
+                ));
+            }
+            if start.0 + pages.len() as u64 != home.0 || pages.len() as u64 == PIECE {
+                self.store(start, &mut pages)?;
+                start = *home;
+            }
+            pages.push(Page::new(&bytes));
+        }
+        self.store(start, &mut pages)?;
+        self.device.flush(RECOVER_HOME_FLUSH)
+    }
+
+    fn store(&self, start: Lba, pages: &mut Vec<Page>) -> Result<()> {
+        match pages.is_empty() {
+            true => Ok(()),
+            false => self.device.write(RECOVER_HOME, start, &std::mem::take(pages)),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Transactions that run.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use sync::{AtomicU64, Mutex, Ordering};
+use wholly_error::{Error, Result};
+
+use crate::runs::Runs;
+use crate::{Page, Placement, Txid};
+
+/// So many locks.
+const SHARDS: usize = 16;
+
+/// A running transaction.
+#[derive(Default)]
+pub struct Running {
+    /// The queue whose area it has room in.
+    pub queue: Option<u16>,
+    /// Blocks of room, in all.
+    pub reserved: u64,
+    /// Pages of room that was admitted, and is not used yet.
+    pub admitted: u64,
+    /// Written, in memory.
+    pub pages: BTreeMap<u64, (Page, Placement)>,
+    /// Fresh, and at home already: with their checksums.
+    pub stored: BTreeMap<u64, u64>,
+    pub discarded: Runs<()>,
+    /// Blocks that it writes over.
+    pub overwrites: u64,
+    /// Fresh pages in memory.
+    pub fresh: u64,
+}
+
+impl Running {
+    /// Entries that it has.
+    pub fn entries(&self) -> u64 {
+        (self.pages.len() + self.stored.len() + self.discarded.iter().count()) as u64
+    }
+
+    /// Whether it has written or discarded anything.
+    pub fn is_empty(&self) -> bool {
+        self.pages.is_empty() && self.stored.is_empty() && self.discarded.is_empty()
+    }
+}
+
+/// All of them, by number.
+pub struct AllRunning {
+    shards: [Mutex<HashMap<Txid, Arc<Mutex<Running>>>>; SHARDS],
+    count: AtomicU64,
+}
+
+impl AllRunning {
+    pub fn new() -> AllRunning {
+        AllRunning { shards: std::array::from_fn(|_| Mutex::default()), count: AtomicU64::new(0) }
+    }
+
+    fn shard(&self, tx: Txid) -> &Mutex<HashMap<Txid, Arc<Mutex<Running>>>> {
+        &self.shards[tx.0 as usize % SHARDS]
+    }
+
+    /// Begins one.
+    pub fn begin(&self, incarnation: u64) -> Txid {
+        let tx = Txid::new(incarnation, self.count.fetch_add(1, Ordering::Relaxed) + 1);
+        self.shard(tx).lock().unwrap().insert(tx, Arc::default());
+        tx
+    }
+
+    /// # Errors
+    /// `Invalid` if it does not run.
+    pub fn get(&self, tx: Txid) -> Result<Arc<Mutex<Running>>> {
+        let found = self.shard(tx).lock().unwrap().get(&tx).cloned();
+        found.ok_or_else(|| Error::Invalid(format!("transaction {:#x} does not run", tx.0)))
+    }
+
+    /// It runs no longer.
+    pub fn end(&self, tx: Txid) {
+        self.shard(tx).lock().unwrap().remove(&tx);
+    }
+}
