@@ -1212,7 +1212,8 @@ int wholly_mount_commit(struct wholly_mount_group *group);
  * Commits the group as wholly_mount_commit does, but returns when it is atomic and ordered: all programs see it, and a
  * crash leaves it wholly or not at all, and no later change without it. It is durable with whatever is made durable
  * next on the mount, as with wholly_fatomic. It does not wait for the medium on the mount of a volume whose engine is
- * page_cache_wal; elsewhere it is wholly_mount_commit. The group ends and its handle is freed, also on failure.
+ * op_log or page_cache_wal; elsewhere it is wholly_mount_commit. The group ends and its handle is freed, also on
+ * failure.
  *
  * Errors: those of wholly_mount_commit; -EOPNOTSUPP if an earlier version serves the mount. If the medium fails later,
  * the next fsync says so.
@@ -1231,9 +1232,9 @@ int wholly_mount_abort(struct wholly_mount_group *group);
  * fatomic of MQFS, for an open regular file of a mount. When this returns 0, what fsync(2) would make durable is
  * atomic and ordered: a crash leaves all of it or nothing of it, and no later change without it. It is durable with
  * whatever is made durable next on the mount: by fsync(2), a change of names, a commit of a group, or by the mount's
- * policy. It does not wait for the medium on the mount of a volume whose engine is page_cache_wal; on other mounts it
- * is an fsync. What was written to mapped memory is not included unless msync(2) was called before. What is in a group
- * (wholly_mount_begin) stays there.
+ * policy. It does not wait for the medium on the mount of a volume whose engine is op_log or page_cache_wal; on
+ * other mounts it is an fsync. What was written to mapped memory is not included unless msync(2) was called before.
+ * What is in a group (wholly_mount_begin) stays there.
  *
  * Errors: -EIO if the medium failed before (if it fails later, the next fsync says so); -EBADF for a directory, or if
  * fd is not open; -EOPNOTSUPP if it is not on a mount of Wholly's.

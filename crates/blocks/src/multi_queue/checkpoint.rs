@@ -10,6 +10,14 @@ use super::tree::{Content, Progress};
 use super::{HEADER, HEADER_FLUSH, HOME, HOME_FLUSH, Mistake, ROOM, Shared};
 use crate::{Lba, Page};
 
+/// What goes home: a checkpoint that has begun.
+#[doc(hidden)]
+pub struct GoingHome {
+    header: Header,
+    going: Vec<Going>,
+    upto: u64,
+}
+
 /// A version that goes home.
 struct Going {
     block: u64,
@@ -22,18 +30,54 @@ impl Shared {
     /// that is enough, unless `all` is asked for.
     pub(super) fn checkpoint(&self, all: bool) -> Result<()> {
         let before = self.tail.load(Ordering::Acquire);
-        let header = &mut *self.homing.lock().unwrap();
+        let header = self.take_header()?;
         if !all && self.tail.load(Ordering::Acquire) > before {
+            self.put_header(header);
             return Ok(());
         }
-        self.check()?;
-        let upto = self.last.load(Ordering::Acquire);
-        for number in 0..self.areas.queues {
-            let last = self.queue(number).state.lock().unwrap().last();
-            self.settle(ROOM, (number, last))?;
+        let begun = self.begin_checkpoint(header)?;
+        self.end_checkpoint(begun)
+    }
+
+    /// The newest header. Who has it is the only one who brings home.
+    pub(super) fn take_header(&self) -> Result<Header> {
+        let mut header = self.homing.lock().unwrap();
+        loop {
+            self.check()?;
+            match header.take() {
+                Some(header) => return Ok(header),
+                None => header = self.homed.wait(header).unwrap(),
+            }
         }
-        let going = self.begin_home();
-        self.failing(self.bring_home(header, &going, upto))
+    }
+
+    fn put_header(&self, header: Header) {
+        *self.homing.lock().unwrap() = Some(header);
+        self.homed.notify_all();
+    }
+
+    /// Waits for what was ordered, and marks what goes home.
+    pub(super) fn begin_checkpoint(&self, header: Header) -> Result<GoingHome> {
+        let upto = self.last.load(Ordering::Acquire);
+        let settled = (0..self.areas.queues).try_for_each(|number| {
+            let last = self.queue(number).state.lock().unwrap().last();
+            self.settle(ROOM, (number, last))
+        });
+        match settled {
+            Ok(()) => Ok(GoingHome { header, going: self.begin_home(), upto }),
+            Err(error) => {
+                self.put_header(header);
+                Err(error)
+            }
+        }
+    }
+
+    /// Brings it home, and gives the room back.
+    pub(super) fn end_checkpoint(&self, begun: GoingHome) -> Result<()> {
+        let GoingHome { mut header, going, upto } = begun;
+        let done = self.failing(self.bring_home(&mut header, &going, upto));
+        self.put_header(header);
+        done
     }
 
     /// Marks what goes home: of each block the newest version that is settled, if that is an image.
@@ -128,7 +172,9 @@ impl Shared {
 
     /// The header of a journal that has nothing any more.
     pub(super) fn write_empty(&self) -> Result<()> {
-        let header = &mut *self.homing.lock().unwrap();
-        self.failing(self.write_header(header, self.last.load(Ordering::Acquire), State::Empty))
+        let mut header = self.take_header()?;
+        let written = self.failing(self.write_header(&mut header, self.last.load(Ordering::Acquire), State::Empty));
+        self.put_header(header);
+        written
     }
 }

@@ -65,12 +65,14 @@ mod tree;
 
 use std::sync::Arc;
 
-use sync::{AtomicBool, AtomicU64, Backoff, Mutex, Ordering, thread_token};
+use sync::{AtomicBool, AtomicU64, Backoff, Condvar, Mutex, Ordering, thread_token};
 use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
 
 use crate::plain::{Plain, PlainBlocks};
 use crate::{BLOCK, BlockGuarantees, Counters, Lba, Order, Page, Placement, Run, Sequence, Tag, TxBlocks, Txid};
+#[doc(hidden)]
+pub use checkpoint::GoingHome;
 pub use disk::DiskQueues;
 use layout::{Areas, Header, LEAST_AREA, MOST_QUEUES, Seed, entries_of};
 use queue::{Ordered, Payload, Queue};
@@ -207,8 +209,10 @@ pub(crate) struct Shared {
     /// The tail of the journal.
     tail: AtomicU64,
     turns: AtomicU64,
-    /// Held while blocks go home; the newest header.
-    homing: Mutex<Header>,
+    /// The newest header; none while blocks go home.
+    homing: Mutex<Option<Header>>,
+    /// Blocks have come home.
+    homed: Condvar,
     /// Something was written in no transaction, and not flushed.
     has_plain: AtomicBool,
     poisoned: AtomicBool,
@@ -290,7 +294,8 @@ impl MultiQueue {
             last: AtomicU64::new(0),
             tail: AtomicU64::new(0),
             turns: AtomicU64::new(0),
-            homing: Mutex::new(header),
+            homing: Mutex::new(Some(header)),
+            homed: Condvar::new(),
             has_plain: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
             why: Mutex::new(None),
@@ -298,6 +303,27 @@ impl MultiQueue {
             options,
             device,
         })))
+    }
+
+    /// Brings home all that is ordered, durably.
+    ///
+    /// # Errors
+    /// `Poisoned`; the medium's.
+    pub fn bring_home(&self) -> Result<()> {
+        self.0.check()?;
+        self.0.checkpoint(true)
+    }
+
+    /// The first half of [`bring_home`](Self::bring_home), for tests: what others do meanwhile.
+    #[doc(hidden)]
+    pub fn begin_to_bring_home(&self) -> Result<GoingHome> {
+        self.0.begin_checkpoint(self.0.take_header()?)
+    }
+
+    /// The second half.
+    #[doc(hidden)]
+    pub fn end_to_bring_home(&self, begun: GoingHome) -> Result<()> {
+        self.0.end_checkpoint(begun)
     }
 
     /// Brings all home, and ends the life: what a device told of transactions is not needed any more.
@@ -353,6 +379,7 @@ impl Shared {
         result.inspect_err(|error| {
             self.why.lock().unwrap().get_or_insert_with(|| error.to_string());
             self.poisoned.store(true, Ordering::Release);
+            self.homed.notify_all();
             for queue in &self.queues {
                 drop(queue.state.lock().unwrap());
                 queue.changed.notify_all();
