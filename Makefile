@@ -71,6 +71,9 @@ crash: ## explore crashes beyond what `make test` does, hours on 2 cores; ARGS="
 	  --world disk-torn --world pmem $(ARGS)
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject blocks:xftl $(ARGS)
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject ccnvme $(ARGS)
+	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject blocks:multi_queue --world queues \
+	  --world queues-torn --world ccnvme --world ccnvme-plp --world ccnvme-ordered --world ccnvme-lost \
+	  --world ccnvme-window $(ARGS)
 
 suites: ## run public suites for file systems on mounts and in views, and in an ordinary directory beside them
 	$(CARGO) build --release --package wholly-cli

@@ -626,16 +626,19 @@ pub struct CrashArgs {
     #[arg(value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
     /// What to explore: `store`; `volume:ENGINE` with an engine of `wholly mkfs` that promises something; transactions
-    /// of blocks, `blocks:contract`, `blocks:log` or `blocks:xftl`; or transactions on queues in a device's persistent
-    /// memory region, `ccnvme` [default: store; with --replay, the subject of the state]
+    /// of blocks, `blocks:contract`, `blocks:log`, `blocks:xftl` or `blocks:multi_queue`; or transactions on queues in
+    /// a device's persistent memory region, `ccnvme` [default: store; with --replay, the subject of the state]
     #[arg(long, value_name = "SUBJECT", value_parser = parse_subject)]
     pub subject: Option<SubjectArg>,
     /// World: medium and host file system; repeatable [default: pmem and disk for a store; for others, the first two in
     /// which they are explored]
     #[arg(long = "world", value_name = "NAME")]
     pub worlds: Vec<String>,
-    /// With `ccnvme`: take a rule of the paper literally that does not hold, and find out what goes wrong
-    #[arg(long, value_name = "RULE", value_parser = PossibleValuesParser::new(["M3", "M8", "M10"]))]
+    /// With `ccnvme` (M3, M8, M10) or `blocks:multi_queue` (the others, and M10 in the world ccnvme-window): take a
+    /// rule of the paper literally that does not hold, and find out what goes wrong
+    #[arg(long, value_name = "RULE", value_parser = PossibleValuesParser::new(
+        ["M1", "M2", "M3", "M4", "M5", "M7", "M8", "M10", "M17", "after"]
+    ))]
     pub paper: Option<String>,
     /// How much of each workload to explore
     #[arg(long, value_enum, default_value_t = Effort::Hunt)]
@@ -701,7 +704,8 @@ fn parse_subject(text: &str) -> Result<SubjectArg, String> {
         _ => {
             let names: Vec<&str> = wholly_crash::volume::engines().map(EngineKind::name).collect();
             Err(format!(
-                "a subject is store, ccnvme, blocks:contract, blocks:log, blocks:xftl, or volume:ENGINE with one of {}",
+                "a subject is store, ccnvme, blocks:KIND with one of {}, or volume:ENGINE with one of {}",
+                blocks::Kind::ALL.map(blocks::Kind::name).join(", "),
                 names.join(", ")
             ))
         }

@@ -285,6 +285,7 @@ fn drawn_on(kind: blocks::Kind) -> &'static str {
         blocks::Kind::Contract => "random-0..16000",
         blocks::Kind::Log => "random-0..1200",
         blocks::Kind::Xftl => "random-0..600",
+        blocks::Kind::MultiQueue => "random-0..2000",
     }
 }
 
@@ -407,9 +408,14 @@ fn unknown(what: &str, name: &str) -> Failure {
 }
 
 fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
-    if args.paper.is_some() && args.subject() != SubjectArg::Queues {
-        return Err(Failure::new("crash", "--paper is for ccnvme").advice("add --subject ccnvme").exit(Exit::USAGE));
+    if args.paper.is_some()
+        && ![SubjectArg::Queues, SubjectArg::Blocks(blocks::Kind::MultiQueue)].contains(&args.subject())
+    {
+        return Err(Failure::new("crash", "--paper is for ccnvme and blocks:multi_queue")
+            .advice("add --subject ccnvme, or --subject blocks:multi_queue")
+            .exit(Exit::USAGE));
     }
+    let literally = |name: &str| args.paper.as_ref().map_or(name.to_owned(), |rule| format!("{name}@{rule}"));
     let default = match args.subject() {
         SubjectArg::Volume(engine) => volume::worlds(engine)[..2].to_vec(),
         SubjectArg::Blocks(kind) => kind.worlds()[..2].to_vec(),
@@ -418,11 +424,8 @@ fn explore_all(args: &CrashArgs, ui: &Ui) -> Result<Exit, Failure> {
     };
     let named = |name: &str| match args.subject() {
         SubjectArg::Volume(engine) => volume::setting_for(engine, name),
-        SubjectArg::Blocks(kind) => kind.setting(name),
-        SubjectArg::Queues => match &args.paper {
-            None => ccnvme::setting(name),
-            Some(rule) => ccnvme::setting(&format!("{name}@{rule}")),
-        },
+        SubjectArg::Blocks(kind) => kind.setting(&literally(name)),
+        SubjectArg::Queues => ccnvme::setting(&literally(name)),
         SubjectArg::Store => Setting::find(name),
     };
     let asked = args.worlds.iter().map(|name| &**name);

@@ -35,7 +35,7 @@ impl Shared {
             self.put_header(header);
             return Ok(());
         }
-        let begun = self.begin_checkpoint(header)?;
+        let begun = self.begin_checkpoint(header, all)?;
         self.end_checkpoint(begun)
     }
 
@@ -56,8 +56,13 @@ impl Shared {
         self.homed.notify_all();
     }
 
-    /// Waits for what was ordered, and marks what goes home.
-    pub(super) fn begin_checkpoint(&self, header: Header) -> Result<GoingHome> {
+    /// Marks what goes home: all that is settled. If that is nothing new, or with `all`, what was ordered is waited
+    /// for.
+    pub(super) fn begin_checkpoint(&self, header: Header, all: bool) -> Result<GoingHome> {
+        let upto = self.durable().0;
+        if !all && upto > self.tail.load(Ordering::Acquire) {
+            return Ok(GoingHome { header, going: self.begin_home(), upto });
+        }
         let upto = self.last.load(Ordering::Acquire);
         let settled = (0..self.areas.queues).try_for_each(|number| {
             let last = self.queue(number).state.lock().unwrap().last();
@@ -122,9 +127,6 @@ impl Shared {
             entry.is_going = false;
             entry.versions.retain(|version| version.place.sequence > *sequence);
             tree.prune(*block, self);
-        }
-        if self.makes(Mistake::RoomEarly) {
-            self.give_room_back(upto);
         }
         self.write_header(header, upto, State::Open)?;
         self.give_room_back(upto);

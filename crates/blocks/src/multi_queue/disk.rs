@@ -44,8 +44,15 @@ struct Written {
 }
 
 impl DiskQueues {
-    /// Over a region, with so many queues.
-    pub fn new(region: Arc<dyn Region>, queues: u16) -> DiskQueues {
+    /// Over a disk, with so many queues.
+    ///
+    /// # Errors
+    /// `Unsupported` for persistent memory: what a process that died has stored there is read, and may be lost yet.
+    pub fn new(region: Arc<dyn Region>, queues: u16) -> Result<DiskQueues> {
+        if region.guarantees().is_pmem() {
+            let why = "a journal for each queue on persistent memory: take an engine that stores bytes there";
+            return Err(Error::unsupported(why));
+        }
         let of = region.guarantees();
         let guarantees = QueueGuarantees {
             blocks: region.len() / BLOCK as u64,
@@ -56,7 +63,7 @@ impl DiskQueues {
             emulated: of.emulated,
             description: of.description.clone(),
         };
-        DiskQueues { region, guarantees, queues: (0..queues).map(|_| OnDisk::default()).collect() }
+        Ok(DiskQueues { region, guarantees, queues: (0..queues).map(|_| OnDisk::default()).collect() })
     }
 
     /// One synchronous write for each run of blocks.
@@ -119,12 +126,7 @@ impl Queues for DiskQueues {
 
     fn write(&self, site: Site, at: Lba, pages: &[Page]) -> Result<()> {
         let bytes: Vec<u8> = pages.iter().flat_map(|page| &page[..]).copied().collect();
-        match self.region.guarantees().is_pmem() {
-            // A fence of another thread would not cover it.
-            true => self.region.write_through(site, at.byte(), &bytes)?,
-            false => self.region.write(site, at.byte(), &bytes)?,
-        }
-        Ok(())
+        Ok(self.region.write(site, at.byte(), &bytes)?)
     }
 
     fn flush(&self, site: Site) -> Result<()> {

@@ -5,8 +5,8 @@
 //! # Terms
 //!
 //! - *area*: of a queue, a ring of blocks in the journal. *Image*: the content of a block, in an area. *Description*:
-//!   the paper's JH. A block is *journaled*, or written *directly*, straight home. *Revoked*: free, so that older images
-//!   of it do not count (JR).
+//!   the paper's JH. A block is *journaled*, or written *directly*, straight home. *Revoked*: free, so that older
+//!   images of it do not count (JR).
 //! - *sequence*: a place in the order of all. *Place*: in a queue, without gaps. *Complete*: on the medium, with all
 //!   before it on its queue. *Settled*: complete, and all that it depends on is settled.
 //! - *mark*: of a queue, up to which place it is complete. Each description and each header has the marks of all
@@ -33,9 +33,10 @@
 //! 3. A version is superseded only by a settled one, and only settled ones go home (M4).
 //! 4. Room is given back below the tail alone, once the header that says so is durable; recovery ignores what is below
 //!    (M5).
-//! 5. A fresh block is journaled, not written directly, if a version of it is going, if who has freed it is not settled,
-//!    or if who wrote it directly last is not proven. Before anything goes home over a block that was written directly,
-//!    a header proves that (5.4 case 1, M7, M17). Otherwise it is written directly, which revokes older images (case 2).
+//! 5. A fresh block is journaled, not written directly, if a version of it is going, if who has freed it is not
+//!    settled, or if who wrote it directly last is not proven. Before anything goes home over a block that was written
+//!    directly, a header proves that (5.4 case 1, M7, M17). Otherwise it is written directly, which revokes older
+//!    images (case 2).
 //! 6. Recovery makes its verdict durable before it changes anything, and raises the incarnation, which all checks are
 //!    seeded with, once all is home (M2). A second recovery finds the same.
 //! 7. What running transactions have written has room in an area: `order`, `send` and `wait` never lack space.
@@ -153,8 +154,6 @@ pub enum Mistake {
     NoRevocation,
     /// The verdict is not durable before what counts goes home.
     NoVerdict,
-    /// Room is given back before the header is durable.
-    RoomEarly,
     /// M1: what a dropped transaction takes along is not asked for what it takes along.
     ClosureOnce,
 }
@@ -317,7 +316,7 @@ impl MultiQueue {
     /// The first half of [`bring_home`](Self::bring_home), for tests: what others do meanwhile.
     #[doc(hidden)]
     pub fn begin_to_bring_home(&self) -> Result<GoingHome> {
-        self.0.begin_checkpoint(self.0.take_header()?)
+        self.0.begin_checkpoint(self.0.take_header()?, false)
     }
 
     /// The second half.
@@ -454,8 +453,8 @@ impl Shared {
         }
     }
 
-    /// Whether a fresh block can be written directly (invariant 5). A running transaction has claimed it. Then its older
-    /// versions leave the tree: nobody needs them, and none of them begins to go home.
+    /// Whether a fresh block can be written directly (invariant 5). A running transaction has claimed it. Then its
+    /// older versions leave the tree: nobody needs them, and none of them begins to go home.
     fn goes_directly(&self, block: u64) -> bool {
         let mut tree = self.trees.of(block);
         let is_freed = tree.last(block).is_none_or(|last| self.is_settled(last)) || self.makes(Mistake::ReusedEarly);

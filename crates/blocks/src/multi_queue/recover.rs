@@ -9,7 +9,7 @@
 //! | 5 | the newest image of each block goes home, unless a later transaction has written the block directly, or freed it |
 //! | 6 | a header of the next incarnation, durably: all that was there is void |
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use wholly_error::{Error, Result};
 
@@ -194,31 +194,17 @@ impl<'d> Found<'d> {
 
     /// Of each queue, up to which place transactions count.
     fn decide(&self, options: &Options) -> Result<Vec<u64>> {
-        let window = match (self.header.has_checksums, self.device.unfinished()) {
-            (true, _) => None,
-            (false, Unfinished::Known { life, queues }) if life.incarnation == self.header.incarnation => Some(queues),
-            (false, unknown) => {
-                let why = match unknown {
-                    Unfinished::Unknown(why) => why,
-                    Unfinished::Known { life, .. } => format!("it is of life {}", life.incarnation),
-                };
-                let why = format!("it has no checksums, and the device does not tell what is unfinished: {why}");
-                return Err(corrupt("the journal", why));
-            }
-        };
         let mut counts = Vec::with_capacity(self.all.len());
         for (queue, mark) in self.header.marks.iter().enumerate() {
-            let unfinished: BTreeSet<Txid> =
-                window.as_ref().and_then(|window| window.get(queue)).into_iter().flatten().copied().collect();
             let mut place = mark.first;
             loop {
                 let is_proven = place <= self.proven[queue];
                 let parts = self.get(queue, place);
-                let counts = match (parts, &window) {
-                    (None, _) => false,
-                    (Some(parts), Some(_)) => is_proven || !unfinished.contains(&parts[0].tx),
+                let counts = match parts {
+                    None => false,
                     // What is proven may have been written over by its next owner; its images may not.
-                    (Some(parts), None) => self.holds(parts, !is_proven)?,
+                    Some(parts) if self.header.has_checksums => self.holds(parts, !is_proven)?,
+                    Some(parts) => is_proven || self.is_finished(queue, parts[0].tx)?,
                 };
                 if !counts && is_proven {
                     let place = format!("the journal, queue {queue}, transaction {place}");
@@ -235,6 +221,19 @@ impl<'d> Found<'d> {
             while self.cut(&mut counts) && options.mistake != Some(Mistake::ClosureOnce) {}
         }
         Ok(counts)
+    }
+
+    /// Whether the device does not name a transaction as unfinished.
+    fn is_finished(&self, queue: usize, tx: Txid) -> Result<bool> {
+        let why = match self.device.unfinished() {
+            Unfinished::Known { life, queues } if life.incarnation == self.header.incarnation => {
+                return Ok(!queues.get(queue).is_some_and(|unfinished| unfinished.contains(&tx)));
+            }
+            Unfinished::Known { life, .. } => format!("its region is of life {}", life.incarnation),
+            Unfinished::Unknown(why) => why,
+        };
+        let why = format!("it has no checksums, and the device does not tell what is unfinished: {why}");
+        Err(corrupt("the journal", why))
     }
 
     /// Drops what depends on something that does not count. Returns whether there was any.

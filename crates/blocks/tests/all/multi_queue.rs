@@ -26,7 +26,7 @@ struct Life {
 }
 
 fn open(world: &Arc<World>, options: &Options) -> Result<MultiQueue> {
-    let queues = Arc::new(DiskQueues::new(world.log(), QUEUES));
+    let queues = Arc::new(DiskQueues::new(world.log(), QUEUES)?);
     MultiQueue::open(queues, (BLOCKS, LOG), VOLUME, options.clone())
 }
 
@@ -41,7 +41,8 @@ impl Subject for Journaled {
         let log_len = (LOG.start.0 + LOG.count) * BLOCK as u64;
         let world = World::new(SimConfig { log_len, log: self.0, mutations, ..SimConfig::disk() });
         let options = Options { most_overwrites, room: Some(ROOM), held_fresh: 4, in_turn: true, ..Options::default() };
-        MultiQueue::format(&DiskQueues::new(world.log(), QUEUES), LOG, VOLUME, &options).expect("a journal");
+        let queues = DiskQueues::new(world.log(), QUEUES).expect("a disk");
+        MultiQueue::format(&queues, LOG, VOLUME, &options).expect("a journal");
         life(world, &options)
     }
 }
@@ -90,6 +91,7 @@ fn on_a_disk_of_sectors() {
 }
 
 #[test]
-fn on_persistent_memory() {
-    holds(&Journaled(Medium::PMEM));
+fn persistent_memory_is_refused() {
+    let world = World::new(SimConfig { log: Medium::PMEM, ..SimConfig::disk() });
+    assert!(matches!(DiskQueues::new(world.log(), QUEUES), Err(wholly_error::Error::Unsupported(_))));
 }

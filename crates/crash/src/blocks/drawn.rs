@@ -102,9 +102,11 @@ impl Draw {
                 Kind::Contract => &[Kind::Contract],
                 Kind::Log => &[Kind::Log],
                 Kind::Xftl => &[Kind::Xftl],
+                Kind::MultiQueue => &[Kind::MultiQueue],
             },
             blocks,
             behind: u64::MAX,
+            queues: 2 + (seed % 2) as u16,
             steps: Box::leak(draw.steps.into_boxed_slice()),
         }
     }
@@ -158,7 +160,7 @@ impl Draw {
             69..82 => self.order(tx),
             82..87 => self.steps.extend((!self.pending.is_empty()).then_some(Step::Send)),
             87..91 => self.wait(),
-            91..97 if self.kind != Kind::Log => self.write_plainly(block),
+            91..97 if !self.kind.is_bare() => self.write_plainly(block),
             91..97 => self.write(tx, block),
             _ => {
                 self.plain.clear();
@@ -212,12 +214,12 @@ impl Draw {
     fn discard(&mut self, tx: u8, from: u64) {
         let count = 1 + self.below(2).min(self.blocks - from - 1);
         let is_free = (from..from + count).all(|block| self.is_free(tx, block) && !self.loose.contains(&block));
-        // The log's discarded blocks are unspecified.
-        let is_bounded = self.kind != Kind::Log || self.loose.len() + count as usize <= LOOSE;
+        // What is discarded may be unspecified.
+        let is_bounded = !self.kind.is_bare() || self.loose.len() + count as usize <= LOOSE;
         if is_free && is_bounded {
             let own = self.running.get_mut(&tx).expect("it runs");
             own.blocks.extend((from..from + count).map(|block| (block, How::Zeros)));
-            if self.kind == Kind::Log {
+            if self.kind.is_bare() {
                 self.loose.extend(from..from + count);
             }
             self.steps.push(Step::Discard(tx, from, count));
@@ -269,7 +271,7 @@ impl Draw {
         if self.pending.is_empty() {
             return;
         }
-        if self.kind == Kind::Contract && self.pending.len() > 1 {
+        if self.kind.is_dependent() && self.pending.len() > 1 {
             let all: Vec<u64> = self.pending.iter().filter_map(|own| own.blocks.keys().next().copied()).collect();
             let holds = |own: &Own| all.iter().any(|block| own.blocks.contains_key(block));
             let holders: Vec<u8> = self.running.iter().filter(|(_, own)| holds(own)).map(|(tx, _)| *tx).collect();
@@ -294,7 +296,7 @@ impl Draw {
         for own in std::mem::take(&mut self.pending) {
             for (block, how) in own.blocks {
                 match how {
-                    How::Zeros if self.kind == Kind::Log => _ = self.loose.insert(block),
+                    How::Zeros if self.kind.is_bare() => _ = self.loose.insert(block),
                     _ if self.running.values().any(|own| own.blocks.get(&block) == Some(&How::Fresh)) => {}
                     _ => _ = self.loose.remove(&block),
                 }
@@ -328,7 +330,7 @@ mod tests {
             for step in ["Fresh(", "Discard(", "Admit(", "Abort(", "Order(", "Send", "Wait", "Flush"] {
                 assert!(has(step) > 40, "{step}: {}", has(step));
             }
-            assert_eq!(has("Plain(") > 40, kind != Kind::Log);
+            assert_eq!(has("Plain(") > 40, !kind.is_bare());
         }
     }
 }

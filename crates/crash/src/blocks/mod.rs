@@ -13,6 +13,7 @@
 //! Nothing of a run comes from the machine. Each write puts another page.
 
 mod drawn;
+mod journal;
 mod programs;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,10 +21,12 @@ use std::sync::Arc;
 
 use wholly_blocks::batch::Batch;
 use wholly_blocks::log::{self, LogDevice, LogOptions, RingSeed};
+use wholly_blocks::multi_queue::{self, GoingHome, MultiQueue};
 use wholly_blocks::xftl::{self, Device, Flash, Geometry, OverRegion, SLOT, Times};
 use wholly_blocks::{BLOCK, Lba, Order, Page, Placement, Run as Blocks, Sequence, Tag, TxBlocks, TxDevice, Txid};
 use wholly_error::Error;
 use wholly_media::Site;
+use wholly_nvme::model::Model as Controller;
 use wholly_sim::{BlockRules, Medium, SimConfig, World};
 
 use crate::life::Life;
@@ -33,6 +36,7 @@ use crate::subject::{Beginning, NotOpened, Subject};
 use crate::tree::{FILE_MODE, Object, State};
 use crate::workload::Promise;
 pub use drawn::drawn;
+pub use journal::PAPER;
 pub use programs::{ALL, Program, Step};
 
 /// Where programs write, order and wait.
@@ -59,11 +63,13 @@ pub enum Kind {
     Log,
     /// The simulated flash disk.
     Xftl,
+    /// The multi-queue journal.
+    MultiQueue,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 3] = [Kind::Contract, Kind::Log, Kind::Xftl];
+    pub const ALL: [Kind; 4] = [Kind::Contract, Kind::Log, Kind::Xftl, Kind::MultiQueue];
 
     /// The one with this name.
     pub fn named(name: &str) -> Option<Kind> {
@@ -76,6 +82,7 @@ impl Kind {
             Kind::Contract => "contract",
             Kind::Log => "log",
             Kind::Xftl => "xftl",
+            Kind::MultiQueue => "multi_queue",
         }
     }
 
@@ -85,7 +92,19 @@ impl Kind {
             Kind::Contract => &["blocks", "blocks-dependent"],
             Kind::Log => &["disk", "disk-torn", "pmem"],
             Kind::Xftl => &["flash", "flash-torn"],
+            Kind::MultiQueue => &const { names(&journal::WORLDS) },
         }
+    }
+
+    /// Whether a crash keeps of what is ordered a set that is closed under dependency.
+    fn is_dependent(self) -> bool {
+        matches!(self, Kind::Contract | Kind::MultiQueue)
+    }
+
+    /// Whether blocks at home are written without more than the medium promises: what is discarded is unspecified, and
+    /// plain writes tear.
+    fn is_bare(self) -> bool {
+        matches!(self, Kind::Log | Kind::MultiQueue)
     }
 
     /// The world with this name.
@@ -97,6 +116,7 @@ impl Kind {
             (Kind::Contract, "blocks") => SimConfig::blocks(1, rules(Order::Total)),
             (Kind::Contract, "blocks-dependent") => SimConfig::blocks(1, rules(Order::Dependent)),
             (Kind::Log, _) => return Setting::find(name),
+            (Kind::MultiQueue, _) => return journal::setting(name),
             (Kind::Xftl, "flash") => flash(false),
             (Kind::Xftl, "flash-torn") => flash(true),
             _ => return None,
@@ -113,6 +133,11 @@ impl Kind {
             Kind::Contract => Vec::new(),
             Kind::Log => log::SITES.to_vec(),
             Kind::Xftl => xftl::site::ALL.iter().copied().filter(|site| !site.0.starts_with("xftl.format")).collect(),
+            Kind::MultiQueue => {
+                // Where nothing is stored by itself.
+                let is_call = |site: &Site| ["mq.room", "mq.start", "mq.close"].contains(&site.0);
+                multi_queue::SITES.iter().copied().filter(|site| !is_call(site)).collect()
+            }
         }
     }
 }
@@ -124,6 +149,9 @@ pub fn about(world: &str) -> &'static str {
         "blocks-dependent" => "transactions of blocks, of which a crash keeps a set that is closed under dependency",
         "flash" => "a flash file, whose slots of 8 KiB are programmed wholly or not at all",
         "flash-torn" => "the same, and slots tear",
+        world if journal::WORLDS.iter().any(|(name, _)| *name == world) => {
+            journal::WORLDS.iter().find(|(name, _)| *name == world).map_or("", |(_, about)| about)
+        }
         other => crate::setting::ALL.iter().find(|(name, _)| *name == other).map_or("", |(_, about)| about),
     }
 }
@@ -167,7 +195,20 @@ pub fn programs_of(kind: Kind) -> impl Iterator<Item = &'static Program> {
 /// Blocks that are open. If they are dropped, the process dies.
 pub struct OpenBlocks {
     blocks: Arc<dyn TxBlocks>,
+    /// The same, if it is the journal.
+    journal: Option<Arc<MultiQueue>>,
+    model: Option<Arc<Controller>>,
     program: &'static Program,
+}
+
+const fn names<const N: usize>(worlds: &[(&'static str, &str); N]) -> [&'static str; N] {
+    let mut names = [""; N];
+    let mut i = 0;
+    while i < N {
+        names[i] = worlds[i].0;
+        i += 1;
+    }
+    names
 }
 
 fn geometry(program: &Program) -> (Geometry, xftl::Config) {
@@ -201,18 +242,27 @@ impl OnBlocks {
             Kind::Contract => blocks * BLOCK as u64,
             Kind::Log => (area(blocks).start.0 + LOG) * BLOCK as u64,
             Kind::Xftl => OverRegion::bytes(&geometry(self.program).0),
+            Kind::MultiQueue => {
+                let log = journal::log(self.program);
+                (log.start.0 + log.count) * BLOCK as u64
+            }
         };
         Arc::new(SimConfig { log_len, ..(*setting.sim).clone() })
     }
 
-    fn open_blocks(&self, world: &Arc<World>) -> Result<OpenBlocks, Error> {
+    fn open_blocks(&self, world: &Arc<World>, setting: &Setting, is_after_crash: bool) -> Result<OpenBlocks, Error> {
         let (program, count) = (self.program, self.program.blocks);
         let device: Arc<dyn TxDevice> = match self.kind {
             Kind::Contract => {
                 let blocks = world.blocks();
                 // What a process that died has written plainly is served from now on.
                 blocks.plain().fence(OPEN)?;
-                return Ok(OpenBlocks { blocks, program });
+                return Ok(OpenBlocks { blocks, journal: None, model: None, program });
+            }
+            Kind::MultiQueue => {
+                let (journal, model) = journal::open(world, program, setting, is_after_crash)?;
+                let journal = Arc::new(journal);
+                return Ok(OpenBlocks { blocks: journal.clone(), journal: Some(journal), model, program });
             }
             Kind::Log => Arc::new(open_log(world, count)?),
             Kind::Xftl => {
@@ -224,7 +274,8 @@ impl OnBlocks {
                 Arc::new(device)
             }
         };
-        Ok(OpenBlocks { blocks: Arc::new(Batch::new(device, ROOM)), program })
+        let blocks = Arc::new(Batch::new(device, ROOM));
+        Ok(OpenBlocks { blocks, journal: None, model: None, program })
     }
 }
 
@@ -279,11 +330,25 @@ impl OpenBlocks {
         let is_shown = |block: &u64| first != 0 || *block < self.program.behind;
         (0..self.program.blocks).map(|block| if is_shown(&block) { value(block) } else { Ok(0) }).collect()
     }
+
+    /// What was done to a device that nobody may do.
+    fn reports(&self) -> Result<(), String> {
+        let reports = self.model.as_ref().map(|model| model.reports()).unwrap_or_default();
+        reports.first().map_or(Ok(()), |report| Err(report.clone()))
+    }
 }
 
 /// What a block has, as far as that is specified.
 type Value = Option<u64>;
 type Change = BTreeMap<u64, Value>;
+
+/// A transaction that is ordered.
+struct Pending {
+    number: u64,
+    change: Change,
+    /// The number of one that it was told to come after.
+    after: Option<u64>,
+}
 
 /// What is to be there.
 struct Model {
@@ -293,7 +358,8 @@ struct Model {
     behind: usize,
     durable: Vec<Value>,
     /// What transactions change that are ordered and not durable, in their order.
-    pending: Vec<Change>,
+    pending: Vec<Pending>,
+    ordered: u64,
     running: HashMap<u8, (Txid, Change)>,
     /// Fresh blocks of running transactions, and of those that are not durable.
     fresh: BTreeSet<u64>,
@@ -312,6 +378,7 @@ impl Model {
             behind: usize::try_from(open.program.behind).unwrap_or(usize::MAX),
             durable: values.iter().copied().map(Some).collect(),
             pending: Vec::new(),
+            ordered: 0,
             running: HashMap::new(),
             fresh: BTreeSet::new(),
             plain: BTreeMap::new(),
@@ -329,8 +396,7 @@ impl Model {
         if self.order == Order::Total {
             return (0..=all).map(|count| (0..count).collect()).collect();
         }
-        let depends =
-            |later: usize, on: usize| self.pending[later].keys().any(|block| self.pending[on].contains_key(block));
+        let depends = |later: usize, on: usize| self.pending[later].depends(&self.pending[on]);
         let is_closed =
             |set: u32| (0..all).all(|i| set >> i & 1 == 0 || (0..i).all(|on| set >> on & 1 == 1 || !depends(i, on)));
         (0..1u32 << all)
@@ -347,7 +413,7 @@ impl Model {
     /// What everybody reads, where it is specified.
     fn latest(&self) -> Vec<Value> {
         let mut latest = self.durable.clone();
-        for (block, value) in self.pending.iter().chain([&self.plainly()]).flatten() {
+        for (block, value) in self.pending.iter().map(|tx| &tx.change).chain([&self.plainly()]).flatten() {
             latest[*block as usize] = *value;
         }
         latest
@@ -358,9 +424,11 @@ impl Model {
         let mut all: BTreeSet<Vec<u64>> = BTreeSet::new();
         for set in self.survive() {
             let mut values = self.durable.clone();
-            set.iter().flat_map(|i| &self.pending[*i]).for_each(|(block, value)| values[*block as usize] = *value);
+            set.iter()
+                .flat_map(|i| &self.pending[*i].change)
+                .for_each(|(block, value)| values[*block as usize] = *value);
             // What a set does not have of fresh blocks is unspecified.
-            let kept: BTreeSet<u64> = set.iter().flat_map(|i| self.pending[*i].keys().copied()).collect();
+            let kept: BTreeSet<u64> = set.iter().flat_map(|i| self.pending[*i].change.keys().copied()).collect();
             self.fresh.difference(&kept).for_each(|block| values[*block as usize] = None);
             if values[0] == Some(0) {
                 values.iter_mut().skip(self.behind).for_each(|value| *value = Some(0));
@@ -386,26 +454,36 @@ impl Model {
         into.extend(some);
     }
 
-    /// The last that was ordered is durable, with all that it depends on, and what was written plainly before.
-    fn is_durable(&mut self) {
-        let (mut needed, mut left) = (BTreeSet::new(), Vec::new());
-        let mut ended = vec![self.plainly()];
+    /// All that was ordered is durable.
+    fn all_is_durable(&mut self) {
+        let all: Vec<u64> = self.pending.iter().map(|tx| tx.number).collect();
+        all.into_iter().for_each(|number| self.is_durable(number));
+    }
+
+    /// What was ordered as this is durable, with all that it depends on, and what was written plainly before.
+    fn is_durable(&mut self, number: u64) {
+        let (mut needed, mut left): (Vec<Pending>, _) = (Vec::new(), Vec::new());
+        let plain = self.plainly();
         self.plain.clear();
-        for (i, change) in std::mem::take(&mut self.pending).into_iter().rev().enumerate() {
-            let is_needed = i == 0 || self.order == Order::Total || change.keys().any(|block| needed.contains(block));
-            if is_needed {
-                needed.extend(change.keys().copied());
-                ended.push(change);
-            } else {
-                left.push(change);
-            }
+        for tx in std::mem::take(&mut self.pending).into_iter().rev() {
+            let is_before = tx.number < number && self.order == Order::Total;
+            let is_needed = tx.number == number || is_before || needed.iter().any(|later| later.depends(&tx));
+            if is_needed { needed.push(tx) } else { left.push(tx) }
         }
         left.reverse();
         self.pending = left;
-        ended.iter().rev().flatten().for_each(|(block, value)| self.durable[*block as usize] = *value);
-        let changes = self.running.values().map(|(_, change)| change).chain(&self.pending);
+        let ended = needed.into_iter().rev().map(|tx| tx.change).chain([plain]).collect::<Vec<_>>();
+        ended.iter().flatten().for_each(|(block, value)| self.durable[*block as usize] = *value);
+        let changes = self.running.values().map(|(_, change)| change).chain(self.pending.iter().map(|tx| &tx.change));
         let held: BTreeSet<u64> = changes.flat_map(|change| change.keys().copied()).collect();
         self.fresh.retain(|block| held.contains(block));
+    }
+}
+
+impl Pending {
+    /// Whether it depends on an earlier one.
+    fn depends(&self, on: &Pending) -> bool {
+        self.after == Some(on.number) || self.change.keys().any(|block| on.change.contains_key(block))
     }
 }
 
@@ -416,6 +494,9 @@ struct Running<'r> {
     model: Model,
     next: u64,
     last: Sequence,
+    /// What was ordered: by letter, its place, and its number in the model.
+    ordered: HashMap<u8, (Sequence, u64)>,
+    home: Option<GoingHome>,
 }
 
 impl Running<'_> {
@@ -445,13 +526,14 @@ impl Running<'_> {
         Ok(())
     }
 
-    fn put(&mut self, tx: u8, block: u64, how: Placement) -> Result<(), String> {
+    /// `is_loose`: what the block has from now on is unspecified, until the transaction is durable.
+    fn put(&mut self, tx: u8, block: u64, how: Placement, is_loose: bool) -> Result<(), String> {
         self.next += 1;
         let value = self.next;
         let txid = self.model.running[&tx].0;
         // Whatever becomes of the call, it may be on the medium.
         self.model.ever[block as usize].insert(value);
-        if how == Placement::Fresh {
+        if is_loose {
             self.model.fresh.insert(block);
         }
         let label = format!("{} writes block {block}", tx as char);
@@ -461,6 +543,27 @@ impl Running<'_> {
         })
     }
 
+    /// Orders transactions as one, perhaps after another one that they do not share a block with.
+    fn order(&mut self, txs: &'static [u8], after: Option<u8>) -> Result<(), String> {
+        let numbers: Vec<Txid> = txs.iter().map(|tx| self.model.running[tx].0).collect();
+        let (mut sequence, label) = (Sequence::default(), format!("{} are ordered", letters(txs)));
+        let after = after.map(|other| self.ordered[&other]);
+        let named: Vec<Sequence> = after.iter().map(|(sequence, _)| *sequence).collect();
+        let order = |blocks: &dyn TxBlocks| {
+            sequence = blocks.order(ORDER, &numbers, &named)?;
+            Ok(())
+        };
+        self.operation(label, order, |model| {
+            let mut change = Change::new();
+            txs.iter().for_each(|tx| change.extend(model.running.remove(tx).expect("it runs").1));
+            model.ordered += 1;
+            model.pending.push(Pending { number: model.ordered, change, after: after.map(|(_, number)| number) });
+        })?;
+        self.last = sequence;
+        txs.iter().for_each(|tx| _ = self.ordered.insert(*tx, (sequence, self.model.ordered)));
+        Ok(())
+    }
+
     fn step(&mut self, step: &Step) -> Result<(), String> {
         match *step {
             Step::Begin(tx) => {
@@ -468,13 +571,14 @@ impl Running<'_> {
                 self.model.running.insert(tx, (txid, Change::new()));
                 Ok(())
             }
-            Step::Write(tx, block) => self.put(tx, block, Placement::Overwrite),
-            Step::Fresh(tx, block) => self.put(tx, block, Placement::Fresh),
+            Step::Write(tx, block) => self.put(tx, block, Placement::Overwrite, false),
+            Step::Fresh(tx, block) => self.put(tx, block, Placement::Fresh, true),
+            Step::Reuse(tx, block) => self.put(tx, block, Placement::Fresh, false),
             Step::Freshes(tx, from, count) => {
-                (from..from + count).try_for_each(|block| self.put(tx, block, Placement::Fresh))
+                (from..from + count).try_for_each(|block| self.put(tx, block, Placement::Fresh, true))
             }
             Step::Writes(tx, from, count) => {
-                (from..from + count).try_for_each(|block| self.put(tx, block, Placement::Overwrite))
+                (from..from + count).try_for_each(|block| self.put(tx, block, Placement::Overwrite, false))
             }
             Step::Discard(tx, from, count) => {
                 let txid = self.model.running[&tx].0;
@@ -515,20 +619,39 @@ impl Running<'_> {
                 }
                 self.operation(format!("{} is aborted", tx as char), |blocks| blocks.abort(PROGRAM, txid), |_| ())
             }
-            Step::Order(txs) => {
-                let numbers: Vec<Txid> = txs.iter().map(|tx| self.model.running[tx].0).collect();
-                let (mut sequence, label) = (Sequence::default(), format!("{} are ordered", letters(txs)));
-                let order = |blocks: &dyn TxBlocks| {
-                    sequence = blocks.order(ORDER, &numbers, &[])?;
+            Step::After(txs, other) => self.order(txs, Some(other)),
+            Step::Order(txs) => self.order(txs, None),
+            Step::WaitFor(tx) => {
+                let (sequence, number) = self.ordered[&tx];
+                let label = format!("wait for {}", tx as char);
+                self.operation(label, |blocks| blocks.wait(PROGRAM, sequence), |model| model.is_durable(number))
+            }
+            Step::Home => {
+                let journal = self.open.journal.clone();
+                let ordered: Vec<Sequence> = self.ordered.values().map(|(sequence, _)| *sequence).collect();
+                let home = |blocks: &dyn TxBlocks| match journal {
+                    Some(journal) => journal.bring_home(),
+                    None => ordered.into_iter().try_for_each(|sequence| blocks.wait(PROGRAM, sequence)),
+                };
+                self.operation("all goes home".into(), home, Model::all_is_durable)
+            }
+            Step::BeginHome => {
+                let (journal, mut begun) = (self.open.journal.clone(), None);
+                let begin = |_: &dyn TxBlocks| {
+                    begun = journal.map(|journal| journal.begin_to_bring_home()).transpose()?;
                     Ok(())
                 };
-                self.operation(label, order, |model| {
-                    let mut all = Change::new();
-                    txs.iter().for_each(|tx| all.extend(model.running.remove(tx).expect("it runs").1));
-                    model.pending.push(all);
-                })?;
-                self.last = sequence;
+                self.operation("what is durable begins to go home".into(), begin, |_| ())?;
+                self.home = begun;
                 Ok(())
+            }
+            Step::EndHome => {
+                let (journal, begun) = (self.open.journal.clone(), self.home.take());
+                let end = |_: &dyn TxBlocks| match (journal, begun) {
+                    (Some(journal), Some(begun)) => journal.end_to_bring_home(begun),
+                    _ => Ok(()),
+                };
+                self.operation("it is home".into(), end, |_| ())
             }
             Step::Send => {
                 let last = self.last;
@@ -536,7 +659,8 @@ impl Running<'_> {
             }
             Step::Wait => {
                 let last = self.last;
-                self.operation("wait".into(), |blocks| blocks.wait(PROGRAM, last), Model::is_durable)
+                let number = self.model.ordered;
+                self.operation("wait".into(), |blocks| blocks.wait(PROGRAM, last), |model| model.is_durable(number))
             }
             Step::Commit(txs) => {
                 self.step(&Step::Order(txs))?;
@@ -611,6 +735,10 @@ impl Subject for OnBlocks {
         let sim = self.config(setting);
         let sound = Arc::new(SimConfig { mutations: Vec::new(), ..(*sim).clone() });
         let world = World::new(sound);
+        if self.kind == Kind::MultiQueue {
+            let made = journal::format(&world, self.program, setting);
+            made.unwrap_or_else(|error| panic!("{}: before it begins: {error}", self.name()));
+        }
         if self.kind == Kind::Xftl {
             let (geometry, config) = geometry(self.program);
             let made = OverRegion::create(world.log(), geometry, FLASH_ID).and_then(|flash| {
@@ -623,14 +751,16 @@ impl Subject for OnBlocks {
         Beginning { world: World::from_image(&world.latest(), sim), state, is_made: true }
     }
 
-    fn perform(&self, _setting: &Setting, recorder: &mut Recorder) -> Result<(), String> {
+    fn perform(&self, setting: &Setting, recorder: &mut Recorder) -> Result<(), String> {
         let zeros = vec![0; self.program.blocks as usize];
         let op = recorder.begin("open", &state(&zeros));
-        let open = self.open_blocks(&recorder.world).map_err(|error| format!("open: {error}"))?;
+        let open = self.open_blocks(&recorder.world, setting, false).map_err(|error| format!("open: {error}"))?;
         recorder.end(op);
         let model = Model::new(&open, &zeros);
-        let mut running = Running { recorder, open, model, next: 0, last: Sequence::default() };
-        self.program.steps.iter().try_for_each(|step| running.step(step))
+        let mut running =
+            Running { recorder, open, model, next: 0, last: Sequence::default(), ordered: HashMap::new(), home: None };
+        self.program.steps.iter().try_for_each(|step| running.step(step))?;
+        running.open.reports()
     }
 
     fn check(&self, world: &Arc<World>) -> Result<(), String> {
@@ -642,8 +772,8 @@ impl Subject for OnBlocks {
         report.stat.damage.first().map_or(Ok(()), |damage| Err(damage.to_string()))
     }
 
-    fn open(&self, world: &Arc<World>, _setting: &Setting) -> Result<OpenBlocks, NotOpened> {
-        self.open_blocks(world).map_err(|error| NotOpened::Failed(error.to_string()))
+    fn open(&self, world: &Arc<World>, setting: &Setting) -> Result<OpenBlocks, NotOpened> {
+        self.open_blocks(world, setting, true).map_err(|error| NotOpened::Failed(error.to_string()))
     }
 
     fn observe(&self, _world: &Arc<World>, open: &OpenBlocks) -> Result<State, String> {
@@ -674,10 +804,14 @@ impl Subject for OnBlocks {
             })?;
         }
         life.expect(self, open, &last, "after new transactions")?;
+        open.reports()?;
         Ok(last)
     }
 
     fn close(&self, open: OpenBlocks) -> Result<(), String> {
+        if let Some(journal) = &open.journal {
+            return journal.close().map_err(|error| error.to_string());
+        }
         open.blocks.plain().fence(PROGRAM).map_err(|error| error.to_string())
     }
 

@@ -86,8 +86,8 @@ fn on_a_flash_disk() {
     assert_eq!(Volume::check(&path).expect("check it").findings, []);
     let region = DiskRegion::open_read_only(file, "flash").expect("a region");
     let report = xftl::check(OverRegion::open(Arc::new(region)).expect("a chip")).expect("check the flash disk");
-    assert_eq!((report.faults, report.stat.programs.data), (Vec::new(), 0));
-    assert!(report.stat.programs.plain > 1000);
+    assert!(report.faults.is_empty(), "{:?}", report.faults);
+    assert!(report.stat.programs.data > 1000, "in transactions of the device");
 }
 
 fn on_pmem(engine: EngineKind) -> Arc<dyn Region> {

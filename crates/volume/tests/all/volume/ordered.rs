@@ -701,7 +701,7 @@ fn a_crash_after_fatomic_leaves_no_new_name_with_old_content() {
         let (world, options) = (World::new(config.clone()), VolumeOptions::default());
         Volume::format_region(&*world.log(), &options).expect("make a volume");
         let volume = Volume::open_region(world.log(), &options).expect("open it");
-        assert_eq!(volume.stat().engine, EngineKind::PageCacheWal.name());
+        assert_eq!(volume.stat().engine, EngineKind::OpLog.name());
         let vfs = PolicyVfs::new(&volume, Policy::PerSync).expect("it has groups");
         let tree = Tree::new(&vfs, Ino::ROOT);
         let [file, new, other] = ["file", "new", "other"].map(|name| {
