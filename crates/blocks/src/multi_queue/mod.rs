@@ -333,7 +333,9 @@ impl MultiQueue {
         self.0.check()?;
         self.0.checkpoint(true)?;
         self.0.write_empty()?;
-        self.0.failing(self.0.device.close(CLOSE))
+        self.0.failing(self.0.device.close(CLOSE))?;
+        self.0.poison("the journal was closed");
+        Ok(())
     }
 }
 
@@ -375,15 +377,17 @@ impl Shared {
 
     /// Whatever was accepted is in doubt after this error.
     fn failing<T>(&self, result: Result<T>) -> Result<T> {
-        result.inspect_err(|error| {
-            self.why.lock().unwrap().get_or_insert_with(|| error.to_string());
-            self.poisoned.store(true, Ordering::Release);
-            self.homed.notify_all();
-            for queue in &self.queues {
-                drop(queue.state.lock().unwrap());
-                queue.changed.notify_all();
-            }
-        })
+        result.inspect_err(|error| self.poison(&error.to_string()))
+    }
+
+    fn poison(&self, why: &str) {
+        self.why.lock().unwrap().get_or_insert_with(|| why.to_owned());
+        self.poisoned.store(true, Ordering::Release);
+        self.homed.notify_all();
+        for queue in &self.queues {
+            drop(queue.state.lock().unwrap());
+            queue.changed.notify_all();
+        }
     }
 
     /// That the blocks exist.

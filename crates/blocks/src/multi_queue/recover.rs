@@ -19,7 +19,7 @@ use super::{
     Mistake, Options, Proof, RAISE, RAISE_FLUSH, RECOVER_BELIEVE, RECOVER_HOME, RECOVER_HOME_FLUSH, RECOVER_VERDICT,
     RECOVER_VERDICT_FLUSH,
 };
-use crate::{BLOCK, Lba, Page, Txid};
+use crate::{BLOCK, Lba, Page, Run, Txid};
 
 /// Blocks that are read at a time.
 const PIECE: u64 = 256;
@@ -73,7 +73,11 @@ struct Found<'d> {
 
 /// Recovers. Returns the header of the next life.
 pub(super) fn recover(device: &dyn Queues, areas: Areas, volume: [u8; 16], options: &Options) -> Result<Header> {
-    let header = newest(device, areas, volume)?;
+    let (header, is_other_whole) = newest(device, areas, volume)?;
+    if !is_other_whole {
+        // If it was a header, and not one that a crash has torn, the life after this one has written something.
+        has_none(device, areas.log, Seed::new(volume, header.incarnation + 1), areas)?;
+    }
     let of_life = Areas { queues: header.marks.len() as u16, ..areas };
     let incarnation = header.incarnation;
     let mut generation = header.generation;
@@ -105,9 +109,34 @@ pub(super) fn recover(device: &dyn Queues, areas: Areas, volume: [u8; 16], optio
     Ok(next)
 }
 
-/// The newest of the two headers.
-fn newest(device: &dyn Queues, areas: Areas, volume: [u8; 16]) -> Result<Header> {
-    let mut found: Option<Header> = None;
+/// Calls `each` with all blocks of a run.
+fn each_block(device: &dyn Queues, run: Run, mut each: impl FnMut(Lba, &[u8; BLOCK]) -> Result<()>) -> Result<()> {
+    let mut bytes = vec![0; PIECE as usize * BLOCK];
+    let (mut at, end) = (run.start.0, run.start.0 + run.count);
+    while at < end {
+        let count = PIECE.min(end - at);
+        let bytes = &mut bytes[..count as usize * BLOCK];
+        device.read_run(Lba(at), bytes)?;
+        (at..).zip(bytes.as_chunks().0).try_for_each(|(at, block)| each(Lba(at), block))?;
+        at += count;
+    }
+    Ok(())
+}
+
+/// That no description of a life stands in the journal.
+fn has_none(device: &dyn Queues, log: Run, seed: Seed, areas: Areas) -> Result<()> {
+    each_block(device, log, |at, block| match Description::decode(seed, at, block) {
+        None => Ok(()),
+        Some(_) => {
+            let [one, other] = [0, 1].map(|slot| areas.slot(slot).0);
+            Err(corrupt(format!("the journal, block {one} or {other}"), "the newest header has rotted"))
+        }
+    })
+}
+
+/// The newest of the two headers, and whether the other one is whole.
+fn newest(device: &dyn Queues, areas: Areas, volume: [u8; 16]) -> Result<(Header, bool)> {
+    let (mut found, mut whole): (Option<Header>, _) = (None, 0);
     for slot in 0..2 {
         let at = areas.slot(slot);
         let mut bytes = [0; BLOCK];
@@ -116,12 +145,14 @@ fn newest(device: &dyn Queues, areas: Areas, volume: [u8; 16]) -> Result<Header>
             let why = format!("the journal has version {version}: open it with the version of Wholly that made it");
             Error::Unsupported(why)
         })?;
+        whole += u8::from(header.is_some());
         found = match (found, header) {
             (Some(one), Some(other)) if other.generation < one.generation => Some(one),
             (one, other) => other.or(one),
         };
     }
-    found.ok_or_else(|| corrupt(format!("block {}", areas.slot(0).0), "neither header of the journal is whole"))
+    let neither = || corrupt(format!("block {}", areas.slot(0).0), "neither header of the journal is whole");
+    Ok((found.ok_or_else(neither)?, whole == 2))
 }
 
 impl<'d> Found<'d> {
@@ -136,31 +167,21 @@ impl<'d> Found<'d> {
         let seed = Seed::new(volume, header.incarnation);
         let mut all: Vec<BTreeMap<u64, Vec<Description>>> = vec![BTreeMap::new(); areas.queues.into()];
         let mut proven: Vec<u64> = header.marks.iter().map(|mark| mark.proven).collect();
-        let run = areas.all();
-        let mut bytes = vec![0; PIECE as usize * BLOCK];
-        let mut at = run.start.0;
-        let end = at + run.count;
-        while at < end {
-            let count = PIECE.min(end - at);
-            let bytes = &mut bytes[..count as usize * BLOCK];
-            device.read_run(Lba(at), bytes)?;
-            for (at, block) in (at..).zip(bytes.as_chunks().0) {
-                let Some(description) = Description::decode(seed, Lba(at), block) else { continue };
-                let queue = usize::from(description.queue);
-                if queue >= all.len() || description.proven.len() != all.len() {
-                    continue;
-                }
-                for (proven, mark) in proven.iter_mut().zip(&description.proven) {
-                    *proven = (*proven).max(*mark);
-                }
-                let is_below = description.place < header.marks[queue].first;
-                if is_below && !ignores_tail {
-                    continue;
-                }
+        each_block(device, areas.all(), |at, block| {
+            let Some(description) = Description::decode(seed, at, block) else { return Ok(()) };
+            let queue = usize::from(description.queue);
+            if queue >= all.len() || description.proven.len() != all.len() {
+                return Ok(());
+            }
+            for (proven, mark) in proven.iter_mut().zip(&description.proven) {
+                *proven = (*proven).max(*mark);
+            }
+            let is_below = description.place < header.marks[queue].first;
+            if !is_below || ignores_tail {
                 all[queue].entry(description.place).or_default().push(description);
             }
-            at += count;
-        }
+            Ok(())
+        })?;
         for parts in all.iter_mut().flat_map(|queue| queue.values_mut()) {
             parts.sort_by_key(|part| part.part.0);
         }

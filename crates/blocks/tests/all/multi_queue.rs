@@ -2,15 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
 
 use rustix::io::Errno;
-use wholly_blocks::multi_queue::{DiskQueues, MultiQueue, Options};
-use wholly_blocks::{BLOCK, Lba, Run, TxBlocks};
-use wholly_error::Result;
+use wholly_blocks::multi_queue::{
+    DiskQueues, Life as QueueLife, MultiQueue, Options, QueueGuarantees, Queues, Unfinished, Write,
+};
+use wholly_blocks::{BLOCK, Lba, Page, Run, TxBlocks, Txid};
+use wholly_error::{Error, Result};
+use wholly_media::Site;
 use wholly_sim::{ExploreLimits, Image, Medium, Mutation, MutationKind, SimConfig, World};
 
-use crate::suite::{BLOCKS, FAILS, Opened, ROOM, Subject, holds};
+use crate::suite::{BLOCKS, FAILS, Opened, ROOM, Subject, commit, get, holds, writes};
 
 const QUEUES: u16 = 2;
 const LOG: Run = Run { start: Lba(BLOCKS), count: 2 + 64 * QUEUES as u64 };
@@ -94,4 +97,160 @@ fn on_a_disk_of_sectors() {
 fn persistent_memory_is_refused() {
     let world = World::new(SimConfig { log: Medium::PMEM, ..SimConfig::disk() });
     assert!(matches!(DiskQueues::new(world.log(), QUEUES), Err(wholly_error::Error::Unsupported(_))));
+}
+
+/// A log that is large enough for all that a test does.
+const ROOMY: Run = Run { start: Lba(BLOCKS), count: 2 + 3000 * QUEUES as u64 };
+
+fn roomy_world() -> Arc<World> {
+    let log_len = (ROOMY.start.0 + ROOMY.count) * BLOCK as u64;
+    World::new(SimConfig { log_len, log: Medium::BLOCKS, ..SimConfig::disk() })
+}
+
+fn roomy(queues: Arc<dyn Queues>) -> MultiQueue {
+    let options = Options { in_turn: true, ..Options::default() };
+    MultiQueue::format(&*queues, ROOMY, VOLUME, &options).expect("a journal");
+    MultiQueue::open(queues, (BLOCKS, ROOMY), VOLUME, options).expect("an empty journal")
+}
+
+/// Queues whose writes at one site wait until they may go on.
+struct Held {
+    inner: DiskQueues,
+    site: Site,
+    state: Mutex<(bool, bool)>,
+    changed: Condvar,
+}
+
+impl Held {
+    /// Waits until a write has come.
+    fn has_come(&self) {
+        drop(self.changed.wait_while(self.state.lock().unwrap(), |(has_come, _)| !*has_come).unwrap());
+    }
+
+    fn go_on(&self) {
+        self.state.lock().unwrap().1 = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Queues for Held {
+    fn guarantees(&self) -> &QueueGuarantees {
+        self.inner.guarantees()
+    }
+    fn unfinished(&self) -> Unfinished {
+        self.inner.unfinished()
+    }
+    fn start(&self, site: Site, life: QueueLife) -> Result<()> {
+        self.inner.start(site, life)
+    }
+    fn commit(&self, site: Site, queue: u16, tx: Txid, writes: Vec<Write>) -> Result<u64> {
+        self.inner.commit(site, queue, tx, writes)
+    }
+    fn wait(&self, site: Site, queue: u16, place: u64) -> Result<()> {
+        self.inner.wait(site, queue, place)
+    }
+    fn read_run(&self, at: Lba, bytes: &mut [u8]) -> Result<()> {
+        self.inner.read_run(at, bytes)
+    }
+    fn write(&self, site: Site, at: Lba, pages: &[Page]) -> Result<()> {
+        if site == self.site {
+            let mut state = self.state.lock().unwrap();
+            state.0 = true;
+            self.changed.notify_all();
+            drop(self.changed.wait_while(state, |(_, may_go_on)| !*may_go_on).unwrap());
+        }
+        self.inner.write(site, at, pages)
+    }
+    fn flush(&self, site: Site) -> Result<()> {
+        self.inner.flush(site)
+    }
+    fn close(&self, site: Site) -> Result<()> {
+        self.inner.close(site)
+    }
+}
+
+/// While a checkpoint is held inside of its home write, others commit: other blocks, and the very block that goes home.
+/// No clock: what does not return hangs.
+#[test]
+fn nobody_waits_for_a_checkpoint() {
+    let inner = DiskQueues::new(roomy_world().log(), QUEUES).expect("a disk");
+    let held = Arc::new(Held { inner, site: Site("mq.home"), state: Mutex::default(), changed: Condvar::new() });
+    let blocks = roomy(held.clone());
+    commit(&blocks, &[writes(&blocks, &[(0, 1), (1, 1)])]);
+    std::thread::scope(|scope| {
+        let home = scope.spawn(|| blocks.bring_home());
+        held.has_come();
+        for round in 0..1000 {
+            commit(&blocks, &[writes(&blocks, &[(2 + round % 40, round as u8)])]);
+        }
+        for round in 0..100 {
+            commit(&blocks, &[writes(&blocks, &[(0, round)])]);
+            assert_eq!((get(&blocks, None, 0), get(&blocks, None, 1)), (round, 1));
+        }
+        held.go_on();
+        home.join().unwrap().expect("all is home");
+    });
+    assert_eq!((get(&blocks, None, 0), get(&blocks, None, 41)), (99, 999u64 as u8));
+    blocks.bring_home().expect("all is home");
+    assert_eq!((get(&blocks, None, 0), get(&blocks, None, 41)), (99, 999u64 as u8));
+}
+
+/// A byte of the journal has rotted: an open says where, or it is as if the last transactions had not come.
+#[test]
+fn any_byte() {
+    let world = roomy_world();
+    let queues = || Arc::new(DiskQueues::new(world.log(), QUEUES).expect("a disk"));
+    let blocks = roomy(queues());
+    // Each depends on the one before.
+    for round in 1..=8u8 {
+        commit(&blocks, &[writes(&blocks, &[(0, round), (round.into(), round)])]);
+    }
+    drop(blocks);
+    let image = world.latest();
+    let (mut refused, mut fewer, mut all) = (0, 0, 0);
+    for block in 0..ROOMY.count.min(2 + 3000 + 20) {
+        // Both areas from their begin.
+        if (20..3002).contains(&block) {
+            continue;
+        }
+        for byte in [0, 9, 30, 49, 70, 200, 4090] {
+            let rotten = World::from_image(&image, world.config().clone());
+            let at = (ROOMY.start.0 + block) * BLOCK as u64 + byte;
+            let mut bytes = [0];
+            rotten.log().read(at, &mut bytes).unwrap();
+            rotten.log().write(Site("test.rot"), at, &[bytes[0] ^ 0x10]).unwrap();
+            rotten.log().fence(Site("test.rot")).unwrap();
+            let queues = Arc::new(DiskQueues::new(rotten.log(), QUEUES).expect("a disk"));
+            let options = Options { in_turn: true, ..Options::default() };
+            match MultiQueue::open(queues, (BLOCKS, ROOMY), VOLUME, options) {
+                Ok(blocks) => {
+                    let newest = get(&blocks, None, 0);
+                    assert!(newest > 0, "block {block}, byte {byte}: all is lost, and nothing says so");
+                    let own = |round: u8| get(&blocks, None, round.into());
+                    assert!((1..=8).all(|round| own(round) == if round <= newest { round } else { 0 }));
+                    if newest == 8 { all += 1 } else { fewer += 1 }
+                }
+                Err(Error::Corrupt { place, fault }) => {
+                    assert!(place.contains("journal") || place.contains("block"), "{place}: {fault}");
+                    refused += 1;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    println!("{refused} are refused, {fewer} have fewer transactions, {all} have all");
+    assert!(refused > 20 && all > 20 && fewer > 0);
+}
+
+/// Rooms of several transactions that one call orders, in areas of several queues.
+#[test]
+fn one_order_of_many_queues() {
+    let world = roomy_world();
+    let blocks = roomy(Arc::new(DiskQueues::new(world.log(), QUEUES).expect("a disk")));
+    let txs: Vec<Txid> = (0..6).map(|i| writes(&blocks, &[(2 * i, 7), (2 * i + 1, 7)])).collect();
+    commit(&blocks, &txs);
+    let next = World::from_image(&world.latest(), world.config().clone());
+    let queues = Arc::new(DiskQueues::new(next.log(), QUEUES).expect("a disk"));
+    let blocks = MultiQueue::open(queues, (BLOCKS, ROOMY), VOLUME, Options::default()).expect("a journal");
+    assert!((0..12).all(|at| get(&blocks, None, at) == 7));
 }

@@ -2,4 +2,5 @@
 
 mod as_real;
 mod common;
+mod journal;
 mod qemu;

@@ -1,6 +1,7 @@
 //! Tests by threads in many schedules.
 
 mod blocks;
+mod journal;
 mod mistakes;
 mod oracle;
 mod ordered;
