@@ -4,7 +4,8 @@ use crate::harness::{self, Plan};
 use crate::place::{LoopFs, Medium};
 use crate::system::System;
 use crate::{
-    Error, Report, Result, ccnvme, commands, fcfs, instructions, minl2r, mounts, opening, suites, tasks, volume,
+    Error, Report, Result, ccnvme, commands, fcfs, instructions, journal, minl2r, mounts, opening, suites, tasks,
+    volume,
 };
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use wholly_media::pmem::Emulation;
 pub const USAGE: &str = "\
 usage: bench SUITE [OPTIONS]
 
-Suites: groups, open, store, run, mount, volume, fcfs, minl2r, ccnvme
+Suites: groups, open, store, run, mount, volume, fcfs, minl2r, ccnvme, journal
 
   --json             print the raw rows as one JSON object
   --case NAME        only this case; can be repeated
@@ -176,7 +177,7 @@ impl Options {
         let turns = match self.suite.as_str() {
             _ if self.tiny => 2,
             "run" => 7,
-            "volume" | "fcfs" | "minl2r" => 5,
+            "volume" | "fcfs" | "minl2r" | "journal" => 5,
             _ => 15,
         };
         Ok(Plan {
@@ -205,6 +206,9 @@ impl Options {
             systems.retain(|s| s.name() == plan.base || self.systems.iter().any(|name| name == s.name()));
         }
         let mut progress = Progress { quiet: self.json, shown: false };
+        if self.suite == "journal" {
+            return journal::run(&plan, &self.systems, &mut |line| progress.show(line));
+        }
         if self.wanted.instructions && self.suite == "store" {
             return instructions::run_calls(&plan, &mut |line| progress.show(line));
         }

@@ -43,6 +43,7 @@ pub mod fcfs;
 mod figures;
 pub mod harness;
 pub mod instructions;
+pub mod journal;
 pub mod minl2r;
 pub mod mounts;
 pub mod opening;

@@ -36,6 +36,9 @@ pub struct Report {
     /// Suite `ccnvme`: how fast transactions are by the times of a profile.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rates: Vec<RateRow>,
+    /// Suite `journal`: transactions of blocks on a disk.
+    #[serde(default)]
+    pub journals: Vec<JournalRow>,
     /// Suites `fcfs`, `store` and `ccnvme`, and `groups` with `--instructions`: bounds, met or missed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bounds: Vec<Bound>,
@@ -304,6 +307,25 @@ pub struct RateRow {
     pub bandwidth_used: f64,
 }
 
+/// How fast one system of the suite `journal` is: see [`journal`](crate::journal).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct JournalRow {
+    /// The case.
+    pub case: String,
+    /// The system.
+    pub system: String,
+    /// The medium.
+    pub medium: String,
+    /// Blocks of data in a transaction.
+    pub n: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Time from one transaction of all threads to the next: the median of turns.
+    pub ns_per_transaction: f64,
+    /// Synchronous writes and flushes.
+    pub writes_per_transaction: f64,
+}
+
 /// A bound on a figure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bound {
@@ -384,6 +406,7 @@ impl Report {
             instructions: Vec::new(),
             transfers: Vec::new(),
             rates: Vec::new(),
+            journals: Vec::new(),
             bounds: Vec::new(),
         }
     }
@@ -486,6 +509,20 @@ impl Report {
                 );
             }
             let _ = writeln!(out, "{:<22}{:>16.0}{:>18.2}", row.system, row.ns_per_transaction, row.bandwidth_used);
+        }
+        let mut before = ("", 0, 0);
+        for row in &self.journals {
+            if before != (&row.case, row.n, row.threads) {
+                before = (&row.case, row.n, row.threads);
+                let (kib, threads) = (4 * row.n, row.threads);
+                let _ = writeln!(
+                    out,
+                    "\n{} / {}: {kib} KiB a transaction, {threads} threads\n{:<22}{:>16}{:>22}",
+                    row.case, row.medium, "", "us/transaction", "synchronous writes"
+                );
+            }
+            let us = row.ns_per_transaction / 1e3;
+            let _ = writeln!(out, "{:<22}{us:>16.1}{:>22.2}", row.system, row.writes_per_transaction);
         }
     }
 

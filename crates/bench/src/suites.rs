@@ -226,8 +226,16 @@ const fn of_ccnvme(name: &'static str) -> Case {
     }
 }
 
+/// Transactions of blocks on a disk: see [`journal`](crate::journal).
+pub const JOURNAL: [Case; 3] = [of_journal("tx"), of_journal("writers"), of_journal("recovery")];
+
+const fn of_journal(name: &'static str) -> Case {
+    Case { suite: "journal", on_disk: true, ..of_ccnvme(name) }
+}
+
 /// Names of all suites.
-pub const NAMES: [&str; 9] = ["groups", "open", "store", "run", "mount", "volume", "fcfs", "minl2r", "ccnvme"];
+pub const NAMES: [&str; 10] =
+    ["groups", "open", "store", "run", "mount", "volume", "fcfs", "minl2r", "ccnvme", "journal"];
 
 /// The cases of the suite `name`.
 pub fn by_name(name: &str) -> Option<&'static [Case]> {
@@ -241,6 +249,7 @@ pub fn by_name(name: &str) -> Option<&'static [Case]> {
         "fcfs" => Some(&FCFS),
         "minl2r" => Some(&MINL2R),
         "ccnvme" => Some(&CCNVME),
+        "journal" => Some(&JOURNAL),
         _ => None,
     }
 }

@@ -33,7 +33,8 @@ impl DeviceQueues {
             queues: shape.queues,
             most_writes: shape.entries,
             most_pages: shape.pages,
-            plain_unit: info.lba_bytes,
+            // A block may tear, whatever the device says.
+            plain_unit: 8,
             emulated: true,
             description: format!("{} queues of a controller", shape.queues),
         };

@@ -30,8 +30,8 @@ pub const WORLDS: [(&str, &str); 7] = [
     ("ccnvme-window", "a device with a write cache, and a journal that believes the window of its queues"),
 ];
 
-/// The rules of the paper that do not hold, by the name of the mend. M10 is for the world `ccnvme-window`: the head of a
-/// queue need not be durable before an acknowledgement.
+/// The rules of the paper that do not hold, by the name of the mend. M10 is for the world `ccnvme-window`: the head of
+/// a queue need not be durable before an acknowledgement.
 pub const PAPER: &[(&str, Option<Mistake>)] = &[
     ("M1", Some(Mistake::NoDependencies)),
     ("M2", Some(Mistake::SameIncarnation)),

@@ -12,6 +12,7 @@ mod explore;
 mod faults;
 mod given_back;
 mod joint;
+mod journal_contract;
 mod multi_queue;
 mod mutants;
 mod names;

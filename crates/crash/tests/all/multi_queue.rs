@@ -1,8 +1,8 @@
 //! The crash explorer over the multi-queue journal: the paper taken literally, and mistakes, are seen, and each site is
 //! needed.
 //!
-//! What holds in all of its worlds is in `blocks.rs`, with the other implementations of the contract. No verdict depends
-//! on time.
+//! What holds in all of its worlds is in `blocks.rs`, with the other implementations of the contract. No verdict
+//! depends on time.
 
 use wholly_crash::blocks::{Kind, OnBlocks, PAPER, named, programs_of};
 use wholly_crash::mutants::Hunt;
@@ -49,8 +49,8 @@ fn mistakes_are_seen() {
     }
 }
 
-/// Each write and each flush of the journal is needed. Whether the verdict is durable is seen only in few states, inside
-/// of recoveries.
+/// Each write and each flush of the journal is needed. Whether the verdict is durable is seen only in few states,
+/// inside of recoveries.
 #[test]
 fn each_site_is_needed() {
     let setting = KIND.setting("queues@mq.recover.verdict.flush=drop-order").expect("a world");

@@ -1,7 +1,7 @@
-//! The multi-queue journal on a controller's queues, over a scheduler: four threads, two queues, and checkpoints beside.
-//! Transactions share a block, whose page their callers lock as a volume does; one thread frees a block and uses it
-//! again. Nothing hangs; everybody reads what is ordered; a life later there is what was waited for, and of the rest a
-//! set that is closed under dependency.
+//! The multi-queue journal on a controller's queues, over a scheduler: four threads, two queues, and checkpoints
+//! beside. Transactions share a block, whose page their callers lock as a volume does; one thread frees a block and
+//! uses it again. Nothing hangs; everybody reads what is ordered; a life later there is what was waited for, and of the
+//! rest a set that is closed under dependency.
 
 use std::sync::Arc;
 
