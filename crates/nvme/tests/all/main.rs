@@ -2,5 +2,6 @@
 
 mod as_real;
 mod common;
+mod fixtures;
 mod journal;
 mod qemu;
