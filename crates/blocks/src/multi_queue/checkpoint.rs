@@ -8,7 +8,10 @@ use wholly_error::Result;
 use super::layout::{Header, Mark, Seed, State};
 use super::tree::{Content, Progress};
 use super::{HEADER, HEADER_FLUSH, HOME, HOME_FLUSH, Mistake, ROOM, Shared};
-use crate::{Lba, Page};
+use crate::{BLOCK, Lba, Page};
+
+/// Blocks of a write home.
+const PIECE: usize = 256;
 
 /// What goes home: a checkpoint that has begun.
 #[doc(hidden)]
@@ -21,7 +24,7 @@ pub struct GoingHome {
 /// A version that goes home.
 struct Going {
     block: u64,
-    page: Page,
+    content: Content,
     sequence: u64,
 }
 
@@ -95,10 +98,10 @@ impl Shared {
                     false => entry.newest_settled(self),
                 };
                 let Some(version) = newest.map(|at| &entry.versions[at]) else { continue };
-                if let Content::Journaled(page) = &version.content
-                    && self.is_settled(version.place)
-                {
-                    going.push(Going { block: *block, page: page.clone(), sequence: version.place.sequence });
+                let content = &version.content;
+                if matches!(content, Content::Journaled(_) | Content::Spilled(_)) && self.is_settled(version.place) {
+                    let (content, sequence) = (content.clone(), version.place.sequence);
+                    going.push(Going { block: *block, content, sequence });
                     entry.is_going = true;
                 }
             }
@@ -113,8 +116,8 @@ impl Shared {
         if going.iter().any(has_direct) && !self.makes(Mistake::NoProof) {
             self.write_header(header, self.tail.load(Ordering::Acquire), State::Open)?;
         }
-        for run in going.chunk_by(|one, next| one.block + 1 == next.block) {
-            let pages: Vec<Page> = run.iter().map(|going| going.page.clone()).collect();
+        for run in going.chunk_by(|one, next| one.block + 1 == next.block).flat_map(|run| run.chunks(PIECE)) {
+            let pages = run.iter().map(|going| self.page_of(&going.content)).collect::<Result<Vec<Page>>>()?;
             self.device.write(HOME, Lba(run[0].block), &pages)?;
         }
         if !going.is_empty() {
@@ -131,6 +134,18 @@ impl Shared {
         self.write_header(header, upto, State::Open)?;
         self.give_room_back(upto);
         Ok(())
+    }
+
+    fn page_of(&self, content: &Content) -> Result<Page> {
+        match content {
+            Content::Journaled(page) | Content::Direct(page) => Ok(page.clone()),
+            Content::Spilled(at) => {
+                let mut bytes = [0; BLOCK];
+                self.device.read(*at, &mut bytes)?;
+                Ok(Page::new(&bytes))
+            }
+            Content::Zeros => Ok(Page::zeros()),
+        }
     }
 
     /// Writes the next header, durably. What it says of queues is proven then.
@@ -167,6 +182,10 @@ impl Shared {
             for (of, end) in done.iter().flat_map(|tx| &tx.ends) {
                 let mut state = self.queue(*of).state.lock().unwrap();
                 state.tail = state.tail.max(*end);
+            }
+            for tx in done.iter().filter(|tx| !tx.lent.is_empty()) {
+                tx.lent.iter().for_each(|run| self.trees.unclaim(run.start.0..run.start.0 + run.count));
+                self.away.lock().unwrap().remove(&tx.place.sequence);
             }
         }
         self.queues.iter().for_each(|queue| queue.changed.notify_all());

@@ -39,7 +39,9 @@
 //!    images (case 2).
 //! 6. Recovery makes its verdict durable before it changes anything, and raises the incarnation, which all checks are
 //!    seeded with, once all is home (M2). A second recovery finds the same.
-//! 7. What running transactions have written has room in an area: `order`, `send` and `wait` never lack space.
+//! 7. What running transactions have written has room in an area, or in blocks that they were lent: `order`, `send` and
+//!    `wait` never lack space. A transaction with lent blocks is durable for its caller once it is home, and the tail
+//!    has passed it: then these are free.
 //! 8. After an error of the device everything fails.
 //!
 //! | file | idea |
@@ -64,6 +66,7 @@ mod running;
 mod send;
 mod tree;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sync::{AtomicBool, AtomicU64, Backoff, Condvar, Mutex, Ordering, thread_token};
@@ -208,6 +211,8 @@ pub(crate) struct Shared {
     /// The tail of the journal.
     tail: AtomicU64,
     turns: AtomicU64,
+    /// Sequences of those that have images in lent blocks.
+    away: Mutex<BTreeSet<u64>>,
     /// The newest header; none while blocks go home.
     homing: Mutex<Option<Header>>,
     /// Blocks have come home.
@@ -274,8 +279,8 @@ impl MultiQueue {
             steals_overwrites: false,
             most_overwrites: Some(options.most_overwrites.unwrap_or(u64::MAX).min(most)),
             room: room.min(most),
-            takes_lent: false,
-            lent_by_overwrite: u64::MAX,
+            takes_lent: true,
+            lent_by_overwrite: entries_of(areas.queues) as u64,
             zeroes_discarded: false,
             checks_blocks: false,
             emulated: of.emulated,
@@ -293,6 +298,7 @@ impl MultiQueue {
             last: AtomicU64::new(0),
             tail: AtomicU64::new(0),
             turns: AtomicU64::new(0),
+            away: Mutex::default(),
             homing: Mutex::new(Some(header)),
             homed: Condvar::new(),
             has_plain: AtomicBool::new(false),
@@ -480,6 +486,9 @@ impl Shared {
             held.0 = page;
             return Ok(());
         }
+        if let Some((image, _)) = running.spilled.get(&at.0).copied() {
+            return self.spill(site, running, at, image, &page);
+        }
         if running.discarded.get(at.0).is_some() {
             // A run may become two.
             self.reserve_entry(running, 0)?;
@@ -517,7 +526,14 @@ impl Shared {
             }
         }
         let over = u64::from(how == Placement::Overwrite);
-        if running.overwrites + over > self.guarantees.most_overwrites.unwrap_or(u64::MAX) {
+        let is_full = running.overwrites + over > self.guarantees.most_overwrites.unwrap_or(u64::MAX);
+        if let Some(image) = running.unused.last().copied().filter(|_| is_full && running.admitted == 0) {
+            self.reserve_entry(running, 0)?;
+            self.spill(site, running, at, Lba(image), &page)?;
+            running.unused.pop();
+            return Ok(());
+        }
+        if is_full {
             let most = self.guarantees.most_overwrites.unwrap_or(u64::MAX);
             return Err(Error::NoSpace(format!("a transaction that writes over more than {most} blocks")));
         }
@@ -531,24 +547,38 @@ impl Shared {
         Ok(())
     }
 
+    /// Stores the content of a block in a lent one.
+    fn spill(&self, site: Site, running: &mut Running, at: Lba, image: Lba, page: &Page) -> Result<()> {
+        self.has_plain.store(true, Ordering::Release);
+        self.failing(self.device.write(site, image, std::slice::from_ref(page)))?;
+        running.spilled.insert(at.0, (image, self.seed.sum_of_block(at, page)));
+        Ok(())
+    }
+
     fn read_committed(&self, at: Lba, bytes: &mut [u8; BLOCK]) -> Result<()> {
         loop {
-            let homes = {
+            let (homes, from) = {
                 let tree = self.trees.of(at.0);
-                if let Some(version) = tree.entries.get(&at.0).and_then(|entry| entry.versions.last()) {
-                    match &version.content {
-                        Content::Journaled(page) | Content::Direct(page) => bytes.copy_from_slice(&page[..]),
-                        Content::Zeros => bytes.fill(0),
+                let version = tree.entries.get(&at.0).and_then(|entry| entry.versions.last());
+                let from = match version.map(|version| &version.content) {
+                    Some(Content::Journaled(page) | Content::Direct(page)) => {
+                        bytes.copy_from_slice(&page[..]);
+                        return Ok(());
                     }
-                    return Ok(());
-                }
+                    Some(Content::Zeros) => {
+                        bytes.fill(0);
+                        return Ok(());
+                    }
+                    Some(Content::Spilled(image)) => *image,
+                    None => at,
+                };
                 if tree.zeros.get(at.0).is_some_and(|place| !self.is_settled(place)) {
                     bytes.fill(0);
                     return Ok(());
                 }
-                tree.homes
+                (tree.homes, from)
             };
-            self.device.read(at, bytes)?;
+            self.device.read(from, bytes)?;
             if self.trees.of(at.0).homes == homes {
                 return Ok(());
             }
@@ -591,7 +621,7 @@ impl Shared {
                 lasts.for_each(|last| depend(&mut depends, last));
             }
         }
-        for block in all.iter().flat_map(|running| running.stored.keys()) {
+        for block in all.iter().flat_map(|running| running.stored.keys().chain(running.spilled.keys())) {
             let last = self.trees.of(*block).last(*block).filter(|last| !self.is_settled(*last));
             last.into_iter().for_each(|last| depend(&mut depends, last));
         }
@@ -603,7 +633,7 @@ impl Shared {
         };
         let place = self.place(site, number, &mut all, &directly, &depends);
         for ((tx, _), running) in txs.iter().zip(&all) {
-            running.pages.keys().chain(running.stored.keys()).for_each(|block| self.trees.unclaim(*block..*block + 1));
+            running.blocks().for_each(|block| self.trees.unclaim(block..block + 1));
             running.discarded.iter().for_each(|(run, ())| self.trees.unclaim(run));
             self.running.end(*tx);
         }
@@ -638,7 +668,8 @@ impl Shared {
         let mut given = blocks.split_off(self.descriptions(entries) as usize).into_iter();
         let mut payloads = Vec::with_capacity(entries as usize);
         let mut directly = directly.iter();
-        let mut discarded = Vec::new();
+        let (mut discarded, mut lent) = (Vec::new(), Vec::new());
+        let run_of = |run: std::ops::Range<u64>| Run { start: Lba(run.start), count: run.end - run.start };
         for running in all.iter_mut() {
             for (block, (page, _)) in &running.pages {
                 let is_direct = *directly.next().expect("one for each page");
@@ -665,9 +696,15 @@ impl Shared {
                 entry.versions.clear();
                 payloads.push((*block, Payload::Stored(*sum)));
             }
+            for (block, (image, sum)) in &running.spilled {
+                let mut tree = self.trees.of(*block);
+                tree.written(*block, place).versions.push(Version { place, content: Content::Spilled(*image) });
+                payloads.push((*block, Payload::Spilled(*image, *sum)));
+            }
+            lent.extend(running.lent.iter().map(|(run, ())| run_of(run)));
             for (run, ()) in running.discarded.iter() {
                 self.trees.parts(run.clone()).for_each(|(part, mut tree)| tree.discard(part, place));
-                discarded.push(Run { start: Lba(run.start), count: run.end - run.start });
+                discarded.push(run_of(run));
             }
         }
         let after = (0..).zip(depends).filter(|(queue, place)| *queue != number && **place > 0);
@@ -678,10 +715,14 @@ impl Shared {
             blocks: payloads.iter().map(|(block, _)| *block).collect(),
             payloads: Mutex::new(payloads),
             discarded,
+            lent,
             after: after.map(|(queue, place)| (queue, *place)).collect(),
             ends: numbers.iter().zip(&states).map(|(number, state)| (*number, state.head)).collect(),
             marks: Mutex::default(),
         };
+        if !ordered.lent.is_empty() {
+            self.away.lock().unwrap().insert(sequence);
+        }
         states[main].txs.push_back(Arc::new(ordered));
         drop(states);
         numbers.iter().for_each(|number| self.queue(*number).changed.notify_all());
@@ -695,7 +736,9 @@ impl Shared {
             let state = queue.state.lock().unwrap();
             (state.settled < state.last()).then(|| state.get(state.first.max(state.settled + 1)).place.sequence - 1)
         };
-        Sequence(self.queues.iter().filter_map(unsettled).min().unwrap_or(last).min(last))
+        let settled = self.queues.iter().filter_map(unsettled).min().unwrap_or(last).min(last);
+        let away = self.away.lock().unwrap().first().map_or(u64::MAX, |sequence| sequence - 1);
+        Sequence(settled.min(away))
     }
 }
 
@@ -762,6 +805,9 @@ impl TxBlocks for MultiQueue {
             if running.stored.contains_key(&at.0) {
                 return self.0.device.read(at, bytes);
             }
+            if let Some((image, _)) = running.spilled.get(&at.0) {
+                return self.0.device.read(*image, bytes);
+            }
             if running.discarded.get(at.0).is_some() {
                 bytes.fill(0);
                 return Ok(());
@@ -783,24 +829,45 @@ impl TxBlocks for MultiQueue {
         pages.iter().for_each(|block| _ = running.pages.remove(block));
         let stored: Vec<u64> = running.stored.range(blocks.clone()).map(|(block, _)| *block).collect();
         stored.iter().for_each(|block| _ = running.stored.remove(block));
+        running.spilled.retain(|block, _| !blocks.contains(block));
         running.discarded.set(blocks, ());
         count(&shared.counters.discards, run.count);
         Ok(())
     }
 
-    fn lend(&self, tx: Txid, _: Run) -> Result<()> {
-        self.0.check()?;
-        self.0.running.get(tx)?;
-        Err(Error::unsupported("lent blocks: the journal has no use for them"))
+    fn lend(&self, tx: Txid, run: Run) -> Result<()> {
+        let shared = &*self.0;
+        shared.check()?;
+        shared.check_run(run)?;
+        let blocks = run.start.0..run.start.0 + run.count;
+        let running = shared.running.get(tx)?;
+        let running = &mut *running.lock().unwrap();
+        shared.reserve_entry(running, 0)?;
+        for (part, tree) in shared.trees.parts(blocks.clone()) {
+            if let Some((taken, _)) = tree.running.within(part).next() {
+                return Err(busy(taken.start));
+            }
+        }
+        shared.trees.claim(tx, blocks.clone()).map_err(busy)?;
+        // Whoever wrote one of them directly is proven before it is written over, and nothing of it goes home later.
+        let mut parts = shared.trees.parts(blocks.clone());
+        let is_known =
+            parts.any(|(part, tree)| !tree.known(part.clone()).is_empty() || tree.zeros.within(part).next().is_some());
+        drop(parts);
+        if is_known {
+            shared.checkpoint(true).inspect_err(|_| shared.trees.unclaim(blocks.clone()))?;
+        }
+        running.unused.extend(blocks.clone().rev());
+        running.lent.set(blocks, ());
+        Ok(())
     }
 
     fn abort(&self, _: Site, tx: Txid) -> Result<()> {
         let shared = &*self.0;
         shared.check()?;
         let running = std::mem::take(&mut *shared.running.get(tx)?.lock().unwrap());
-        let blocks = running.pages.keys().chain(running.stored.keys());
-        blocks.for_each(|block| shared.trees.unclaim(*block..*block + 1));
-        running.discarded.iter().for_each(|(run, ())| shared.trees.unclaim(run));
+        running.blocks().for_each(|block| shared.trees.unclaim(block..block + 1));
+        running.discarded.iter().chain(running.lent.iter()).for_each(|(run, ())| shared.trees.unclaim(run));
         shared.running.end(tx);
         shared.give_back(&running);
         count(&shared.counters.aborts, 1);
@@ -838,10 +905,12 @@ impl TxBlocks for MultiQueue {
     fn wait(&self, site: Site, upto: Sequence) -> Result<()> {
         self.0.check()?;
         self.0.check_given(upto)?;
-        match self.0.find(upto.0) {
-            Some(found) => self.0.settle(site, found),
-            None => Ok(()),
+        let Some(found) = self.0.find(upto.0) else { return Ok(()) };
+        self.0.settle(site, found)?;
+        while self.0.away.lock().unwrap().contains(&upto.0) {
+            self.0.checkpoint(true)?;
         }
+        Ok(())
     }
 
     fn durable(&self) -> Sequence {

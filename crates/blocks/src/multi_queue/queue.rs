@@ -17,6 +17,8 @@ pub enum Payload {
     Direct(Page),
     /// It is at home already, and has this checksum.
     Stored(u64),
+    /// It is in this lent block, and has this checksum.
+    Spilled(Lba, u64),
 }
 
 /// A transaction that is ordered.
@@ -30,6 +32,8 @@ pub struct Ordered {
     /// The blocks of these.
     pub blocks: Vec<u64>,
     pub discarded: Vec<Run>,
+    /// Blocks that it was lent: they have images until it is home.
+    pub lent: Vec<Run>,
     /// Of other queues, up to which place it depends on them.
     pub after: Vec<(u16, u64)>,
     /// Where it ends in areas.

@@ -7,7 +7,7 @@ use sync::{AtomicU64, Mutex, Ordering};
 use wholly_error::{Error, Result};
 
 use crate::runs::Runs;
-use crate::{Page, Placement, Txid};
+use crate::{Lba, Page, Placement, Txid};
 
 /// So many locks.
 const SHARDS: usize = 16;
@@ -26,6 +26,12 @@ pub struct Running {
     /// Fresh, and at home already: with their checksums.
     pub stored: BTreeMap<u64, u64>,
     pub discarded: Runs<()>,
+    /// Blocks that it was lent.
+    pub lent: Runs<()>,
+    /// Those of them that it has not used.
+    pub unused: Vec<u64>,
+    /// Written over, and stored in lent blocks: where, and their checksums.
+    pub spilled: BTreeMap<u64, (Lba, u64)>,
     /// Blocks that it writes over.
     pub overwrites: u64,
     /// Fresh pages in memory.
@@ -35,12 +41,18 @@ pub struct Running {
 impl Running {
     /// Entries that it has.
     pub fn entries(&self) -> u64 {
-        (self.pages.len() + self.stored.len() + self.discarded.iter().count()) as u64
+        let runs = self.discarded.iter().count() + self.lent.iter().count();
+        (self.pages.len() + self.stored.len() + self.spilled.len() + runs) as u64
     }
 
     /// Whether it has written or discarded anything.
     pub fn is_empty(&self) -> bool {
-        self.pages.is_empty() && self.stored.is_empty() && self.discarded.is_empty()
+        self.pages.is_empty() && self.stored.is_empty() && self.spilled.is_empty() && self.discarded.is_empty()
+    }
+
+    /// What it has claimed, but for runs.
+    pub fn blocks(&self) -> impl Iterator<Item = u64> + '_ {
+        self.pages.keys().chain(self.stored.keys()).chain(self.spilled.keys()).copied()
     }
 }
 

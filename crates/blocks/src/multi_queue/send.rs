@@ -76,13 +76,18 @@ impl Shared {
                     what
                 }
                 Payload::Stored(sum) => What::Direct { sum },
+                Payload::Spilled(image, sum) => What::Journaled { image, sum },
             };
             if !(self.makes(Mistake::NoRevocation) && matches!(what, What::Direct { .. })) {
                 entries.push(Entry { home, what });
             }
         }
-        entries
-            .extend(tx.discarded.iter().map(|run| Entry { home: run.start, what: What::Revoked { count: run.count } }));
+        entries.extend(
+            tx.discarded
+                .iter()
+                .chain(&tx.lent)
+                .map(|run| Entry { home: run.start, what: What::Revoked { count: run.count } }),
+        );
         let proven: Vec<u64> = (self.queues.iter())
             .map(|queue| if self.makes(Mistake::NoProof) { 0 } else { queue.complete.load(Ordering::Acquire) })
             .collect();

@@ -7,7 +7,7 @@ use std::ops::Range;
 use sync::{Mutex, MutexGuard};
 
 use crate::runs::Runs;
-use crate::{Page, Txid};
+use crate::{Lba, Page, Txid};
 
 /// Blocks of a group.
 const GROUP: u64 = 64;
@@ -27,6 +27,8 @@ pub struct Place {
 pub enum Content {
     /// In the journal.
     Journaled(Page),
+    /// In a lent block.
+    Spilled(Lba),
     /// On its way home, past the journal.
     Direct(Page),
     /// Nothing: it was discarded.
@@ -73,7 +75,7 @@ impl Entry {
     fn prune(&mut self, progress: &dyn Progress) -> bool {
         if let Some(at) = self.newest_settled(progress) {
             // What was written directly, or is free, is not read from here any more.
-            let is_home = !matches!(self.versions[at].content, Content::Journaled(_));
+            let is_home = matches!(self.versions[at].content, Content::Direct(_) | Content::Zeros);
             self.versions.drain(..at + usize::from(is_home));
         }
         self.direct.take_if(|direct| progress.is_proven(*direct));

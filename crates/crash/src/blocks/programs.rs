@@ -252,7 +252,7 @@ pub const ALL: &[Program] = &[
     Program {
         name: "lent",
         about: "a transaction of more blocks than there is room for elsewhere: free blocks are lent to it",
-        on: &[Kind::Log, Kind::Xftl],
+        on: &[Kind::Log, Kind::Xftl, Kind::MultiQueue],
         blocks: 60,
         behind: 40,
         queues: 2,
