@@ -4,6 +4,7 @@ mod batch;
 mod contract;
 mod log;
 mod multi_queue;
+mod multi_queue_kills;
 mod ram;
 mod random;
 mod suite;
