@@ -1,5 +1,5 @@
-//! The suite `journal`: transactions of blocks on a disk, by a journal for each queue, and by the orders of others, made
-//! of the same writes. Wall time on a loop device, so the disk is emulated; ratios of one run, in turns.
+//! The suite `journal`: transactions of blocks on a disk, by a journal for each queue, and by the orders of others,
+//! made of the same writes. Wall time on a loop device, so the disk is emulated; ratios of one run, in turns.
 //!
 //! A transaction has N blocks of 4 KiB and one block that describes them. Each thread has an area of its own, and waits
 //! for each of its transactions.

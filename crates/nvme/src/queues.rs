@@ -12,6 +12,35 @@ use crate::{Controller, DmaPage, Lease, Life, Ticket, Window};
 
 /// A controller's queues, each leased for as long as the journal runs. Each content is copied once, into pages that the
 /// device reads.
+///
+/// # Example
+///
+/// ```
+/// use std::sync::Arc;
+/// use wholly_blocks::multi_queue::{MultiQueue, Options as JournalOptions};
+/// use wholly_blocks::{BLOCK, Lba, Page, Placement, Run, Tag, TxBlocks};
+/// use wholly_media::Site;
+/// use wholly_nvme::model::Model;
+/// use wholly_nvme::{Controller, DeviceQueues, Options};
+///
+/// let (site, volume) = (Site("example"), [7; 16]);
+/// let controller = Controller::open(Model::in_memory(4 << 20, 64 << 10), Options::default())?;
+/// let queues = Arc::new(DeviceQueues::new(controller)?);
+/// // The last blocks of the device are the journal.
+/// let log = Run { start: Lba(512), count: 512 };
+/// MultiQueue::format(&*queues, log, volume, &JournalOptions::default())?;
+/// let blocks = MultiQueue::open(queues, (512, log), volume, JournalOptions::default())?;
+///
+/// let tx = blocks.begin()?;
+/// for at in [3, 9] {
+///     blocks.write(site, tx, Lba(at), Page::new(&[1; BLOCK]), Placement::Overwrite, Tag::Data)?;
+/// }
+/// let sequence = blocks.order(site, &[tx], &[])?; // everybody reads it
+/// blocks.send(site, sequence)?; // atomic
+/// blocks.wait(site, sequence)?; // durable
+/// blocks.close()?;
+/// # Ok::<(), wholly_error::Error>(())
+/// ```
 pub struct DeviceQueues {
     /// The first to be dropped.
     leases: OnceLock<Vec<Mutex<Lease>>>,
@@ -33,6 +62,7 @@ impl DeviceQueues {
             queues: shape.queues,
             most_writes: shape.entries,
             most_pages: shape.pages,
+            tells_unfinished: true,
             // A block may tear, whatever the device says.
             plain_unit: 8,
             emulated: true,

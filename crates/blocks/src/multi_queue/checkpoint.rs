@@ -92,6 +92,7 @@ impl Shared {
     fn begin_home(&self) -> Vec<Going> {
         let mut going = Vec::new();
         for mut tree in self.trees.all() {
+            tree.prune_all(self);
             for (block, entry) in &mut tree.entries {
                 let newest = match self.makes(Mistake::SupersededEarly) {
                     true => entry.versions.len().checked_sub(1),

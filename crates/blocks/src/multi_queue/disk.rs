@@ -59,6 +59,7 @@ impl DiskQueues {
             queues,
             most_writes: usize::MAX,
             most_pages: usize::MAX,
+            tells_unfinished: false,
             plain_unit: of.atomic_unit,
             emulated: of.emulated,
             description: of.description.clone(),

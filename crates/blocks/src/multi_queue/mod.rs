@@ -66,7 +66,7 @@ mod running;
 mod send;
 mod tree;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sync::{AtomicBool, AtomicU64, Backoff, Condvar, Mutex, Ordering, thread_token};
@@ -217,8 +217,13 @@ pub(crate) struct Shared {
     homing: Mutex<Option<Header>>,
     /// Blocks have come home.
     homed: Condvar,
-    /// Something was written in no transaction, and not flushed.
-    has_plain: AtomicBool,
+    /// How many writes in no transaction have returned, and how many of these are durable.
+    written: AtomicU64,
+    flushed: AtomicU64,
+    /// The sequences of transactions that have written nothing: what they come after.
+    empty: Mutex<BTreeMap<u64, Vec<(u16, u64)>>>,
+    /// Nothing is ordered any more.
+    is_ending: AtomicBool,
     poisoned: AtomicBool,
     why: Mutex<Option<String>>,
     counters: AllCounters,
@@ -240,6 +245,10 @@ fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
+fn count_up(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::AcqRel);
+}
+
 fn busy(at: u64) -> Error {
     Error::Busy(format!("block {at}"), "a running transaction has written it; end that one first".into())
 }
@@ -250,7 +259,7 @@ impl MultiQueue {
     /// # Errors
     /// `NoSpace` if they are too few; the medium's.
     pub fn format(device: &dyn Queues, log: Run, volume: [u8; 16], options: &Options) -> Result<()> {
-        let areas = areas(device, log)?;
+        let areas = areas(device, log, options)?;
         recover::format(device, areas, volume, options)
     }
 
@@ -265,13 +274,14 @@ impl MultiQueue {
         volume: [u8; 16],
         options: Options,
     ) -> Result<MultiQueue> {
-        let areas = areas(&*device, log)?;
+        let areas = areas(&*device, log, &options)?;
         let header = recover::recover(&*device, areas, volume, &options)?;
         device.start(START, Life { volume, incarnation: header.incarnation })?;
         let area = areas.len();
         let room = options.room.unwrap_or(area / 4);
+        let options = Options { held_fresh: options.held_fresh.min(area / 4), ..options };
         // With all its descriptions, and the fresh pages that stay in memory.
-        let most = area - (area / entries_of(areas.queues) as u64 + 1) - options.held_fresh.min(area / 4);
+        let most = area - (area / entries_of(areas.queues) as u64 + 1) - options.held_fresh;
         let of = device.guarantees();
         let guarantees = BlockGuarantees {
             blocks,
@@ -301,7 +311,10 @@ impl MultiQueue {
             away: Mutex::default(),
             homing: Mutex::new(Some(header)),
             homed: Condvar::new(),
-            has_plain: AtomicBool::new(false),
+            written: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
+            empty: Mutex::default(),
+            is_ending: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
             why: Mutex::new(None),
             counters: AllCounters::default(),
@@ -337,6 +350,9 @@ impl MultiQueue {
     /// `Poisoned`; the medium's.
     pub fn close(&self) -> Result<()> {
         self.0.check()?;
+        self.0.is_ending.store(true, Ordering::Release);
+        // Who orders has its place by now, or is refused.
+        self.0.queues.iter().for_each(|queue| drop(queue.state.lock().unwrap()));
         self.0.checkpoint(true)?;
         self.0.write_empty()?;
         self.0.failing(self.0.device.close(CLOSE))?;
@@ -346,7 +362,11 @@ impl MultiQueue {
 }
 
 /// The areas of a device's queues in a log.
-fn areas(device: &dyn Queues, log: Run) -> Result<Areas> {
+fn areas(device: &dyn Queues, log: Run, options: &Options) -> Result<Areas> {
+    if options.proof == Proof::Window && !device.guarantees().tells_unfinished {
+        let why = "a journal that believes the device's window: the device tells of none; take checksums for a proof";
+        return Err(Error::unsupported(why));
+    }
     let areas = |queues| Areas { log, queues };
     let wanted = device.guarantees().queues.clamp(1, MOST_QUEUES);
     // Rather fewer queues than small areas.
@@ -410,27 +430,40 @@ impl Shared {
     /// Takes room for a transaction in the area of its queue. `admits`: other running ones, which have the room, are
     /// waited for.
     fn reserve(&self, running: &mut Running, blocks: u64, admits: bool) -> Result<()> {
-        let number = *running.queue.get_or_insert_with(|| {
-            let by = if self.options.in_turn { self.turns.fetch_add(1, Ordering::Relaxed) } else { thread_token() };
-            (by % self.queues.len() as u64) as u16
-        });
+        let count = self.queues.len() as u64;
+        let number = running.rooms.first().map_or_else(
+            || {
+                let by = if self.options.in_turn { self.turns.fetch_add(1, Ordering::Relaxed) } else { thread_token() };
+                (by % count) as u16
+            },
+            |(number, _)| *number,
+        );
         let queue = self.queue(number);
         loop {
-            let mut state = queue.state.lock().unwrap();
-            self.check()?;
-            let used = state.head - state.tail;
-            if used + state.reserved + blocks <= self.areas.len() {
-                state.reserved += blocks;
-                running.reserved += blocks;
-                return Ok(());
+            // In its own area, or in any other.
+            let mut is_used = false;
+            for i in 0..count {
+                let number = ((u64::from(number) + i) % count) as u16;
+                let mut state = self.queue(number).state.lock().unwrap();
+                self.check()?;
+                is_used |= state.head > state.tail;
+                if state.head - state.tail + state.reserved + blocks <= self.areas.len() {
+                    state.reserved += blocks;
+                    running.has_room(number, blocks);
+                    return Ok(());
+                }
             }
-            if used > 0 {
-                drop(state);
+            if is_used {
                 self.checkpoint(false)?;
                 continue;
             }
             // Others that run have the room, and are about to end.
-            if !admits || running.reserved > 0 || state.reserved == 0 {
+            let state = queue.state.lock().unwrap();
+            let is_free = state.head - state.tail + state.reserved + blocks <= self.areas.len();
+            if is_free || state.head > state.tail {
+                continue;
+            }
+            if !admits || state.reserved == running.room_in(number) {
                 let what = "images of blocks that running transactions write over; commit or abort some";
                 return Err(Error::NoSpace(what.into()));
             }
@@ -439,11 +472,9 @@ impl Shared {
     }
 
     fn give_back(&self, running: &Running) {
-        if let Some(number) = running.queue
-            && running.reserved > 0
-        {
-            let queue = self.queue(number);
-            queue.state.lock().unwrap().reserved -= running.reserved;
+        for (number, blocks) in &running.rooms {
+            let queue = self.queue(*number);
+            queue.state.lock().unwrap().reserved -= blocks;
             queue.changed.notify_all();
         }
     }
@@ -455,7 +486,7 @@ impl Shared {
 
     /// Room for one entry more, and for its image.
     fn reserve_entry(&self, running: &mut Running, images: u64) -> Result<()> {
-        let entries = running.entries();
+        let entries = running.entries() + running.admitted;
         let more = self.descriptions(entries + 1) - self.descriptions(entries);
         match images + more {
             0 => Ok(()),
@@ -519,8 +550,7 @@ impl Shared {
                     self.reserve_entry(running, 0)?;
                 }
                 let sum = self.seed.sum_of_block(at, &page);
-                self.has_plain.store(true, Ordering::Release);
-                self.failing(self.device.write(site, at, &[page]))?;
+                self.write_plainly(site, at, &[page])?;
                 running.stored.insert(at.0, sum);
                 return Ok(());
             }
@@ -538,7 +568,15 @@ impl Shared {
             return Err(Error::NoSpace(format!("a transaction that writes over more than {most} blocks")));
         }
         match running.admitted {
-            0 => self.reserve_entry(running, 1)?,
+            0 => match (self.reserve_entry(running, 1), running.unused.last().copied()) {
+                (Err(Error::NoSpace(_)), Some(image)) if over == 1 => {
+                    self.reserve_entry(running, 0)?;
+                    self.spill(site, running, at, Lba(image), &page)?;
+                    running.unused.pop();
+                    return Ok(());
+                }
+                (reserved, _) => reserved?,
+            },
             _ => running.admitted -= 1,
         }
         running.overwrites += over;
@@ -547,10 +585,26 @@ impl Shared {
         Ok(())
     }
 
+    /// Writes in no transaction.
+    fn write_plainly(&self, site: Site, at: Lba, pages: &[Page]) -> Result<()> {
+        self.failing(self.device.write(site, at, pages))?;
+        count_up(&self.written);
+        Ok(())
+    }
+
+    /// Makes durable what was written so, unless it is.
+    fn flush_plain(&self, site: Site) -> Result<()> {
+        let upto = self.written.load(Ordering::Acquire);
+        if self.flushed.load(Ordering::Acquire) < upto {
+            self.device.flush(site)?;
+            self.flushed.fetch_max(upto, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
     /// Stores the content of a block in a lent one.
     fn spill(&self, site: Site, running: &mut Running, at: Lba, image: Lba, page: &Page) -> Result<()> {
-        self.has_plain.store(true, Ordering::Release);
-        self.failing(self.device.write(site, image, std::slice::from_ref(page)))?;
+        self.write_plainly(site, image, std::slice::from_ref(page))?;
         running.spilled.insert(at.0, (image, self.seed.sum_of_block(at, page)));
         Ok(())
     }
@@ -585,10 +639,24 @@ impl Shared {
         }
     }
 
-    /// The queue and the place of a sequence; none if it is settled, or was nothing.
-    fn find(&self, sequence: u64) -> Option<(u16, u64)> {
+    /// Reads blocks of which none has a version, by one read. Returns whether that is so.
+    fn read_home(&self, at: Lba, bytes: &mut [u8]) -> Result<bool> {
+        let blocks = at.0..at.0 + (bytes.len() / BLOCK) as u64;
+        let homes = || -> Option<Vec<u64>> {
+            let parts = self.trees.parts(blocks.clone());
+            parts.map(|(part, tree)| tree.is_home(part).then_some(tree.homes)).collect()
+        };
+        let Some(before) = homes() else { return Ok(false) };
+        self.device.read_run(at, bytes)?;
+        Ok(homes().is_some_and(|after| after == before))
+    }
+
+    /// The queues and places that a sequence is at, or comes after; none if all that is settled.
+    fn find(&self, sequence: u64) -> Vec<(u16, u64)> {
         let found = |number: u16| Some((number, self.queue(number).state.lock().unwrap().find(sequence)?));
-        (0..self.areas.queues).find_map(found)
+        let one = (0..self.areas.queues).find_map(found);
+        let nothing = || self.empty.lock().unwrap().get(&sequence).cloned().unwrap_or_default();
+        one.map_or_else(nothing, |found| vec![found])
     }
 
     /// Orders what was written as one transaction.
@@ -599,7 +667,7 @@ impl Shared {
             *depends = on.place.max(*depends);
         };
         for sequence in after.iter().filter(|_| !self.makes(Mistake::NoAfter)) {
-            if let Some((queue, place)) = self.find(sequence.0) {
+            for (queue, place) in self.find(sequence.0) {
                 depend(&mut depends, Place { queue, place, sequence: sequence.0 });
             }
         }
@@ -625,13 +693,17 @@ impl Shared {
             let last = self.trees.of(*block).last(*block).filter(|last| !self.is_settled(*last));
             last.into_iter().for_each(|last| depend(&mut depends, last));
         }
-        let Some(number) = all.iter().filter(|running| !running.is_empty()).find_map(|running| running.queue) else {
+        let number = all.iter().filter(|running| !running.is_empty()).find_map(|running| running.rooms.first());
+        let Some((number, _)) = number.copied() else {
             // It has written nothing, and is as durable as what it comes after.
-            all.iter().for_each(|running| self.give_back(running));
+            for running in &all {
+                self.give_back(running);
+                running.lent.iter().for_each(|(run, ())| self.trees.unclaim(run));
+            }
             txs.iter().for_each(|(tx, _)| self.running.end(*tx));
-            return Ok(after.iter().copied().max().unwrap_or_default());
+            return Ok(self.order_nothing(&depends));
         };
-        let place = self.place(site, number, &mut all, &directly, &depends);
+        let place = self.place(site, number, &mut all, &directly, &depends)?;
         for ((tx, _), running) in txs.iter().zip(&all) {
             running.blocks().for_each(|block| self.trees.unclaim(block..block + 1));
             running.discarded.iter().for_each(|(run, ())| self.trees.unclaim(run));
@@ -641,12 +713,27 @@ impl Shared {
         Ok(Sequence(place.sequence))
     }
 
+    /// A place in the order for what has written nothing.
+    fn order_nothing(&self, depends: &[u64]) -> Sequence {
+        let after: Vec<(u16, u64)> = (0..).zip(depends.iter().copied()).filter(|(_, place)| *place > 0).collect();
+        let empty = &mut *self.empty.lock().unwrap();
+        let is_open = |(queue, place): &(u16, u64)| *place > self.queue(*queue).settled.load(Ordering::Acquire);
+        empty.retain(|_, after| after.iter().any(is_open));
+        let sequence = self.last.fetch_add(1, Ordering::AcqRel) + 1;
+        empty.insert(sequence, after);
+        Sequence(sequence)
+    }
+
     /// Gives the transaction its place and its blocks, and publishes its versions.
-    fn place(&self, site: Site, number: u16, all: &mut [Running], directly: &[bool], depends: &[u64]) -> Place {
-        let mut numbers: Vec<u16> = all.iter().filter_map(|running| running.queue).chain([number]).collect();
+    fn place(&self, site: Site, number: u16, all: &mut [Running], directly: &[bool], depends: &[u64]) -> Result<Place> {
+        let rooms = all.iter().flat_map(|running| &running.rooms);
+        let mut numbers: Vec<u16> = rooms.map(|(number, _)| *number).collect();
         numbers.sort_unstable();
         numbers.dedup();
         let mut states: Vec<_> = numbers.iter().map(|number| self.queue(*number).state.lock().unwrap()).collect();
+        if self.is_ending.load(Ordering::Acquire) {
+            return Err(Error::Poisoned("the journal is being closed".into()));
+        }
         let main = numbers.iter().position(|one| *one == number).expect("it is one of them");
         let sequence = self.last.fetch_add(1, Ordering::AcqRel) + 1;
         let place = Place { queue: number, place: states[main].last() + 1, sequence };
@@ -655,12 +742,11 @@ impl Shared {
         // The room of each, first for descriptions. What is left is given back.
         let mut wanted = self.descriptions(entries) as usize + images;
         let mut blocks = Vec::with_capacity(wanted);
-        for running in all.iter() {
-            let Some(own) = running.queue else { continue };
-            let state = &mut states[numbers.iter().position(|one| *one == own).expect("it is one of them")];
-            state.reserved -= running.reserved;
-            let takes = (running.reserved as usize).min(wanted);
-            blocks.extend((0..takes as u64).map(|i| self.areas.block(own, state.head + i)));
+        for (own, reserved) in all.iter().flat_map(|running| &running.rooms) {
+            let state = &mut states[numbers.iter().position(|one| one == own).expect("it is one of them")];
+            state.reserved -= reserved;
+            let takes = (*reserved as usize).min(wanted);
+            blocks.extend((0..takes as u64).map(|i| self.areas.block(*own, state.head + i)));
             state.head += takes as u64;
             wanted -= takes;
         }
@@ -726,7 +812,7 @@ impl Shared {
         states[main].txs.push_back(Arc::new(ordered));
         drop(states);
         numbers.iter().for_each(|number| self.queue(*number).changed.notify_all());
-        place
+        Ok(place)
     }
 
     /// All up to it is settled.
@@ -775,7 +861,7 @@ impl TxBlocks for MultiQueue {
         shared.check()?;
         let is_half_full = |queue: &Queue| {
             let state = queue.state.lock().unwrap();
-            2 * (state.head - state.tail + state.reserved) > shared.areas.len() && state.head > state.tail
+            2 * (state.head - state.tail) > shared.areas.len()
         };
         while shared.queues.iter().any(is_half_full) {
             shared.checkpoint(false)?;
@@ -816,6 +902,22 @@ impl TxBlocks for MultiQueue {
         self.0.read_committed(at, bytes)
     }
 
+    fn read_run(&self, tx: Option<Txid>, at: Lba, bytes: &mut [u8]) -> Result<()> {
+        let shared = &*self.0;
+        let run = Run { start: at, count: (bytes.len() / BLOCK) as u64 };
+        shared.check()?;
+        shared.check_run(run)?;
+        let is_own = match tx {
+            None => false,
+            Some(tx) => !shared.running.get(tx)?.lock().unwrap().is_empty(),
+        };
+        if !is_own && bytes.len().is_multiple_of(BLOCK) && shared.read_home(at, bytes)? {
+            count(&shared.counters.reads, run.count);
+            return Ok(());
+        }
+        crate::device::each_block(at, bytes, |at, block| self.read(tx, at, block))
+    }
+
     fn discard(&self, _: Site, tx: Txid, run: Run) -> Result<()> {
         let shared = &*self.0;
         shared.check()?;
@@ -826,7 +928,10 @@ impl TxBlocks for MultiQueue {
         shared.reserve_entry(running, 0)?;
         shared.trees.claim(tx, blocks.clone()).map_err(busy)?;
         let pages: Vec<u64> = running.pages.range(blocks.clone()).map(|(block, _)| *block).collect();
-        pages.iter().for_each(|block| _ = running.pages.remove(block));
+        for (_, how) in pages.iter().filter_map(|block| running.pages.remove(block)) {
+            let count = if how == Placement::Overwrite { &mut running.overwrites } else { &mut running.fresh };
+            *count = count.saturating_sub(1);
+        }
         let stored: Vec<u64> = running.stored.range(blocks.clone()).map(|(block, _)| *block).collect();
         stored.iter().for_each(|block| _ = running.stored.remove(block));
         running.spilled.retain(|block, _| !blocks.contains(block));
@@ -851,8 +956,10 @@ impl TxBlocks for MultiQueue {
         shared.trees.claim(tx, blocks.clone()).map_err(busy)?;
         // Whoever wrote one of them directly is proven before it is written over, and nothing of it goes home later.
         let mut parts = shared.trees.parts(blocks.clone());
-        let is_known =
-            parts.any(|(part, tree)| !tree.known(part.clone()).is_empty() || tree.zeros.within(part).next().is_some());
+        let is_known = parts.any(|(part, mut tree)| {
+            tree.known(part.clone()).into_iter().for_each(|block| tree.prune(block, shared));
+            !tree.known(part.clone()).is_empty() || tree.zeros.within(part).next().is_some()
+        });
         drop(parts);
         if is_known {
             shared.checkpoint(true).inspect_err(|_| shared.trees.unclaim(blocks.clone()))?;
@@ -896,17 +1003,13 @@ impl TxBlocks for MultiQueue {
     fn send(&self, site: Site, upto: Sequence) -> Result<()> {
         self.0.check()?;
         self.0.check_given(upto)?;
-        match self.0.find(upto.0) {
-            Some((queue, place)) => self.0.send_queue(site, queue, place),
-            None => Ok(()),
-        }
+        self.0.find(upto.0).into_iter().try_for_each(|(queue, place)| self.0.send_queue(site, queue, place))
     }
 
     fn wait(&self, site: Site, upto: Sequence) -> Result<()> {
         self.0.check()?;
         self.0.check_given(upto)?;
-        let Some(found) = self.0.find(upto.0) else { return Ok(()) };
-        self.0.settle(site, found)?;
+        self.0.find(upto.0).into_iter().try_for_each(|found| self.0.settle(site, found))?;
         while self.0.away.lock().unwrap().contains(&upto.0) {
             self.0.checkpoint(true)?;
         }
@@ -947,7 +1050,10 @@ impl PlainBlocks for Shared {
 
     fn read_run(&self, at: Lba, bytes: &mut [u8]) -> Result<()> {
         self.check()?;
-        crate::device::each_block(at, bytes, |at, block| self.read_committed(at, block))
+        match bytes.len().is_multiple_of(BLOCK) && self.read_home(at, bytes)? {
+            true => Ok(()),
+            false => crate::device::each_block(at, bytes, |at, block| self.read_committed(at, block)),
+        }
     }
 
     fn write_part(&self, site: Site, at: u64, offset: usize, bytes: &[u8]) -> Result<()> {
@@ -969,6 +1075,11 @@ impl PlainBlocks for Shared {
             if self.tail.load(Ordering::Acquire) < self.last.load(Ordering::Acquire) {
                 self.checkpoint(true)?;
             }
+            // What is settled may be in the tree yet.
+            let mut tree = self.trees.of(at);
+            tree.prune(at, self);
+            tree.zeros.clear(at..at + 1);
+            drop(tree);
             let mut page = Page::zeros();
             if bytes.len() < BLOCK {
                 let mut old = [0; BLOCK];
@@ -976,8 +1087,7 @@ impl PlainBlocks for Shared {
                 page = Page::new(&old);
             }
             page.put(offset, bytes);
-            self.has_plain.store(true, Ordering::Release);
-            self.device.write(site, Lba(at), &[page])
+            self.write_plainly(site, Lba(at), &[page])
         };
         let written = write();
         self.trees.unclaim(at..at + 1);
@@ -987,8 +1097,9 @@ impl PlainBlocks for Shared {
 
     fn flush(&self, site: Site) -> Result<()> {
         self.check()?;
-        self.has_plain.store(false, Ordering::Release);
+        let upto = self.written.load(Ordering::Acquire);
         self.failing(self.device.flush(site))?;
+        self.flushed.fetch_max(upto, Ordering::AcqRel);
         count(&self.counters.plain_flushes, 1);
         Ok(())
     }

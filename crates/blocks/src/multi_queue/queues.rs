@@ -49,6 +49,8 @@ pub struct QueueGuarantees {
     pub most_writes: usize,
     /// The most pages of a [`Write`].
     pub most_pages: usize,
+    /// Whether the device tells what a crash has left unfinished.
+    pub tells_unfinished: bool,
     /// What a crash keeps wholly or not at all of a write in no transaction.
     pub plain_unit: u32,
     /// Whether this only stands in for the device: figures must say so.

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use wholly_error::{Error, Result};
 
 use super::layout::{Areas, Description, Header, Mark, Seed, State, What};
-use super::queues::{Queues, Unfinished};
+use super::queues::{Life, Queues, Unfinished};
 use super::{
     Mistake, Options, Proof, RAISE, RAISE_FLUSH, RECOVER_BELIEVE, RECOVER_HOME, RECOVER_HOME_FLUSH, RECOVER_VERDICT,
     RECOVER_VERDICT_FLUSH,
@@ -63,6 +63,7 @@ pub(super) fn format(device: &dyn Queues, areas: Areas, volume: [u8; 16], option
 /// The transactions of a life, by queue and place.
 struct Found<'d> {
     device: &'d dyn Queues,
+    volume: [u8; 16],
     seed: Seed,
     header: Header,
     /// With all of its parts.
@@ -185,7 +186,7 @@ impl<'d> Found<'d> {
         for parts in all.iter_mut().flat_map(|queue| queue.values_mut()) {
             parts.sort_by_key(|part| part.part.0);
         }
-        Ok(Found { device, seed, header, all, proven })
+        Ok(Found { device, volume, seed, header, all, proven })
     }
 
     /// The parts of a transaction, if they are all there.
@@ -244,12 +245,17 @@ impl<'d> Found<'d> {
         Ok(counts)
     }
 
+    fn life(&self) -> Life {
+        Life { volume: self.volume, incarnation: self.header.incarnation }
+    }
+
     /// Whether the device does not name a transaction as unfinished.
     fn is_finished(&self, queue: usize, tx: Txid) -> Result<bool> {
         let why = match self.device.unfinished() {
-            Unfinished::Known { life, queues } if life.incarnation == self.header.incarnation => {
+            Unfinished::Known { life, queues } if life == self.life() => {
                 return Ok(!queues.get(queue).is_some_and(|unfinished| unfinished.contains(&tx)));
             }
+            Unfinished::Known { life, .. } if life.volume != self.volume => "its region is another volume's".into(),
             Unfinished::Known { life, .. } => format!("its region is of life {}", life.incarnation),
             Unfinished::Unknown(why) => why,
         };

@@ -15,10 +15,8 @@ const SHARDS: usize = 16;
 /// A running transaction.
 #[derive(Default)]
 pub struct Running {
-    /// The queue whose area it has room in.
-    pub queue: Option<u16>,
-    /// Blocks of room, in all.
-    pub reserved: u64,
+    /// Blocks of room that it has, by area. The first one is of the queue that it goes to.
+    pub rooms: Vec<(u16, u64)>,
     /// Pages of room that was admitted, and is not used yet.
     pub admitted: u64,
     /// Written, in memory.
@@ -43,6 +41,19 @@ impl Running {
     pub fn entries(&self) -> u64 {
         let runs = self.discarded.iter().count() + self.lent.iter().count();
         (self.pages.len() + self.stored.len() + self.spilled.len() + runs) as u64
+    }
+
+    /// It has so much room more.
+    pub fn has_room(&mut self, number: u16, blocks: u64) {
+        match self.rooms.iter_mut().find(|(own, _)| *own == number) {
+            Some((_, own)) => *own += blocks,
+            None => self.rooms.push((number, blocks)),
+        }
+    }
+
+    /// How much room it has in an area.
+    pub fn room_in(&self, number: u16) -> u64 {
+        self.rooms.iter().find(|(own, _)| *own == number).map_or(0, |(_, blocks)| *blocks)
     }
 
     /// Whether it has written or discarded anything.

@@ -111,13 +111,10 @@ impl Shared {
         // What a queue has no room for is there before the rest is handed over.
         let early = writes.len().saturating_sub(most.max(1));
         for write in writes.drain(..early) {
-            self.has_plain.store(true, Ordering::Release);
-            self.device.write(tx.site, write.at, &write.pages)?;
+            self.write_plainly(tx.site, write.at, &write.pages)?;
         }
         // A commit makes durable what was written before in no transaction.
-        if self.has_plain.swap(false, Ordering::AcqRel) {
-            self.device.flush(site)?;
-        }
+        self.flush_plain(site)?;
         let tx = Txid::new(self.incarnation, tx.place.sequence);
         let place = self.device.commit(site, number, tx, writes)?;
         debug_assert_eq!(place, self.queue(number).state.lock().unwrap().sent + 1, "nobody else uses the queue");

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use sync::{Mutex, MutexGuard};
+use sync::{Backoff, Mutex, MutexGuard};
 
 use crate::runs::Runs;
 use crate::{Lba, Page, Txid};
@@ -92,7 +92,7 @@ pub struct Tree {
     pub zeros: Runs<Place>,
     /// Which running transaction has written a block; 0: somebody does, plainly.
     pub running: Runs<u64>,
-    /// How many blocks have come home.
+    /// Rises when something begins to go home, is home, or is forgotten: who has read the medium meanwhile reads again.
     pub homes: u64,
 }
 
@@ -135,9 +135,23 @@ impl Tree {
 
     /// Forgets of a block what nobody needs.
     pub fn prune(&mut self, block: u64, progress: &dyn Progress) {
+        // Who reads it may be reading where a version was.
+        self.homes += 1;
         if self.entries.get_mut(&block).is_some_and(|entry| entry.prune(progress)) {
             self.entries.remove(&block);
         }
+    }
+
+    /// The same of all blocks.
+    pub fn prune_all(&mut self, progress: &dyn Progress) {
+        self.homes += 1;
+        self.entries.retain(|_, entry| !entry.prune(progress));
+    }
+
+    /// Whether no block of a range has a version.
+    pub fn is_home(&self, blocks: Range<u64>) -> bool {
+        let is_home = |block| self.entries.get(&block).is_none_or(|entry: &Entry| entry.versions.is_empty());
+        self.zeros.within(blocks.clone()).next().is_none() && self.known(blocks).into_iter().all(is_home)
     }
 }
 
@@ -173,6 +187,12 @@ impl Trees {
     /// # Errors
     /// The first block that is another's. Nothing has changed then.
     pub fn claim(&self, tx: Txid, blocks: Range<u64>) -> Result<(), u64> {
+        let mut backoff = Backoff::new();
+        // A plain write ends.
+        let is_plain = |tree: &Tree, part: Range<u64>| tree.running.within(part).any(|(_, by)| by == PLAIN);
+        while self.parts(blocks.clone()).any(|(part, tree)| is_plain(&tree, part)) {
+            backoff.wait();
+        }
         let mut new = Vec::new();
         for (part, mut tree) in self.parts(blocks) {
             let others = tree.running.within(part.clone()).find(|(_, by)| *by != tx.0);

@@ -6,14 +6,14 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use rustix::io::Errno;
 use wholly_blocks::multi_queue::{
-    DiskQueues, Life as QueueLife, MultiQueue, Options, QueueGuarantees, Queues, Unfinished, Write,
+    DiskQueues, Life as QueueLife, MultiQueue, Options, Proof, QueueGuarantees, Queues, Unfinished, Write,
 };
-use wholly_blocks::{BLOCK, Lba, Page, Run, TxBlocks, Txid};
+use wholly_blocks::{BLOCK, Lba, Page, Placement, Run, Sequence, Tag, TxBlocks, Txid};
 use wholly_error::{Error, Result};
 use wholly_media::Site;
 use wholly_sim::{ExploreLimits, Image, Medium, Mutation, MutationKind, SimConfig, World};
 
-use crate::suite::{BLOCKS, FAILS, Opened, ROOM, Subject, commit, get, holds, writes};
+use crate::suite::{BLOCKS, FAILS, Opened, ROOM, Subject, commit, get, holds, page, writes};
 
 const QUEUES: u16 = 2;
 const LOG: Run = Run { start: Lba(BLOCKS), count: 2 + 64 * QUEUES as u64 };
@@ -253,4 +253,80 @@ fn one_order_of_many_queues() {
     let queues = Arc::new(DiskQueues::new(next.log(), QUEUES).expect("a disk"));
     let blocks = MultiQueue::open(queues, (BLOCKS, ROOMY), VOLUME, Options::default()).expect("a journal");
     assert!((0..12).all(|at| get(&blocks, None, at) == 7));
+}
+
+fn roomy_journal() -> (Arc<World>, MultiQueue) {
+    let world = roomy_world();
+    let queues = DiskQueues::new(world.log(), QUEUES).expect("a disk");
+    let blocks = roomy(Arc::new(queues));
+    (world, blocks)
+}
+
+/// Entries of runs beside pages that were admitted, at the border of a description: each has its place.
+#[test]
+fn each_entry_has_a_place() {
+    let wide = World::new(SimConfig { log_len: 2600 * BLOCK as u64, log: Medium::BLOCKS, ..SimConfig::disk() });
+    let (queues, log) = (|| DiskQueues::new(wide.log(), 1).expect("a disk"), Run { start: Lba(1000), count: 1500 });
+    MultiQueue::format(&queues(), log, VOLUME, &Options::default()).expect("a journal");
+    let blocks = MultiQueue::open(Arc::new(queues()), (1000, log), VOLUME, Options::default()).expect("a journal");
+    for pages in 155..165 {
+        let tx = blocks.begin().expect("a transaction");
+        let put =
+            |at| blocks.write(Site("test"), tx, Lba(at), page(1), Placement::Overwrite, Tag::Data).expect("a write");
+        (0..pages).for_each(|at| put(2 * at));
+        blocks.discard(Site("test"), tx, Run { start: Lba(500), count: 9 }).expect("a discard");
+        blocks.admit(tx, 3).expect("room");
+        blocks.discard(Site("test"), tx, Run { start: Lba(600), count: 9 }).expect("a discard");
+        [900, 503, 605].into_iter().for_each(put);
+        commit(&blocks, &[tx]);
+    }
+}
+
+/// What has written nothing is as durable as all that it comes after.
+#[test]
+fn nothing_comes_after_others() {
+    let (world, blocks) = roomy_journal();
+    let order = |txs: &[Txid], after: &[Sequence]| blocks.order(Site("test"), txs, after).expect("an order");
+    let after = [(0, 1), (1, 2), (2, 3)].map(|written| order(&[writes(&blocks, &[written])], &[]));
+    let nothing = order(&[blocks.begin().expect("a transaction")], &after[..2]);
+    // And what comes after that.
+    let last = order(&[writes(&blocks, &[(9, 9)])], &[nothing]);
+    blocks.wait(Site("test"), nothing).expect("a commit");
+    assert!(blocks.durable() >= after[1]);
+    blocks.wait(Site("test"), last).expect("a commit");
+    drop(blocks);
+    let next = World::from_image(&world.latest(), world.config().clone());
+    let queues = Arc::new(DiskQueues::new(next.log(), QUEUES).expect("a disk"));
+    let blocks = MultiQueue::open(queues, (BLOCKS, ROOMY), VOLUME, Options::default()).expect("a journal");
+    assert_eq!([0, 1, 9].map(|at| get(&blocks, None, at)), [1, 2, 9]);
+}
+
+/// Blocks that were lent for nothing are free again.
+#[test]
+fn lent_for_nothing() {
+    let (_, blocks) = roomy_journal();
+    let run = Run { start: Lba(20), count: 4 };
+    for end in 0..2 {
+        let tx = blocks.begin().expect("a transaction");
+        blocks.lend(tx, run).expect("free blocks");
+        assert!(matches!(blocks.lend(blocks.begin().expect("another"), run), Err(Error::Busy(..))));
+        match end {
+            0 => blocks.abort(Site("test"), tx).expect("an abort"),
+            _ => commit(&blocks, &[tx]),
+        }
+        commit(&blocks, &[writes(&blocks, &[(21, end)])]);
+        assert_eq!(get(&blocks, None, 21), end);
+    }
+}
+
+/// A disk tells of nothing unfinished, and a journal that is being closed takes no more.
+#[test]
+fn what_cannot_be_is_refused() {
+    let (world, blocks) = roomy_journal();
+    let queues = DiskQueues::new(world.log(), QUEUES).expect("a disk");
+    let options = Options { proof: Proof::Window, ..Options::default() };
+    assert!(matches!(MultiQueue::format(&queues, ROOMY, VOLUME, &options), Err(Error::Unsupported(_))));
+    let tx = writes(&blocks, &[(0, 1)]);
+    blocks.close().expect("a close");
+    assert!(matches!(blocks.order(Site("test"), &[tx], &[]), Err(Error::Poisoned(_))));
 }

@@ -84,7 +84,9 @@ fn options(setting: &Setting) -> Options {
 
 /// Makes an empty one, in a world without a crash.
 pub fn format(world: &Arc<World>, program: &Program, setting: &Setting) -> Result<(), Error> {
-    MultiQueue::format(&DiskQueues::new(world.log(), program.queues)?, log(program), VOLUME, &options(setting))
+    // Whatever it is going to believe.
+    let options = Options { proof: Proof::Checksum, ..options(setting) };
+    MultiQueue::format(&DiskQueues::new(world.log(), program.queues)?, log(program), VOLUME, &options)
 }
 
 /// Opens it. Returns the device, too, if that is a model.
