@@ -42,7 +42,7 @@ impl Shared {
         self.end_checkpoint(begun)
     }
 
-    /// The newest header. Who has it is the only one who brings home.
+    /// Takes the newest header. Only the thread that has it brings blocks home.
     pub(super) fn take_header(&self) -> Result<Header> {
         let mut header = self.homing.lock().unwrap();
         loop {
@@ -93,6 +93,7 @@ impl Shared {
         let mut going = Vec::new();
         for mut tree in self.trees.all() {
             tree.prune_all(self);
+            let before = going.len();
             for (block, entry) in &mut tree.entries {
                 let newest = match self.makes(Mistake::SupersededEarly) {
                     true => entry.versions.len().checked_sub(1),
@@ -106,6 +107,7 @@ impl Shared {
                     entry.is_going = true;
                 }
             }
+            tree.homes += u64::from(going.len() > before);
         }
         going.sort_by_key(|going| going.block);
         going

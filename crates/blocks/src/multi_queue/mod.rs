@@ -49,9 +49,9 @@
 //! | `queues.rs` | the device |
 //! | `disk.rs` | a disk as one |
 //! | `layout.rs` | the bytes |
-//! | `running.rs` | transactions that run |
-//! | `queue.rs` | transactions that are ordered |
-//! | `tree.rs` | versions of blocks |
+//! | `running.rs`, `write.rs` | transactions that run |
+//! | `queue.rs`, `order.rs` | transactions that are ordered |
+//! | `tree.rs`, `read.rs` | versions of blocks, and the plain view |
 //! | `send.rs` | handing over, and waiting |
 //! | `checkpoint.rs` | bringing home |
 //! | `recover.rs` | what a crash has left |
@@ -59,30 +59,33 @@
 mod checkpoint;
 mod disk;
 mod layout;
+mod order;
 mod queue;
 mod queues;
+mod read;
 mod recover;
 mod running;
 mod send;
 mod tree;
+mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sync::{AtomicBool, AtomicU64, Backoff, Condvar, Mutex, Ordering, thread_token};
+use sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
 
-use crate::plain::{Plain, PlainBlocks};
+use crate::plain::Plain;
 use crate::{BLOCK, BlockGuarantees, Counters, Lba, Order, Page, Placement, Run, Sequence, Tag, TxBlocks, Txid};
 #[doc(hidden)]
 pub use checkpoint::GoingHome;
 pub use disk::DiskQueues;
 use layout::{Areas, Header, LEAST_AREA, MOST_QUEUES, Seed, entries_of};
-use queue::{Ordered, Payload, Queue};
+use queue::{Ordered, Queue};
 pub use queues::{Life, QueueGuarantees, Queues, Unfinished, Write};
-use running::{AllRunning, Running};
-use tree::{Content, PLAIN, Place, Progress, Trees, Version};
+use running::AllRunning;
+use tree::{Place, Progress, Trees};
 
 macro_rules! sites {
     ($($(#[doc = $doc:literal])* $name:ident = $site:literal,)*) => {
@@ -245,16 +248,12 @@ fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
-fn count_up(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::AcqRel);
-}
-
 fn busy(at: u64) -> Error {
     Error::Busy(format!("block {at}"), "a running transaction has written it; end that one first".into())
 }
 
 impl MultiQueue {
-    /// Makes an empty journal in these blocks of a device that nobody uses. Durable on return.
+    /// Makes an empty journal in these blocks. Nobody may use the device meanwhile. Durable on return.
     ///
     /// # Errors
     /// `NoSpace` if they are too few; the medium's.
@@ -351,7 +350,7 @@ impl MultiQueue {
     pub fn close(&self) -> Result<()> {
         self.0.check()?;
         self.0.is_ending.store(true, Ordering::Release);
-        // Who orders has its place by now, or is refused.
+        // After this, each order has its place, or is refused.
         self.0.queues.iter().for_each(|queue| drop(queue.state.lock().unwrap()));
         self.0.checkpoint(true)?;
         self.0.write_empty()?;
@@ -427,392 +426,12 @@ impl Shared {
         }
     }
 
-    /// Takes room for a transaction in the area of its queue. `admits`: other running ones, which have the room, are
-    /// waited for.
-    fn reserve(&self, running: &mut Running, blocks: u64, admits: bool) -> Result<()> {
-        let count = self.queues.len() as u64;
-        let number = running.rooms.first().map_or_else(
-            || {
-                let by = if self.options.in_turn { self.turns.fetch_add(1, Ordering::Relaxed) } else { thread_token() };
-                (by % count) as u16
-            },
-            |(number, _)| *number,
-        );
-        let queue = self.queue(number);
-        loop {
-            // In its own area, or in any other.
-            let mut is_used = false;
-            for i in 0..count {
-                let number = ((u64::from(number) + i) % count) as u16;
-                let mut state = self.queue(number).state.lock().unwrap();
-                self.check()?;
-                is_used |= state.head > state.tail;
-                if state.head - state.tail + state.reserved + blocks <= self.areas.len() {
-                    state.reserved += blocks;
-                    running.has_room(number, blocks);
-                    return Ok(());
-                }
-            }
-            if is_used {
-                self.checkpoint(false)?;
-                continue;
-            }
-            // Others that run have the room, and are about to end.
-            let state = queue.state.lock().unwrap();
-            let is_free = state.head - state.tail + state.reserved + blocks <= self.areas.len();
-            if is_free || state.head > state.tail {
-                continue;
-            }
-            if !admits || state.reserved == running.room_in(number) {
-                let what = "images of blocks that running transactions write over; commit or abort some";
-                return Err(Error::NoSpace(what.into()));
-            }
-            drop(queue.changed.wait(state).unwrap());
+    /// That a sequence was given out.
+    fn check_given(&self, sequence: Sequence) -> Result<()> {
+        match sequence.0 <= self.last.load(Ordering::Acquire) {
+            true => Ok(()),
+            false => Err(Error::Invalid(format!("nothing was ordered as {}", sequence.0))),
         }
-    }
-
-    fn give_back(&self, running: &Running) {
-        for (number, blocks) in &running.rooms {
-            let queue = self.queue(*number);
-            queue.state.lock().unwrap().reserved -= blocks;
-            queue.changed.notify_all();
-        }
-    }
-
-    /// How many descriptions so many entries take.
-    fn descriptions(&self, entries: u64) -> u64 {
-        entries.div_ceil(entries_of(self.areas.queues) as u64)
-    }
-
-    /// Room for one entry more, and for its image.
-    fn reserve_entry(&self, running: &mut Running, images: u64) -> Result<()> {
-        let entries = running.entries() + running.admitted;
-        let more = self.descriptions(entries + 1) - self.descriptions(entries);
-        match images + more {
-            0 => Ok(()),
-            blocks => self.reserve(running, blocks, false),
-        }
-    }
-
-    /// Whether a fresh block can be written directly (invariant 5). A running transaction has claimed it. Then its
-    /// older versions leave the tree: nobody needs them, and none of them begins to go home.
-    fn goes_directly(&self, block: u64) -> bool {
-        let mut tree = self.trees.of(block);
-        let is_freed = tree.last(block).is_none_or(|last| self.is_settled(last)) || self.makes(Mistake::ReusedEarly);
-        let entry = tree.entries.get(&block);
-        let is_going = entry.is_some_and(|entry| entry.is_going) && !self.makes(Mistake::DirectOverGoing);
-        let is_unproven = entry.and_then(|entry| entry.direct).is_some_and(|direct| !self.is_proven(direct));
-        let is_direct = is_freed && !is_going && (!is_unproven || self.makes(Mistake::NoProof));
-        if is_direct && let Some(entry) = tree.entries.get_mut(&block) {
-            entry.versions.clear();
-        }
-        is_direct
-    }
-
-    fn write(&self, site: Site, tx: Txid, at: Lba, page: Page, how: Placement) -> Result<()> {
-        let running = self.running.get(tx)?;
-        let running = &mut *running.lock().unwrap();
-        self.trees.claim(tx, at.0..at.0 + 1).map_err(busy)?;
-        if let Some(held) = running.pages.get_mut(&at.0) {
-            held.0 = page;
-            return Ok(());
-        }
-        if let Some((image, _)) = running.spilled.get(&at.0).copied() {
-            return self.spill(site, running, at, image, &page);
-        }
-        if running.discarded.get(at.0).is_some() {
-            // A run may become two.
-            self.reserve_entry(running, 0)?;
-            running.discarded.clear(at.0..at.0 + 1);
-            return self
-                .write_new(site, running, at, page, how)
-                .inspect_err(|_| running.discarded.set(at.0..at.0 + 1, ()));
-        }
-        let is_new = !running.stored.contains_key(&at.0);
-        self.write_new(site, running, at, page, how).inspect_err(|_| {
-            if is_new {
-                self.trees.unclaim(at.0..at.0 + 1);
-            }
-        })
-    }
-
-    fn write_new(&self, site: Site, running: &mut Running, at: Lba, page: Page, how: Placement) -> Result<()> {
-        let is_stored = running.stored.contains_key(&at.0);
-        let holds_much = running.admitted == 0 && running.fresh >= self.options.held_fresh;
-        if is_stored || (how == Placement::Fresh && holds_much) {
-            // What is in its way goes home first.
-            let goes_directly = is_stored || self.goes_directly(at.0) || {
-                self.checkpoint(false)?;
-                self.goes_directly(at.0)
-            };
-            if goes_directly {
-                if !is_stored {
-                    self.reserve_entry(running, 0)?;
-                }
-                let sum = self.seed.sum_of_block(at, &page);
-                self.write_plainly(site, at, &[page])?;
-                running.stored.insert(at.0, sum);
-                return Ok(());
-            }
-        }
-        let over = u64::from(how == Placement::Overwrite);
-        let is_full = running.overwrites + over > self.guarantees.most_overwrites.unwrap_or(u64::MAX);
-        if let Some(image) = running.unused.last().copied().filter(|_| is_full && running.admitted == 0) {
-            self.reserve_entry(running, 0)?;
-            self.spill(site, running, at, Lba(image), &page)?;
-            running.unused.pop();
-            return Ok(());
-        }
-        if is_full {
-            let most = self.guarantees.most_overwrites.unwrap_or(u64::MAX);
-            return Err(Error::NoSpace(format!("a transaction that writes over more than {most} blocks")));
-        }
-        match running.admitted {
-            0 => match (self.reserve_entry(running, 1), running.unused.last().copied()) {
-                (Err(Error::NoSpace(_)), Some(image)) if over == 1 => {
-                    self.reserve_entry(running, 0)?;
-                    self.spill(site, running, at, Lba(image), &page)?;
-                    running.unused.pop();
-                    return Ok(());
-                }
-                (reserved, _) => reserved?,
-            },
-            _ => running.admitted -= 1,
-        }
-        running.overwrites += over;
-        running.fresh += 1 - over;
-        running.pages.insert(at.0, (page, how));
-        Ok(())
-    }
-
-    /// Writes in no transaction.
-    fn write_plainly(&self, site: Site, at: Lba, pages: &[Page]) -> Result<()> {
-        self.failing(self.device.write(site, at, pages))?;
-        count_up(&self.written);
-        Ok(())
-    }
-
-    /// Makes durable what was written so, unless it is.
-    fn flush_plain(&self, site: Site) -> Result<()> {
-        let upto = self.written.load(Ordering::Acquire);
-        if self.flushed.load(Ordering::Acquire) < upto {
-            self.device.flush(site)?;
-            self.flushed.fetch_max(upto, Ordering::AcqRel);
-        }
-        Ok(())
-    }
-
-    /// Stores the content of a block in a lent one.
-    fn spill(&self, site: Site, running: &mut Running, at: Lba, image: Lba, page: &Page) -> Result<()> {
-        self.write_plainly(site, image, std::slice::from_ref(page))?;
-        running.spilled.insert(at.0, (image, self.seed.sum_of_block(at, page)));
-        Ok(())
-    }
-
-    fn read_committed(&self, at: Lba, bytes: &mut [u8; BLOCK]) -> Result<()> {
-        loop {
-            let (homes, from) = {
-                let tree = self.trees.of(at.0);
-                let version = tree.entries.get(&at.0).and_then(|entry| entry.versions.last());
-                let from = match version.map(|version| &version.content) {
-                    Some(Content::Journaled(page) | Content::Direct(page)) => {
-                        bytes.copy_from_slice(&page[..]);
-                        return Ok(());
-                    }
-                    Some(Content::Zeros) => {
-                        bytes.fill(0);
-                        return Ok(());
-                    }
-                    Some(Content::Spilled(image)) => *image,
-                    None => at,
-                };
-                if tree.zeros.get(at.0).is_some_and(|place| !self.is_settled(place)) {
-                    bytes.fill(0);
-                    return Ok(());
-                }
-                (tree.homes, from)
-            };
-            self.device.read(from, bytes)?;
-            if self.trees.of(at.0).homes == homes {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Reads blocks of which none has a version, by one read. Returns whether that is so.
-    fn read_home(&self, at: Lba, bytes: &mut [u8]) -> Result<bool> {
-        let blocks = at.0..at.0 + (bytes.len() / BLOCK) as u64;
-        let homes = || -> Option<Vec<u64>> {
-            let parts = self.trees.parts(blocks.clone());
-            parts.map(|(part, tree)| tree.is_home(part).then_some(tree.homes)).collect()
-        };
-        let Some(before) = homes() else { return Ok(false) };
-        self.device.read_run(at, bytes)?;
-        Ok(homes().is_some_and(|after| after == before))
-    }
-
-    /// The queues and places that a sequence is at, or comes after; none if all that is settled.
-    fn find(&self, sequence: u64) -> Vec<(u16, u64)> {
-        let found = |number: u16| Some((number, self.queue(number).state.lock().unwrap().find(sequence)?));
-        let one = (0..self.areas.queues).find_map(found);
-        let nothing = || self.empty.lock().unwrap().get(&sequence).cloned().unwrap_or_default();
-        one.map_or_else(nothing, |found| vec![found])
-    }
-
-    /// Orders what was written as one transaction.
-    fn order(&self, site: Site, txs: &[(Txid, Arc<Mutex<Running>>)], after: &[Sequence]) -> Result<Sequence> {
-        let mut depends = vec![0; self.queues.len()];
-        let depend = |depends: &mut [u64], on: Place| {
-            let depends = &mut depends[usize::from(on.queue)];
-            *depends = on.place.max(*depends);
-        };
-        for sequence in after.iter().filter(|_| !self.makes(Mistake::NoAfter)) {
-            for (queue, place) in self.find(sequence.0) {
-                depend(&mut depends, Place { queue, place, sequence: sequence.0 });
-            }
-        }
-        let mut all: Vec<Running> =
-            txs.iter().map(|(_, running)| std::mem::take(&mut *running.lock().unwrap())).collect();
-        // Which fresh blocks go home directly is decided before the transaction has a place: who has claimed a block is
-        // the only one that changes its versions, but for what goes home, which does not begin on them any more.
-        let mut directly = Vec::new();
-        for (block, (_, how)) in all.iter().flat_map(|running| &running.pages) {
-            let last = self.trees.of(*block).last(*block).filter(|last| !self.is_settled(*last));
-            last.into_iter().for_each(|last| depend(&mut depends, last));
-            directly.push(*how == Placement::Fresh && self.goes_directly(*block));
-        }
-        for run in all.iter().flat_map(|running| running.discarded.iter().map(|(run, ())| run)) {
-            for (part, tree) in self.trees.parts(run) {
-                let of_zeros = tree.zeros.within(part.clone()).map(|(_, last)| last);
-                let known = tree.known(part).into_iter().map(|block| tree.entries[&block].last);
-                let lasts = of_zeros.chain(known).filter(|last| !self.is_settled(*last));
-                lasts.for_each(|last| depend(&mut depends, last));
-            }
-        }
-        for block in all.iter().flat_map(|running| running.stored.keys().chain(running.spilled.keys())) {
-            let last = self.trees.of(*block).last(*block).filter(|last| !self.is_settled(*last));
-            last.into_iter().for_each(|last| depend(&mut depends, last));
-        }
-        let number = all.iter().filter(|running| !running.is_empty()).find_map(|running| running.rooms.first());
-        let Some((number, _)) = number.copied() else {
-            // It has written nothing, and is as durable as what it comes after.
-            for running in &all {
-                self.give_back(running);
-                running.lent.iter().for_each(|(run, ())| self.trees.unclaim(run));
-            }
-            txs.iter().for_each(|(tx, _)| self.running.end(*tx));
-            return Ok(self.order_nothing(&depends));
-        };
-        let place = self.place(site, number, &mut all, &directly, &depends)?;
-        for ((tx, _), running) in txs.iter().zip(&all) {
-            running.blocks().for_each(|block| self.trees.unclaim(block..block + 1));
-            running.discarded.iter().for_each(|(run, ())| self.trees.unclaim(run));
-            self.running.end(*tx);
-        }
-        count(&self.counters.committed, txs.len() as u64);
-        Ok(Sequence(place.sequence))
-    }
-
-    /// A place in the order for what has written nothing.
-    fn order_nothing(&self, depends: &[u64]) -> Sequence {
-        let after: Vec<(u16, u64)> = (0..).zip(depends.iter().copied()).filter(|(_, place)| *place > 0).collect();
-        let empty = &mut *self.empty.lock().unwrap();
-        let is_open = |(queue, place): &(u16, u64)| *place > self.queue(*queue).settled.load(Ordering::Acquire);
-        empty.retain(|_, after| after.iter().any(is_open));
-        let sequence = self.last.fetch_add(1, Ordering::AcqRel) + 1;
-        empty.insert(sequence, after);
-        Sequence(sequence)
-    }
-
-    /// Gives the transaction its place and its blocks, and publishes its versions.
-    fn place(&self, site: Site, number: u16, all: &mut [Running], directly: &[bool], depends: &[u64]) -> Result<Place> {
-        let rooms = all.iter().flat_map(|running| &running.rooms);
-        let mut numbers: Vec<u16> = rooms.map(|(number, _)| *number).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let mut states: Vec<_> = numbers.iter().map(|number| self.queue(*number).state.lock().unwrap()).collect();
-        if self.is_ending.load(Ordering::Acquire) {
-            return Err(Error::Poisoned("the journal is being closed".into()));
-        }
-        let main = numbers.iter().position(|one| *one == number).expect("it is one of them");
-        let sequence = self.last.fetch_add(1, Ordering::AcqRel) + 1;
-        let place = Place { queue: number, place: states[main].last() + 1, sequence };
-        let entries: u64 = all.iter().map(Running::entries).sum();
-        let images = directly.iter().filter(|is_direct| !**is_direct).count();
-        // The room of each, first for descriptions. What is left is given back.
-        let mut wanted = self.descriptions(entries) as usize + images;
-        let mut blocks = Vec::with_capacity(wanted);
-        for (own, reserved) in all.iter().flat_map(|running| &running.rooms) {
-            let state = &mut states[numbers.iter().position(|one| one == own).expect("it is one of them")];
-            state.reserved -= reserved;
-            let takes = (*reserved as usize).min(wanted);
-            blocks.extend((0..takes as u64).map(|i| self.areas.block(*own, state.head + i)));
-            state.head += takes as u64;
-            wanted -= takes;
-        }
-        assert_eq!(wanted, 0, "each entry and each image has room");
-        let mut given = blocks.split_off(self.descriptions(entries) as usize).into_iter();
-        let mut payloads = Vec::with_capacity(entries as usize);
-        let mut directly = directly.iter();
-        let (mut discarded, mut lent) = (Vec::new(), Vec::new());
-        let run_of = |run: std::ops::Range<u64>| Run { start: Lba(run.start), count: run.end - run.start };
-        for running in all.iter_mut() {
-            for (block, (page, _)) in &running.pages {
-                let is_direct = *directly.next().expect("one for each page");
-                let mut tree = self.trees.of(*block);
-                let entry = tree.written(*block, place);
-                let content = match is_direct {
-                    true => {
-                        entry.direct = Some(place);
-                        payloads.push((*block, Payload::Direct(page.clone())));
-                        Content::Direct(page.clone())
-                    }
-                    false => {
-                        let image = given.next().expect("one for each image");
-                        payloads.push((*block, Payload::Journaled(image, page.clone())));
-                        Content::Journaled(page.clone())
-                    }
-                };
-                entry.versions.push(Version { place, content });
-            }
-            for (block, sum) in &running.stored {
-                let mut tree = self.trees.of(*block);
-                let entry = tree.written(*block, place);
-                entry.direct = Some(place);
-                entry.versions.clear();
-                payloads.push((*block, Payload::Stored(*sum)));
-            }
-            for (block, (image, sum)) in &running.spilled {
-                let mut tree = self.trees.of(*block);
-                tree.written(*block, place).versions.push(Version { place, content: Content::Spilled(*image) });
-                payloads.push((*block, Payload::Spilled(*image, *sum)));
-            }
-            lent.extend(running.lent.iter().map(|(run, ())| run_of(run)));
-            for (run, ()) in running.discarded.iter() {
-                self.trees.parts(run.clone()).for_each(|(part, mut tree)| tree.discard(part, place));
-                discarded.push(run_of(run));
-            }
-        }
-        let after = (0..).zip(depends).filter(|(queue, place)| *queue != number && **place > 0);
-        let ordered = Ordered {
-            place,
-            site,
-            descriptions: blocks,
-            blocks: payloads.iter().map(|(block, _)| *block).collect(),
-            payloads: Mutex::new(payloads),
-            discarded,
-            lent,
-            after: after.map(|(queue, place)| (queue, *place)).collect(),
-            ends: numbers.iter().zip(&states).map(|(number, state)| (*number, state.head)).collect(),
-            marks: Mutex::default(),
-        };
-        if !ordered.lent.is_empty() {
-            self.away.lock().unwrap().insert(sequence);
-        }
-        states[main].txs.push_back(Arc::new(ordered));
-        drop(states);
-        numbers.iter().for_each(|number| self.queue(*number).changed.notify_all());
-        Ok(place)
     }
 
     /// All up to it is settled.
@@ -954,7 +573,8 @@ impl TxBlocks for MultiQueue {
             }
         }
         shared.trees.claim(tx, blocks.clone()).map_err(busy)?;
-        // Whoever wrote one of them directly is proven before it is written over, and nothing of it goes home later.
+        // A checkpoint proves whoever has written one of them directly, and brings their versions home: nothing is
+        // written to them later.
         let mut parts = shared.trees.parts(blocks.clone());
         let is_known = parts.any(|(part, mut tree)| {
             tree.known(part.clone()).into_iter().for_each(|block| tree.prune(block, shared));
@@ -1038,79 +658,6 @@ impl TxBlocks for MultiQueue {
             plain_writes: get(&of.plain_writes),
             plain_flushes: get(&of.plain_flushes),
             ..Counters::default()
-        }
-    }
-}
-
-impl PlainBlocks for Shared {
-    fn read(&self, at: Lba, bytes: &mut [u8; BLOCK]) -> Result<()> {
-        self.check()?;
-        self.read_committed(at, bytes)
-    }
-
-    fn read_run(&self, at: Lba, bytes: &mut [u8]) -> Result<()> {
-        self.check()?;
-        match bytes.len().is_multiple_of(BLOCK) && self.read_home(at, bytes)? {
-            true => Ok(()),
-            false => crate::device::each_block(at, bytes, |at, block| self.read_committed(at, block)),
-        }
-    }
-
-    fn write_part(&self, site: Site, at: u64, offset: usize, bytes: &[u8]) -> Result<()> {
-        self.check()?;
-        // Nobody else writes the block meanwhile.
-        let mut backoff = Backoff::new();
-        loop {
-            let mut tree = self.trees.of(at);
-            match tree.running.get(at) {
-                None => break tree.running.set(at..at + 1, PLAIN),
-                Some(PLAIN) => {}
-                Some(_) => return Err(busy(at)),
-            }
-            drop(tree);
-            backoff.wait();
-        }
-        let write = || {
-            // No image of it may come home after a crash.
-            if self.tail.load(Ordering::Acquire) < self.last.load(Ordering::Acquire) {
-                self.checkpoint(true)?;
-            }
-            // What is settled may be in the tree yet.
-            let mut tree = self.trees.of(at);
-            tree.prune(at, self);
-            tree.zeros.clear(at..at + 1);
-            drop(tree);
-            let mut page = Page::zeros();
-            if bytes.len() < BLOCK {
-                let mut old = [0; BLOCK];
-                self.device.read(Lba(at), &mut old)?;
-                page = Page::new(&old);
-            }
-            page.put(offset, bytes);
-            self.write_plainly(site, Lba(at), &[page])
-        };
-        let written = write();
-        self.trees.unclaim(at..at + 1);
-        count(&self.counters.plain_writes, u64::from(written.is_ok()));
-        written
-    }
-
-    fn flush(&self, site: Site) -> Result<()> {
-        self.check()?;
-        let upto = self.written.load(Ordering::Acquire);
-        self.failing(self.device.flush(site))?;
-        self.flushed.fetch_max(upto, Ordering::AcqRel);
-        count(&self.counters.plain_flushes, 1);
-        Ok(())
-    }
-}
-
-impl Shared {
-    /// That a sequence was given out.
-    fn check_given(&self, sequence: Sequence) -> Result<()> {
-        match sequence.0 <= self.last.load(Ordering::Acquire) {
-            true => Ok(()),
-            false => Err(Error::Invalid(format!("nothing was ordered as {}", sequence.0))),
         }
     }
 }

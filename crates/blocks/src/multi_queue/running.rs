@@ -51,11 +51,6 @@ impl Running {
         }
     }
 
-    /// How much room it has in an area.
-    pub fn room_in(&self, number: u16) -> u64 {
-        self.rooms.iter().find(|(own, _)| *own == number).map_or(0, |(_, blocks)| *blocks)
-    }
-
     /// Whether it has written or discarded anything.
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty() && self.stored.is_empty() && self.spilled.is_empty() && self.discarded.is_empty()

@@ -45,11 +45,11 @@ pub struct Version {
 pub struct Entry {
     /// The newest last. All are older than the newest settled one but that.
     pub versions: Vec<Version>,
-    /// Who has written or discarded it last.
+    /// The last transaction that has written or discarded it.
     pub last: Place,
     /// A version is being written home: the paper's `chp`.
     pub is_going: bool,
-    /// Who has written it directly last, until that is proven.
+    /// The last transaction that has written it directly, until that is proven.
     pub direct: Option<Place>,
 }
 
@@ -69,6 +69,11 @@ impl Entry {
     /// The newest version that is settled.
     pub fn newest_settled(&self, progress: &dyn Progress) -> Option<usize> {
         self.versions.iter().rposition(|version| progress.is_settled(version.place))
+    }
+
+    /// Whether somebody may be reading a lent block.
+    fn is_spilled(&self) -> bool {
+        self.versions.iter().any(|version| matches!(version.content, Content::Spilled(_)))
     }
 
     /// Forgets what nobody needs. Returns whether that is all.
@@ -92,7 +97,8 @@ pub struct Tree {
     pub zeros: Runs<Place>,
     /// Which running transaction has written a block; 0: somebody does, plainly.
     pub running: Runs<u64>,
-    /// Rises when something begins to go home, is home, or is forgotten: who has read the medium meanwhile reads again.
+    /// Rises when a block begins to go home, when it is home, and when a lent block may be used again. A reader of the
+    /// medium that finds it risen reads again.
     pub homes: u64,
 }
 
@@ -108,7 +114,7 @@ impl Tree {
         entry
     }
 
-    /// Who has written or discarded a block last, as far as that is known.
+    /// The last transaction that has written or discarded a block, as far as that is known.
     pub fn last(&self, block: u64) -> Option<Place> {
         self.entries.get(&block).map(|entry| entry.last).or_else(|| self.zeros.get(block))
     }
@@ -135,16 +141,16 @@ impl Tree {
 
     /// Forgets of a block what nobody needs.
     pub fn prune(&mut self, block: u64, progress: &dyn Progress) {
-        // Who reads it may be reading where a version was.
-        self.homes += 1;
-        if self.entries.get_mut(&block).is_some_and(|entry| entry.prune(progress)) {
+        let Some(entry) = self.entries.get_mut(&block) else { return };
+        self.homes += u64::from(entry.is_spilled());
+        if entry.prune(progress) {
             self.entries.remove(&block);
         }
     }
 
     /// The same of all blocks.
     pub fn prune_all(&mut self, progress: &dyn Progress) {
-        self.homes += 1;
+        self.homes += u64::from(self.entries.values().any(Entry::is_spilled));
         self.entries.retain(|_, entry| !entry.prune(progress));
     }
 

@@ -1,6 +1,6 @@
 //! The log over regions: disks whose sectors are a block, or less, and persistent memory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -13,6 +13,7 @@ use wholly_error::{Error, Result};
 use wholly_media::{Guarantees, Region, Site};
 use wholly_sim::{EventKind, ExploreLimits, Image, Medium, Mutation, MutationKind, Random, SimConfig, World};
 
+use crate::images::images;
 use crate::suite::{BLOCKS, FAILS, Opened, ROOM, S, Subject, commit, get, holds, page, put, writes};
 
 /// The block behind all others has the incarnation; behind it is the log.
@@ -75,22 +76,6 @@ impl Subject for Logged {
     }
 }
 
-/// Images of each point from a time on: all if they are few, else one unit each, and samples.
-fn images(world: &World, from: u64) -> Vec<Image> {
-    let (trace, mut seen, mut images) = (world.trace(), BTreeSet::new(), Vec::new());
-    let limits =
-        ExploreLimits { exhaustive_bits: 5, single_units: 64, pair_units: 0, samples: 8, ..ExploreLimits::default() };
-    for point in from..=world.now() {
-        trace.point(point).for_each_image(&limits, |_, image| {
-            if seen.insert(image.hash()) {
-                images.push(image.clone());
-            }
-            ControlFlow::Continue(())
-        });
-    }
-    images
-}
-
 impl Opened for Life {
     fn blocks(&self) -> Arc<dyn TxBlocks> {
         self.blocks.clone()
@@ -100,7 +85,7 @@ impl Opened for Life {
         let begun = self.world.now();
         work(&*self.blocks);
         let next = |image: &Image| life(World::from_image(image, self.world.config().clone()), self.most);
-        images(&self.world, begun).iter().map(next).collect()
+        images(&self.world, begun, 5).iter().map(next).collect()
     }
 
     fn rotten(&self, _: u64) -> Box<dyn Opened> {
@@ -208,7 +193,7 @@ fn round_the_ring(options: &LogOptions, turns: u8) -> (u64, Option<String>) {
             let next = check(image, "");
             // Recovery is interrupted, and made again.
             if tried % 16 == 0 {
-                images(&next, 0).iter().for_each(|image| _ = check(image, ", again"));
+                images(&next, 0, 5).iter().for_each(|image| _ = check(image, ", again"));
             }
             tried += 1;
             if wrong.is_none() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -262,7 +247,7 @@ fn lent_and_reused(options: &LogOptions) -> usize {
         let blocks = Batch::new(Arc::new(device), ROOM);
         (0..20).any(|at| get(&blocks, None, at) != 1)
     };
-    images(&world, committed).iter().filter(|image| is_lost(image)).count()
+    images(&world, committed, 5).iter().filter(|image| is_lost(image)).count()
 }
 
 /// A transaction of n blocks is one record of a head and n images, by one synchronous write; what it has stored costs

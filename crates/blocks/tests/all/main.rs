@@ -2,6 +2,7 @@
 
 mod batch;
 mod contract;
+mod images;
 mod log;
 mod multi_queue;
 mod multi_queue_kills;

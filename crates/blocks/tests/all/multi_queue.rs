@@ -1,7 +1,6 @@
 //! The multi-queue journal over disks, as regions: the contract, and its own rules.
 
-use std::collections::BTreeSet;
-use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use rustix::io::Errno;
@@ -11,8 +10,9 @@ use wholly_blocks::multi_queue::{
 use wholly_blocks::{BLOCK, Lba, Page, Placement, Run, Sequence, Tag, TxBlocks, Txid};
 use wholly_error::{Error, Result};
 use wholly_media::Site;
-use wholly_sim::{ExploreLimits, Image, Medium, Mutation, MutationKind, SimConfig, World};
+use wholly_sim::{Image, Medium, Mutation, MutationKind, SimConfig, World};
 
+use crate::images::images;
 use crate::suite::{BLOCKS, FAILS, Opened, ROOM, Subject, commit, get, holds, page, writes};
 
 const QUEUES: u16 = 2;
@@ -50,22 +50,6 @@ impl Subject for Journaled {
     }
 }
 
-/// Images of each point from a time on: all if they are few, else one unit each, and samples.
-fn images(world: &World, from: u64) -> Vec<Image> {
-    let (trace, mut seen, mut images) = (world.trace(), BTreeSet::new(), Vec::new());
-    let limits =
-        ExploreLimits { exhaustive_bits: 5, single_units: 64, pair_units: 0, samples: 8, ..ExploreLimits::default() };
-    for point in from..=world.now() {
-        trace.point(point).for_each_image(&limits, |_, image| {
-            if seen.insert(image.hash()) {
-                images.push(image.clone());
-            }
-            ControlFlow::Continue(())
-        });
-    }
-    images
-}
-
 impl Opened for Life {
     fn blocks(&self) -> Arc<dyn TxBlocks> {
         self.blocks.clone()
@@ -75,7 +59,7 @@ impl Opened for Life {
         let begun = self.world.now();
         work(&*self.blocks);
         let next = |image: &Image| life(World::from_image(image, self.world.config().clone()), &self.options);
-        images(&self.world, begun).iter().map(next).collect()
+        images(&self.world, begun, 5).iter().map(next).collect()
     }
 
     fn rotten(&self, _: u64) -> Box<dyn Opened> {
@@ -113,16 +97,33 @@ fn roomy(queues: Arc<dyn Queues>) -> MultiQueue {
     MultiQueue::open(queues, (BLOCKS, ROOMY), VOLUME, options).expect("an empty journal")
 }
 
-/// Queues whose writes at one site wait until they may go on.
+/// Queues whose writes and flushes at one site wait until they may go on.
 struct Held {
     inner: DiskQueues,
     site: Site,
+    /// Flushes that have ended.
+    flushed: AtomicU64,
     state: Mutex<(bool, bool)>,
     changed: Condvar,
 }
 
 impl Held {
-    /// Waits until a write has come.
+    fn new(site: Site) -> Arc<Held> {
+        let inner = DiskQueues::new(roomy_world().log(), QUEUES).expect("a disk");
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Arc::new(Held { inner, site, flushed: AtomicU64::new(0), state, changed })
+    }
+
+    fn comes(&self, site: Site) {
+        if site == self.site {
+            let mut state = self.state.lock().unwrap();
+            state.0 = true;
+            self.changed.notify_all();
+            drop(self.changed.wait_while(state, |(_, may_go_on)| !*may_go_on).unwrap());
+        }
+    }
+
+    /// Waits until one has come.
     fn has_come(&self) {
         drop(self.changed.wait_while(self.state.lock().unwrap(), |(has_come, _)| !*has_come).unwrap());
     }
@@ -153,16 +154,14 @@ impl Queues for Held {
         self.inner.read_run(at, bytes)
     }
     fn write(&self, site: Site, at: Lba, pages: &[Page]) -> Result<()> {
-        if site == self.site {
-            let mut state = self.state.lock().unwrap();
-            state.0 = true;
-            self.changed.notify_all();
-            drop(self.changed.wait_while(state, |(_, may_go_on)| !*may_go_on).unwrap());
-        }
+        self.comes(site);
         self.inner.write(site, at, pages)
     }
     fn flush(&self, site: Site) -> Result<()> {
-        self.inner.flush(site)
+        self.comes(site);
+        self.inner.flush(site)?;
+        self.flushed.fetch_add(1, Ordering::SeqCst);
+        Ok(())
     }
     fn close(&self, site: Site) -> Result<()> {
         self.inner.close(site)
@@ -173,8 +172,7 @@ impl Queues for Held {
 /// No clock: what does not return hangs.
 #[test]
 fn nobody_waits_for_a_checkpoint() {
-    let inner = DiskQueues::new(roomy_world().log(), QUEUES).expect("a disk");
-    let held = Arc::new(Held { inner, site: Site("mq.home"), state: Mutex::default(), changed: Condvar::new() });
+    let held = Held::new(Site("mq.home"));
     let blocks = roomy(held.clone());
     commit(&blocks, &[writes(&blocks, &[(0, 1), (1, 1)])]);
     std::thread::scope(|scope| {
@@ -193,6 +191,32 @@ fn nobody_waits_for_a_checkpoint() {
     assert_eq!((get(&blocks, None, 0), get(&blocks, None, 41)), (99, 999u64 as u8));
     blocks.bring_home().expect("all is home");
     assert_eq!((get(&blocks, None, 0), get(&blocks, None, 41)), (99, 999u64 as u8));
+}
+
+/// Content that was stored before its transaction is ordered is flushed before that is acknowledged, also while the
+/// flush of another transaction is under way.
+#[test]
+fn a_flush_of_another_is_not_enough() {
+    let slow = Site("test.slow");
+    let held = Held::new(slow);
+    let blocks = roomy(held.clone());
+    let fresh = |from: u64| {
+        let tx = blocks.begin().expect("a transaction");
+        for at in from..from + 20 {
+            blocks.write(Site("test"), tx, Lba(at), page(1), Placement::Fresh, Tag::Data).expect("a write");
+        }
+        blocks.order(Site("test"), &[tx], &[]).expect("an order")
+    };
+    let (one, other) = (fresh(0), fresh(20));
+    let before = held.flushed.load(Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| blocks.wait(slow, one));
+        held.has_come();
+        blocks.wait(Site("test"), other).expect("a commit");
+        assert!(held.flushed.load(Ordering::SeqCst) > before, "what it has stored is durable");
+        held.go_on();
+        waits.join().unwrap().expect("a commit");
+    });
 }
 
 /// A byte of the journal has rotted: an open says where, or it is as if the last transactions had not come.

@@ -96,6 +96,18 @@ fn transactions_on_queues_are_counted() {
 }
 
 #[test]
+fn journals_are_measured() {
+    if may_mount() {
+        let report = wholly(&["bench", "journal", "--tiny", "--json"]).json_of_version(1);
+        let rows = report["journals"].as_array().unwrap();
+        // Four systems with one and four blocks, one thread and two; two of them with sixteen threads.
+        assert_eq!(rows.len(), 4 * 4 + 2);
+        assert!(rows.iter().all(|row| row["ns_per_transaction"].as_f64().unwrap() > 0.0), "{rows:?}");
+        assert!(report["machine"]["media"][0]["emulated"] == true, "{report}");
+    }
+}
+
+#[test]
 fn whole_commands_are_measured() {
     if may_mount() {
         let systems = ["plain", "overlayfs", "wholly_run", "wholly_run_fuse", "wholly_run_kept", "wholly_undo"];

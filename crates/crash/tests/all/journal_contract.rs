@@ -1,8 +1,6 @@
 //! The contract of transactions, rule by rule, over the multi-queue journal on a controller's queues. (On disks:
 //! `crates/blocks/tests/all/multi_queue.rs`.)
 
-use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use wholly_blocks::multi_queue::{Life as QueueLife, MultiQueue, Options, QueueGuarantees, Queues, Unfinished, Write};
@@ -11,11 +9,14 @@ use wholly_error::{Error, Result};
 use wholly_media::Site;
 use wholly_nvme::model::{Config, Model};
 use wholly_nvme::{Controller, DeviceQueues, Options as DriverOptions};
-use wholly_sim::{DeviceRules, ExploreLimits, Image, SimConfig, World};
+use wholly_sim::{DeviceRules, Image, SimConfig, World};
 
+#[path = "../../../blocks/tests/all/images.rs"]
+mod images;
 #[path = "../../../blocks/tests/all/suite.rs"]
 mod suite;
 
+use images::images;
 use suite::{BLOCKS, FAILS, Opened, ROOM, Subject, holds};
 
 const QUEUES: u16 = 2;
@@ -101,22 +102,6 @@ impl Subject for OnDevice {
     }
 }
 
-/// Images of each point from a time on: all if they are few, else one unit each, and samples.
-fn images(world: &World, from: u64) -> Vec<Image> {
-    let (trace, mut seen, mut images) = (world.trace(), BTreeSet::new(), Vec::new());
-    let limits =
-        ExploreLimits { exhaustive_bits: 3, single_units: 24, pair_units: 0, samples: 4, ..ExploreLimits::default() };
-    for point in from..=world.now() {
-        trace.point(point).for_each_image(&limits, |_, image| {
-            if seen.insert(image.hash()) {
-                images.push(image.clone());
-            }
-            ControlFlow::Continue(())
-        });
-    }
-    images
-}
-
 impl Opened for Life {
     fn blocks(&self) -> Arc<dyn TxBlocks> {
         self.blocks.clone()
@@ -126,7 +111,7 @@ impl Opened for Life {
         let begun = self.world.now();
         work(&*self.blocks);
         let next = |image: &Image| life(World::from_image(image, self.world.config().clone()), &self.options);
-        images(&self.world, begun).iter().map(next).collect()
+        images(&self.world, begun, 3).iter().map(next).collect()
     }
 
     fn rotten(&self, _: u64) -> Box<dyn Opened> {
