@@ -212,10 +212,11 @@ fn a_flush_of_another_is_not_enough() {
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| blocks.wait(slow, one));
         held.has_come();
-        blocks.wait(Site("test"), other).expect("a commit");
-        assert!(held.flushed.load(Ordering::SeqCst) > before, "what it has stored is durable");
+        let waited = blocks.wait(Site("test"), other);
+        let is_flushed = held.flushed.load(Ordering::SeqCst) > before;
         held.go_on();
-        waits.join().unwrap().expect("a commit");
+        waits.join().unwrap().and(waited).expect("commits");
+        assert!(is_flushed, "what it has stored is durable");
     });
 }
 
