@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use rustix::io::{Errno, pread, pwrite};
+use rustix::process::{Pid, getpid};
 use sync::Mutex;
 use wholly_error::{Error, Result};
 use wholly_media::{Error as MediaError, Site};
@@ -138,6 +139,8 @@ pub(crate) struct DeviceFile {
     fd: OwnedFd,
     path: PathBuf,
     pub len: u64,
+    /// The process that has locked it by this value.
+    owner: Option<Pid>,
 }
 
 impl DeviceFile {
@@ -164,16 +167,19 @@ impl DeviceFile {
             let text = format!("{} is empty: `truncate --size 64M` makes it long enough", path.display());
             return Err(Error::Invalid(text));
         }
-        Ok(DeviceFile { fd, path, len })
+        Ok(DeviceFile { fd, path, len, owner: None })
     }
 
-    /// Takes its lock.
+    /// Takes its lock, until this is dropped.
     ///
     /// # Errors
     /// `Busy` if another process has it.
-    pub fn lock(self) -> Result<DeviceFile> {
+    pub fn lock(mut self) -> Result<DeviceFile> {
         match wholly_media::lock_file(self.fd.as_fd(), &self.path.display().to_string())? {
-            true => Ok(self),
+            true => {
+                self.owner = Some(getpid());
+                Ok(self)
+            }
             false => Err(Error::Busy(self.path.display().to_string(), "another process has the device".into())),
         }
     }
@@ -213,6 +219,16 @@ impl DeviceFile {
             }
         }
         Ok(())
+    }
+}
+
+impl Drop for DeviceFile {
+    fn drop(&mut self) {
+        // A child process has a copy of the descriptor from its fork to its exec, and the lock lasts as long as any
+        // copy. So it is released here. A child does not release the lock of its parent.
+        if self.owner == Some(getpid()) {
+            let _ = wholly_media::unlock(self.fd.as_fd());
+        }
     }
 }
 
@@ -292,5 +308,27 @@ impl PersistentRegion for RegionFile {
 
     fn barrier(&self, _site: Site, _by: ReadBarrier) -> Result<Option<PmrStatus>> {
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wholly_scratch::TestDir;
+
+    use super::*;
+
+    /// A child process has a copy of each descriptor from its fork to its exec: the lock of a device that is dropped
+    /// does not wait for it.
+    #[test]
+    fn the_lock_ends_with_its_owner() {
+        let directory = TestDir::on_disk();
+        for name in FILES {
+            std::fs::write(directory.path().join(name), [0; 4096]).unwrap();
+        }
+        let files = InFiles::open(directory.path()).unwrap();
+        assert!(matches!(InFiles::open(directory.path()), Err(Error::Busy(..))));
+        let _copies = [&files.blocks, &files.region].map(|file| file.fd.try_clone().unwrap());
+        drop(files);
+        InFiles::open(directory.path()).unwrap();
     }
 }
