@@ -137,7 +137,7 @@ impl Entrant {
         let system = match kind {
             Kind::MultiQueue => {
                 let queues = Arc::new(DiskQueues::new(disk.clone(), queues)?);
-                let options = Options { in_turn: true, ..Options::default() };
+                let options = Options::default();
                 MultiQueue::format(&*queues, log, VOLUME, &options)?;
                 System::Blocks(Arc::new(MultiQueue::open(queues, (BLOCKS, log), VOLUME, options)?))
             }

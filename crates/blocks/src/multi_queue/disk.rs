@@ -1,16 +1,24 @@
 //! A file or a block device as queues: what a transaction writes to consecutive blocks is one synchronous write, by a
-//! thread that waits. Transactions that wait on one queue share writes.
+//! thread that waits. Transactions of one queue share writes.
+//!
+//! A thread that waits *leads* if nobody does: it writes what its queue has been handed. The others wait for it. A leader
+//! waits for *company* first, as many transactions as there were when the last leader had ended: those threads are likely
+//! to come again. It waits no longer than the last write took, so a commit takes at most twice the time of a write.
 //!
 //! There are no late writes: a thread that is killed ends after the write that it makes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use sync::Mutex;
+use sync::{Condvar, Mutex, MutexGuard};
 use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
 
 use super::queues::{Life, QueueGuarantees, Queues, Unfinished, Write};
 use crate::{BLOCK, Lba, Page, Txid};
+
+/// The longest that a leader waits for company.
+const PATIENCE: Duration = Duration::from_millis(5);
 
 /// See the module.
 pub struct DiskQueues {
@@ -22,25 +30,45 @@ pub struct DiskQueues {
 /// A queue.
 #[derive(Default)]
 struct OnDisk {
-    waiting: Mutex<Waiting>,
-    /// Held by the thread that writes.
-    writing: Mutex<Written>,
+    state: Mutex<State>,
+    /// A leader has ended.
+    ended: Condvar,
+    /// A transaction was handed over while the leader waits for company.
+    came: Condvar,
 }
 
-/// What was handed over and is not written.
 #[derive(Default)]
-struct Waiting {
+struct State {
+    /// What was handed over and is not written.
     writes: Vec<Write>,
     /// Transactions that were handed over.
     given: u64,
+    /// Transactions that are on the medium.
+    done: u64,
+    /// Whether a thread leads.
+    is_led: bool,
+    /// Threads that wait, the leader too.
+    waiting: u64,
+    /// Transactions that a leader waits for.
+    company: u64,
+    /// How long a leader waits.
+    patience: Duration,
+    failed: Option<Error>,
 }
 
-/// What is on the medium.
-#[derive(Default)]
-struct Written {
-    /// Transactions.
-    done: u64,
-    failed: Option<Error>,
+impl OnDisk {
+    /// The leader waits for company.
+    fn gather(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock().unwrap();
+        let has_company = |state: &State| state.given - state.done >= state.company;
+        if !has_company(&state) {
+            let until = sync::now() + state.patience;
+            while !has_company(&state) && sync::now() < until {
+                state = sync::wait_until(&self.state, &self.came, state, until);
+            }
+        }
+        state
+    }
 }
 
 impl DiskQueues {
@@ -94,31 +122,50 @@ impl Queues for DiskQueues {
     }
 
     fn commit(&self, _: Site, queue: u16, _: Txid, writes: Vec<Write>) -> Result<u64> {
-        let waiting = &mut *self.queues[usize::from(queue)].waiting.lock().unwrap();
-        waiting.writes.extend(writes);
-        waiting.given += 1;
-        Ok(waiting.given)
+        let queue = &self.queues[usize::from(queue)];
+        let mut state = queue.state.lock().unwrap();
+        state.writes.extend(writes);
+        state.given += 1;
+        if state.is_led {
+            queue.came.notify_one();
+        }
+        Ok(state.given)
     }
 
     fn wait(&self, site: Site, queue: u16, place: u64) -> Result<()> {
         let queue = &self.queues[usize::from(queue)];
-        let written = &mut *queue.writing.lock().unwrap();
-        if let Some(error) = &written.failed {
-            return Err(error.clone());
-        }
-        if written.done >= place {
-            return Ok(());
-        }
-        let (writes, upto) = {
-            let waiting = &mut *queue.waiting.lock().unwrap();
-            (std::mem::take(&mut waiting.writes), waiting.given)
+        let mut state = queue.state.lock().unwrap();
+        state.waiting += 1;
+        let outcome = loop {
+            if state.done >= place {
+                break Ok(());
+            }
+            if let Some(error) = &state.failed {
+                break Err(error.clone());
+            }
+            if state.is_led {
+                state = queue.ended.wait(state).unwrap();
+                continue;
+            }
+            state.is_led = true;
+            drop(state);
+            state = queue.gather();
+            let (writes, upto) = (std::mem::take(&mut state.writes), state.given);
+            drop(state);
+            let begun = sync::now();
+            let written = self.write_through(site, writes);
+            let patience = (sync::now() - begun).min(PATIENCE);
+            state = queue.state.lock().unwrap();
+            match written {
+                Ok(()) => state.done = upto,
+                Err(error) => state.failed = Some(error),
+            }
+            (state.is_led, state.patience) = (false, patience);
+            state.company = state.waiting;
+            queue.ended.notify_all();
         };
-        if let Err(error) = self.write_through(site, writes) {
-            written.failed = Some(error.clone());
-            return Err(error);
-        }
-        written.done = upto;
-        Ok(())
+        state.waiting -= 1;
+        outcome
     }
 
     fn read_run(&self, at: Lba, bytes: &mut [u8]) -> Result<()> {
