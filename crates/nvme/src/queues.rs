@@ -48,6 +48,18 @@ pub struct DeviceQueues {
     guarantees: QueueGuarantees,
 }
 
+impl From<&Window> for Unfinished {
+    fn from(window: &Window) -> Unfinished {
+        match window {
+            Window::Unknown(why) => Unfinished::Unknown(why.clone()),
+            Window::Known { life, queues } => Unfinished::Known {
+                life: JournalLife { volume: life.volume, incarnation: life.incarnation },
+                queues: queues.iter().map(|queue| queue.transactions.iter().map(|tx| tx.txid).collect()).collect(),
+            },
+        }
+    }
+}
+
 impl DeviceQueues {
     /// Of a controller on which no life has begun. Journals whose proof is the window need one that waits for
     /// [`HeadDurable`](crate::Acknowledge::HeadDurable).
@@ -97,13 +109,7 @@ impl Queues for DeviceQueues {
     }
 
     fn unfinished(&self) -> Unfinished {
-        match self.controller.window() {
-            Window::Unknown(why) => Unfinished::Unknown(why.clone()),
-            Window::Known { life, queues } => Unfinished::Known {
-                life: JournalLife { volume: life.volume, incarnation: life.incarnation },
-                queues: queues.iter().map(|queue| queue.transactions.iter().map(|tx| tx.txid).collect()).collect(),
-            },
-        }
+        self.controller.window().into()
     }
 
     fn start(&self, _: Site, life: JournalLife) -> Result<()> {

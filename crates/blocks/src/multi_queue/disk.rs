@@ -24,6 +24,7 @@ const PATIENCE: Duration = Duration::from_millis(5);
 pub struct DiskQueues {
     region: Arc<dyn Region>,
     guarantees: QueueGuarantees,
+    unfinished: Unfinished,
     queues: Vec<OnDisk>,
 }
 
@@ -92,7 +93,17 @@ impl DiskQueues {
             emulated: of.emulated,
             description: of.description.clone(),
         };
-        Ok(DiskQueues { region, guarantees, queues: (0..queues).map(|_| OnDisk::default()).collect() })
+        let unfinished = Unfinished::Unknown("a disk does not tell".into());
+        let queues = (0..queues).map(|_| OnDisk::default()).collect();
+        Ok(DiskQueues { region, guarantees, unfinished, queues })
+    }
+
+    /// Over the blocks of a device with queues, which told this. To look at them: with a region that keeps in memory
+    /// what is written, nothing on the device changes.
+    pub fn telling(mut self, unfinished: Unfinished) -> DiskQueues {
+        self.guarantees.tells_unfinished = matches!(unfinished, Unfinished::Known { .. });
+        self.unfinished = unfinished;
+        self
     }
 
     /// One synchronous write for each run of blocks.
@@ -114,7 +125,7 @@ impl Queues for DiskQueues {
     }
 
     fn unfinished(&self) -> Unfinished {
-        Unfinished::Unknown("a disk does not tell".into())
+        self.unfinished.clone()
     }
 
     fn start(&self, _: Site, _: Life) -> Result<()> {

@@ -8,15 +8,17 @@
 
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use wholly_blocks::multi_queue::{MultiQueue, Options, Proof};
+use wholly_blocks::multi_queue::{DiskQueues, MultiQueue, Options, Proof};
 use wholly_blocks::{BLOCK, Lba, Page, Placement, Run, Tag, TxBlocks};
 use wholly_error::{Error, Result};
-use wholly_media::Site;
-use wholly_nvme::model::{Config, Faults, InMemory, Medium, Model};
-use wholly_nvme::{Acknowledge, Controller, DeviceQueues, Options as DriverOptions, Transport};
+use wholly_media::disk::DiskRegion;
+use wholly_media::{Guarantees, Region, Site};
+use wholly_nvme::model::{Config, FILES, Faults, InMemory, Medium, Model, RegionFile};
+use wholly_nvme::{Acknowledge, Controller, DeviceQueues, Options as DriverOptions, Transport, Window};
+use wholly_scratch::TestDir;
 
 const S: Site = Site("test");
 const VOLUME: [u8; 16] = *b"a volume of test";
@@ -98,6 +100,67 @@ fn a_journal_of_this_version_is_recovered_and_its_twin_names_what_is_damaged() {
         match open(&model(&medium_of(file)), proof, false).map(|_| ()) {
             Err(Error::Corrupt { place, .. }) => assert_eq!(place, "the journal, queue 0, transaction 1", "{proof:?}"),
             opened => panic!("{proof:?}: {opened:?}"),
+        }
+    }
+}
+
+/// Blocks of a file that can only be read. What is written stays in memory.
+struct Look {
+    below: DiskRegion,
+    above: Mutex<Vec<u8>>,
+}
+
+impl Region for Look {
+    fn guarantees(&self) -> &Guarantees {
+        self.below.guarantees()
+    }
+    fn len(&self) -> u64 {
+        self.below.len()
+    }
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> wholly_media::Result<()> {
+        bytes.copy_from_slice(&self.above.lock().unwrap()[offset as usize..][..bytes.len()]);
+        Ok(())
+    }
+    fn write(&self, _: Site, offset: u64, bytes: &[u8]) -> wholly_media::Result<()> {
+        self.above.lock().unwrap()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+    fn fence(&self, _: Site) -> wholly_media::Result<()> {
+        Ok(())
+    }
+    fn write_through(&self, site: Site, offset: u64, bytes: &[u8]) -> wholly_media::Result<()> {
+        self.write(site, offset, bytes)
+    }
+    fn set_len(&self, _: Site, _: u64) -> wholly_media::Result<()> {
+        unreachable!("it keeps its length")
+    }
+}
+
+/// Somebody who may only read the files of a device sees what an open would: nothing is reset, and nothing is written.
+#[test]
+fn somebody_looks() {
+    for ((file, proof), newest) in
+        files!["journal-1-checksum", "journal-1-window"].into_iter().zip([Proof::Checksum, Proof::Window]).zip([5, 4])
+    {
+        let directory = TestDir::on_disk();
+        let bytes = [gzip("-d", file.0), gzip("-d", file.1)];
+        for (name, bytes) in FILES.iter().zip(&bytes) {
+            std::fs::write(directory.path().join(name), bytes).unwrap();
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o400);
+            std::fs::set_permissions(directory.path().join(name), mode).unwrap();
+        }
+        let image = std::fs::File::open(directory.path().join(FILES[0])).unwrap();
+        let below = DiskRegion::open_read_only(image.into(), "image").unwrap();
+        let region = Arc::new(Look { below, above: Mutex::new(bytes[0].clone()) });
+        let window = Window::read(&RegionFile::open(directory.path()).unwrap()).unwrap();
+        let queues = DiskQueues::new(region, 2).unwrap().telling((&window).into());
+        let options = Options { proof, ..Options::default() };
+        let blocks = MultiQueue::open(Arc::new(queues), (BLOCKS, LOG), VOLUME, options).unwrap();
+        assert_eq!(value(&blocks, SHARED), newest, "{proof:?}");
+        assert!((1..=10).all(|at| value(&blocks, at) == if at <= newest { at } else { 0 }), "{proof:?}");
+        drop(blocks);
+        for (name, bytes) in FILES.iter().zip(&bytes) {
+            assert_eq!(std::fs::read(directory.path().join(name)).unwrap(), *bytes);
         }
     }
 }
