@@ -637,7 +637,7 @@ pub struct CrashArgs {
     /// With `ccnvme` (M3, M8, M10) or `blocks:multi_queue` (the others, and M10 in the world ccnvme-window): take a
     /// rule of the paper literally that does not hold, and find out what goes wrong
     #[arg(long, value_name = "RULE", value_parser = PossibleValuesParser::new(
-        ["M1", "M2", "M3", "M4", "M5", "M7", "M8", "M10", "M17", "after"]
+        ["M1", "M2", "M3", "M4", "M5", "M6", "M7", "M8", "M10", "M17", "after"]
     ))]
     pub paper: Option<String>,
     /// How much of each workload to explore

@@ -148,6 +148,8 @@ pub enum Mistake {
     SupersededEarly,
     /// M5: the tail of one area rises while others have older images.
     OlderOutlives,
+    /// M6: a transaction has its number from its begin, and not from where its pages are copied.
+    NumberEarly,
     /// M7: a freed block is written directly before that is settled.
     ReusedEarly,
     /// M17: descriptions have no marks of other queues, and headers prove nothing before a block goes home.
@@ -454,7 +456,12 @@ impl TxBlocks for MultiQueue {
 
     fn begin(&self) -> Result<Txid> {
         self.0.check()?;
-        Ok(self.0.running.begin(self.0.incarnation))
+        let tx = self.0.running.begin(self.0.incarnation);
+        if self.0.makes(Mistake::NumberEarly) {
+            let early = self.0.last.fetch_add(1, Ordering::AcqRel) + 1;
+            self.0.running.get(tx)?.lock().unwrap().early = Some(early);
+        }
+        Ok(tx)
     }
 
     fn admit(&self, tx: Txid, pages: u64) -> Result<()> {

@@ -111,7 +111,8 @@ impl Shared {
             return Err(Error::Poisoned("the journal is being closed".into()));
         }
         let main = numbers.iter().position(|one| *one == number).expect("it is one of them");
-        let sequence = self.last.fetch_add(1, Ordering::AcqRel) + 1;
+        let early = all.iter().find_map(|running| running.early);
+        let sequence = early.unwrap_or_else(|| self.last.fetch_add(1, Ordering::AcqRel) + 1);
         let place = Place { queue: number, place: states[main].last() + 1, sequence };
         let entries: u64 = all.iter().map(Running::entries).sum();
         let images = directly.iter().filter(|is_direct| !**is_direct).count();

@@ -34,6 +34,8 @@ pub struct Running {
     pub overwrites: u64,
     /// Fresh pages in memory.
     pub fresh: u64,
+    /// Its number, by the mistake of that name.
+    pub early: Option<u64>,
 }
 
 impl Running {

@@ -37,6 +37,7 @@ pub const PAPER: &[(&str, Option<Mistake>)] = &[
     ("M2", Some(Mistake::SameIncarnation)),
     ("M4", Some(Mistake::SupersededEarly)),
     ("M5", Some(Mistake::OlderOutlives)),
+    ("M6", Some(Mistake::NumberEarly)),
     ("M7", Some(Mistake::ReusedEarly)),
     ("M10", None),
     ("M17", Some(Mistake::NoProof)),
