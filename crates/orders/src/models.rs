@@ -24,8 +24,8 @@ pub struct Model {
     /// Its name.
     pub name: &'static str,
     /// Preemptions of each of its orders, at most: in a short run, and in a long one.
-    preemptions: (usize, usize),
-    body: fn(),
+    pub(crate) preemptions: (usize, usize),
+    pub(crate) body: fn(),
 }
 
 impl Model {

@@ -1,4 +1,4 @@
-//! The part of the interface of `wholly-sync` that the index uses, over a memory model.
+//! The part of the interface of `wholly-sync` that the index and transactions of blocks use, over a memory model.
 //!
 //! Each use of an atomic with an order stronger than relaxed is a *site*, known by its place in the source. One site at
 //! a time can be weakened to relaxed, to see that a model finds it.
@@ -6,13 +6,14 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub use loom::sync::{Mutex, MutexGuard};
+pub use loom::sync::{Condvar, Mutex, MutexGuard};
 pub use std::sync::atomic::Ordering;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::Location;
+use std::time::Duration;
 
 /// A use of an atomic whose order matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,6 +112,11 @@ macro_rules! atomic {
             }
 
             #[track_caller]
+            pub fn fetch_max(&self, other: $word, order: Ordering) -> $word {
+                self.word().fetch_max(other, at_site("fetch_max", order))
+            }
+
+            #[track_caller]
             pub fn fetch_and(&self, by: $word, order: Ordering) -> $word {
                 self.word().fetch_and(by, at_site("fetch_and", order))
             }
@@ -152,6 +158,50 @@ macro_rules! atomic {
 
 atomic!(AtomicU32, u32);
 atomic!(AtomicU64, u64);
+
+/// The model's.
+#[derive(Debug)]
+pub struct AtomicBool(loom::sync::atomic::AtomicBool);
+
+#[allow(missing_docs)]
+impl AtomicBool {
+    pub fn new(value: bool) -> Self {
+        AtomicBool(loom::sync::atomic::AtomicBool::new(value))
+    }
+
+    #[track_caller]
+    pub fn load(&self, order: Ordering) -> bool {
+        self.0.load(at_site("load", order))
+    }
+
+    #[track_caller]
+    pub fn store(&self, value: bool, order: Ordering) {
+        self.0.store(value, at_site("store", order));
+    }
+}
+
+/// A small number that names the calling thread, the same in each run of a model. The model tells it as text alone.
+pub fn thread_token() -> u64 {
+    let text = format!("{:?}", loom::thread::current().id());
+    text.bytes().filter(u8::is_ascii_digit).fold(0, |number, digit| 10 * number + u64::from(digit - b'0'))
+}
+
+/// Time does not go on.
+pub fn now() -> Duration {
+    Duration::ZERO
+}
+
+/// Waits no longer: the others may go on first.
+pub fn wait_until<'a, T>(
+    lock: &'a Mutex<T>,
+    _condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    _until: Duration,
+) -> MutexGuard<'a, T> {
+    drop(guard);
+    loom::thread::yield_now();
+    lock.lock().expect("a model ends with its first panic")
+}
 
 /// A cell that is written once, as the standard library promises it: who sees that it is written sees what was written
 /// before.

@@ -1,9 +1,10 @@
 //! A file or a block device as queues: what a transaction writes to consecutive blocks is one synchronous write, by a
 //! thread that waits. Transactions of one queue share writes.
 //!
-//! A thread that waits *leads* if nobody does: it writes what its queue has been handed. The others wait for it. A leader
-//! waits for *company* first, as many transactions as there were when the last leader had ended: those threads are likely
-//! to come again. It waits no longer than the last write took, so a commit takes at most twice the time of a write.
+//! A thread that waits *leads* if nobody does: it writes what its queue has been handed. The others wait for it. A
+//! leader waits for *company* first, as many transactions as there were when the last leader had ended: those threads
+//! are likely to come again. It waits no longer than the last write took, so a commit takes at most twice the time of a
+//! write.
 //!
 //! There are no late writes: a thread that is killed ends after the write that it makes.
 

@@ -1,3 +1,4 @@
-//! Tests of the index under a memory model.
+//! Tests of the index, and of the multi-queue journal, under a memory model.
 
+mod journal;
 mod models;
