@@ -1,10 +1,12 @@
 //! Small programs over the multi-queue journal: its trees, and blocks that go home (`chp`) while others read, write and
 //! free them. Two queues, over a disk in memory.
 
-use std::sync::{Arc, Mutex};
+use std::ops::Range;
+use std::sync::Arc;
 
 use blocks::multi_queue::{DiskQueues, Mistake, MultiQueue, Options};
 use blocks::{BLOCK, Lba, Page, Placement, Run, Sequence, Tag, TxBlocks};
+use loom::sync::Mutex;
 use loom::thread;
 use wholly_media::{Guarantees, Kind, PersistenceDomain, Region, Result, Site};
 
@@ -15,7 +17,7 @@ const VOLUME: [u8; 16] = [5; 16];
 const BLOCKS: u64 = 2;
 const LOG: Run = Run { start: Lba(BLOCKS), count: 2 + 2 * 8 };
 
-/// A disk: what is written is there.
+/// A disk: what is written is there. A block is read and written in two halves.
 struct Disk {
     bytes: Mutex<Vec<u8>>,
     guarantees: Guarantees,
@@ -47,11 +49,15 @@ impl Region for Disk {
         self.bytes.lock().unwrap().len() as u64
     }
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        bytes.copy_from_slice(&self.bytes.lock().unwrap()[offset as usize..][..bytes.len()]);
+        for (at, half) in halves(offset, bytes.len()) {
+            bytes[half.clone()].copy_from_slice(&self.bytes.lock().unwrap()[at..][..half.len()]);
+        }
         Ok(())
     }
     fn write(&self, _: Site, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.bytes.lock().unwrap()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        for (at, half) in halves(offset, bytes.len()) {
+            self.bytes.lock().unwrap()[at..][..half.len()].copy_from_slice(&bytes[half]);
+        }
         Ok(())
     }
     fn fence(&self, _: Site) -> Result<()> {
@@ -63,6 +69,15 @@ impl Region for Disk {
     fn set_len(&self, _: Site, _: u64) -> Result<()> {
         unreachable!("it keeps its length")
     }
+}
+
+/// Where each half is, and what it is of the bytes that are read or written. Only block 0 is read beside writes.
+fn halves(offset: u64, len: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let middle = if offset == 0 { len.min(BLOCK / 2) } else { len };
+    [0..middle, middle..len]
+        .into_iter()
+        .filter(|half| !half.is_empty())
+        .map(move |half| (offset as usize + half.start, half))
 }
 
 fn word(bytes: &[u8]) -> u64 {
@@ -90,6 +105,7 @@ fn ordered(blocks: &MultiQueue, value: u64, how: Placement) -> Sequence {
     let tx = blocks.begin().unwrap();
     let mut page = Page::zeros();
     page.put(0, &value.to_le_bytes());
+    page.put(BLOCK - 8, &value.to_le_bytes());
     blocks.write(S, tx, Lba(0), page, how, Tag::Data).unwrap();
     blocks.order(S, &[tx], &[]).unwrap()
 }
@@ -109,6 +125,7 @@ fn freed(blocks: &MultiQueue) {
 fn value(blocks: &MultiQueue) -> u64 {
     let mut bytes = [0; BLOCK];
     blocks.read(None, Lba(0), &mut bytes).unwrap();
+    assert_eq!(word(&bytes), word(&bytes[BLOCK - 8..]), "it is torn");
     word(&bytes)
 }
 
@@ -183,6 +200,20 @@ fn a_block_is_read_beside_commits() {
     is_at_last(&disk, blocks, 2);
 }
 
+/// What a reader of the medium finds is not torn: if the block has gone home meanwhile, it reads again.
+fn a_block_is_read_beside_a_home_write() {
+    let (disk, blocks) = made(None);
+    durable(&blocks, 1, Placement::Overwrite);
+    blocks.bring_home().unwrap();
+    let writes = beside(&blocks, |blocks| {
+        durable(blocks, 2, Placement::Overwrite);
+        blocks.bring_home().unwrap();
+    });
+    assert!(matches!(value(&blocks), 1 | 2));
+    writes.join().unwrap();
+    is_at_last(&disk, blocks, 2);
+}
+
 /// Two bring home at once.
 fn two_bring_home() {
     let (disk, blocks) = made(None);
@@ -194,7 +225,7 @@ fn two_bring_home() {
 }
 
 /// All of them.
-pub fn all() -> [Model; 6] {
+pub fn all() -> [Model; 7] {
     let model = |name, preemptions, body: fn()| Model { kind: "the journal", name, preemptions, body };
     [
         model("a block is written while it goes home", (2, 3), a_block_is_written_while_it_goes_home),
@@ -204,6 +235,7 @@ pub fn all() -> [Model; 6] {
         }),
         model("two wait, and one depends on the other", (2, 3), two_wait_where_one_depends_on_the_other),
         model("a block is read beside commits", (4, 6), a_block_is_read_beside_commits),
+        model("a block is read beside a home write", (3, 4), a_block_is_read_beside_a_home_write),
         model("two bring home", (4, 6), two_bring_home),
     ]
 }

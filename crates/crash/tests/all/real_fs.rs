@@ -7,11 +7,13 @@
 //! making had not returned there is a whole store or none, and one can be made; else the store is opened, recovers
 //! itself, and must serve every group whose commit had returned, and of the one in flight all or nothing: bytes, names,
 //! permission bits and extended attributes. Then a new group commits, everything goes home, and the directory holds it.
+//! The same is done with a multi-queue journal in a file there.
 //!
 //! Needs root, FUSE and loop devices; the long run makes some thousand images. All mounts are in a mount namespace of
 //! their own process and go with it.
 
 mod disk;
+mod journal;
 mod tree;
 
 use std::io::{BufRead, BufReader, Write};
@@ -75,15 +77,35 @@ fn mount(kind: &str, scratch: &Path, disk: u64) -> Result<PathBuf, String> {
 }
 
 /// The program that is recorded.
-fn record(kind: &str, scratch: &Path) {
+fn record(kind: &str, subject: &str, scratch: &Path) {
     let dir = mount(kind, scratch, 0).expect("the disk mounts");
+    match subject {
+        "journal" => record_journal(&dir),
+        _ => record_store(&dir),
+    }
+    tell("end");
+}
+
+fn record_journal(dir: &Path) {
+    tell("making");
+    journal::make(dir).expect("the journal is made");
+    tell("made");
+    let journal = journal::open(dir).expect("nothing has happened to it");
+    for group in 0..GROUPS {
+        tell(&format!("begin {group}"));
+        journal::commit(&journal, group).expect("it commits");
+        tell(&format!("returned {group}"));
+    }
+}
+
+fn record_store(dir: &Path) {
     for (name, content) in tree::initial_files() {
         std::fs::write(dir.join(name), content).expect("write");
     }
     tell("making");
-    Store::init(&dir, &options()).expect("the store is made");
+    Store::init(dir, &options()).expect("the store is made");
     tell("made");
-    let store = open(&dir).expect("nothing has happened to it");
+    let store = open(dir).expect("nothing has happened to it");
     for group in 0..GROUPS {
         tell(&format!("begin {group}"));
         commit(&store, group).expect("it commits");
@@ -92,7 +114,6 @@ fn record(kind: &str, scratch: &Path) {
             store.checkpoint().expect("it goes home");
         }
     }
-    tell("end");
 }
 
 /// Makes the directory in which a store is to be made.
@@ -113,9 +134,13 @@ struct Allowed {
     most: u32,
 }
 
-/// Mounts an image, recovers the store, and asks whether what it serves is what may be there.
-fn judge(kind: &str, scratch: &Path, disk: u64, Allowed { is_made, least, most }: Allowed) -> Result<(), String> {
+/// Mounts an image, recovers what was recorded, and asks whether what it serves is what may be there.
+fn judge(kind: &str, subject: &str, scratch: &Path, disk: u64, allowed: Allowed) -> Result<(), String> {
     let dir = mount(kind, scratch, disk)?;
+    if subject == "journal" {
+        return journal::judge(&dir, allowed);
+    }
+    let Allowed { is_made, least, most } = allowed;
     if !is_made && !dir.join(".wholly").exists() {
         Store::init(&dir, &options()).map_err(|error| format!("no store can be made: {error}"))?;
         return open(&dir)?.close().map_err(|error| format!("close: {error}"));
@@ -162,7 +187,7 @@ fn talk(mut command: Command, mut said: impl FnMut(&str)) {
 }
 
 /// Records, makes images and has them judged: in a namespace of its own. Returns how many, and what is wrong.
-fn explore(kind: &str, scratch: &Path, wanted: usize) -> (usize, Vec<String>) {
+fn explore(kind: &str, subject: &str, scratch: &Path, wanted: usize) -> (usize, Vec<String>) {
     let image = scratch.join("made");
     std::fs::File::create(&image).and_then(|file| file.set_len(DISK_BYTES)).expect("a file");
     let path = image.to_string_lossy().into_owned();
@@ -182,7 +207,7 @@ fn explore(kind: &str, scratch: &Path, wanted: usize) -> (usize, Vec<String>) {
     let base = disks.take(0);
     disks.put(0, base.clone());
     drop(disks.recorded());
-    talk(again(&format!("record {kind}"), scratch), |what| disks.mark(what));
+    talk(again(&format!("record {kind} {subject}"), scratch), |what| disks.mark(what));
     let mut events = disks.recorded();
     let end = events.iter().position(|event| matches!(event, Event::Mark(what) if what == "end")).expect("it ended");
     events.truncate(end);
@@ -192,7 +217,11 @@ fn explore(kind: &str, scratch: &Path, wanted: usize) -> (usize, Vec<String>) {
     // The rig can see: a disk that forgets everything is noticed.
     let all = Allowed { is_made: true, least: GROUPS, most: GROUPS };
     let mut images = vec![(base.clone(), all, "a disk that forgets".to_owned())];
-    assert_eq!(judged(kind, scratch, &disks, &mut images).len(), 1, "a disk that forgot everything was not noticed");
+    assert_eq!(
+        judged(kind, subject, scratch, &disks, &mut images).len(),
+        1,
+        "a disk that forgot everything was not noticed"
+    );
     let place = |mark: &str| {
         let is_it = |event: &Event| matches!(event, Event::Mark(what) if what == mark);
         events.iter().position(is_it).expect("it was told")
@@ -224,25 +253,31 @@ fn explore(kind: &str, scratch: &Path, wanted: usize) -> (usize, Vec<String>) {
         for (k, of_8) in OF_8.into_iter().enumerate().take(if at.units() == 0 { 1 } else { OF_8.len() }) {
             let mut random = Random((n * OF_8.len() + k) as u64);
             let pages = at.image(|| random.below(8) < of_8);
-            images.push((pages, allowed, format!("{kind}, after event {point}, draw {k}")));
+            images.push((pages, allowed, format!("{subject} on {kind}, after event {point}, draw {k}")));
         }
         if images.len() >= MOUNTS {
             made += images.len();
-            wrong.extend(judged(kind, scratch, &disks, &mut images));
+            wrong.extend(judged(kind, subject, scratch, &disks, &mut images));
         }
     }
     made += images.len();
-    wrong.extend(judged(kind, scratch, &disks, &mut images));
+    wrong.extend(judged(kind, subject, scratch, &disks, &mut images));
     println!(
-        "{kind}: {made} images of {writes} writes and {flushes} flushes, at most {most_units} pages pending; {} wrong",
+        "{subject} on {kind}: {made} images of {writes} writes and {flushes} flushes, at most {most_units} pages pending; {} wrong",
         wrong.len()
     );
     (made, wrong)
 }
 
 /// Has images judged in one process, and forgets them.
-fn judged(kind: &str, scratch: &Path, disks: &Disks, images: &mut Vec<(Pages, Allowed, String)>) -> Vec<String> {
-    let mut role = format!("judge {kind}");
+fn judged(
+    kind: &str,
+    subject: &str,
+    scratch: &Path,
+    disks: &Disks,
+    images: &mut Vec<(Pages, Allowed, String)>,
+) -> Vec<String> {
+    let mut role = format!("judge {kind} {subject}");
     for (number, (pages, Allowed { is_made, least, most }, _)) in (1u64..).zip(&*images) {
         disks.put(number, pages.clone());
         role += &format!(" {number}:{}:{least}:{most}", u8::from(*is_made));
@@ -285,17 +320,17 @@ fn real_file_systems_recover_as_the_model_says() {
         let words: Vec<&str> = role.split(' ').collect();
         match words[0] {
             "explore" => {
-                let (made, wrong) = explore(words[1], &scratch, words[2].parse().expect("a number"));
+                let (made, wrong) = explore(words[1], words[2], &scratch, words[3].parse().expect("a number"));
                 assert!(wrong.is_empty(), "{} of {made} images:\n{}", wrong.len(), wrong.join("\n"));
             }
             "prepare" => prepare(words[1], &scratch),
-            "record" => record(words[1], &scratch),
+            "record" => record(words[1], words[2], &scratch),
             "judge" => {
-                for image in &words[2..] {
+                for image in &words[3..] {
                     let numbers: Vec<u64> = image.split(':').map(|n| n.parse().expect("a number")).collect();
                     let [disk, is_made, least, most] = numbers[..] else { panic!("{image}") };
                     let allowed = Allowed { is_made: is_made == 1, least: least as u32, most: most as u32 };
-                    let verdict = judge(words[1], &scratch, disk, allowed);
+                    let verdict = judge(words[1], words[2], &scratch, disk, allowed);
                     tell(&format!(
                         "{disk} {}",
                         verdict.map_or_else(|what| what.replace('\n', " "), |()| "fine".into())
@@ -314,14 +349,16 @@ fn real_file_systems_recover_as_the_model_says() {
     let images = if std::env::var_os("WHOLLY_LONG").is_some() { 1000 } else { 48 };
     let scratch = std::env::temp_dir().join(format!("wholly-real-fs-{}", std::process::id()));
     std::fs::create_dir(&scratch).expect("mkdir");
-    let failed: Vec<&str> = ["ext4", "xfs", "btrfs"]
-        .into_iter()
-        .filter(|kind| {
-            let scratch = scratch.join(kind);
-            std::fs::create_dir(&scratch).expect("mkdir");
-            !again(&format!("explore {kind} {images}"), &scratch).status().expect("unshare").success()
-        })
-        .collect();
+    let mut failed = Vec::new();
+    let stores = ["ext4", "xfs", "btrfs"].map(|kind| (kind, "store", images));
+    let journals = ["ext4", "xfs"].map(|kind| (kind, "journal", images / 2));
+    for (kind, subject, images) in stores.into_iter().chain(journals) {
+        let scratch = scratch.join(format!("{subject}-{kind}"));
+        std::fs::create_dir(&scratch).expect("mkdir");
+        if !again(&format!("explore {kind} {subject} {images}"), &scratch).status().expect("unshare").success() {
+            failed.push(format!("{subject} on {kind}"));
+        }
+    }
     std::fs::remove_dir_all(&scratch).expect("nothing is mounted here any more");
     assert!(failed.is_empty(), "see above: {failed:?}");
 }
