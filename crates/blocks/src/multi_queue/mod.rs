@@ -47,7 +47,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `queues.rs` | the device |
-//! | `disk.rs` | a disk as one |
+//! | `disk.rs`, `look.rs` | a disk as one, and one that is only read |
 //! | `layout.rs` | the bytes |
 //! | `running.rs`, `write.rs` | transactions that run |
 //! | `queue.rs`, `order.rs` | transactions that are ordered |
@@ -59,6 +59,7 @@
 mod checkpoint;
 mod disk;
 mod layout;
+mod look;
 mod order;
 mod queue;
 mod queues;
@@ -72,7 +73,7 @@ mod write;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use sync::{AtomicBool, AtomicU64, Condvar, Mutex, OnceLock, Ordering};
 use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
 
@@ -82,6 +83,7 @@ use crate::{BLOCK, BlockGuarantees, Counters, Lba, Order, Page, Placement, Run, 
 pub use checkpoint::GoingHome;
 pub use disk::DiskQueues;
 use layout::{Areas, Header, LEAST_AREA, MOST_QUEUES, Seed, entries_of};
+use look::Looked;
 use queue::{Ordered, Queue};
 pub use queues::{Life, QueueGuarantees, Queues, Unfinished, Write};
 use running::AllRunning;
@@ -206,8 +208,8 @@ pub(crate) struct Shared {
     options: Options,
     areas: Areas,
     volume: [u8; 16],
-    incarnation: u64,
-    seed: Seed,
+    /// The incarnation, and what checks are seeded with, once a life has begun.
+    life: OnceLock<(u64, Seed)>,
     queues: Vec<Queue>,
     trees: Trees,
     running: AllRunning,
@@ -261,23 +263,45 @@ impl MultiQueue {
     /// `NoSpace` if they are too few; the medium's.
     pub fn format(device: &dyn Queues, log: Run, volume: [u8; 16], options: &Options) -> Result<()> {
         let areas = areas(device, log, options)?;
-        recover::format(device, areas, volume, options)
+        let mut write = |site, at, page: &Page| device.write(site, at, std::slice::from_ref(page));
+        recover::format((&mut write, &|site| device.flush(site)), areas, volume, options)
     }
 
-    /// Recovers a journal, so that all that counts is home, and begins a life. Transactions write the first `blocks`
-    /// blocks of the device, but for the log.
+    /// The same on a region.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn format_region(region: &dyn Region, log: Run, volume: [u8; 16]) -> Result<()> {
+        let mut write = |site, at: Lba, page: &Page| Ok(region.write(site, at.byte(), &page[..])?);
+        let areas = Areas { log, queues: 1 };
+        recover::format((&mut write, &|site| Ok(region.fence(site)?)), areas, volume, &Options::default())
+    }
+
+    /// Recovers a journal that counts its lives by itself, so that all that counts is home, and begins the next.
+    /// Transactions write the first `blocks` blocks of the device, but for the log.
     ///
     /// # Errors
     /// `Corrupt` for a journal that has rotted, with the place; `Unsupported`; `NoSpace`; the medium's.
-    pub fn open(
+    pub fn open(device: Arc<dyn Queues>, place: (u64, Run), volume: [u8; 16], options: Options) -> Result<MultiQueue> {
+        let journal = Self::at_rest(device, place, volume, options)?;
+        let Shared { device, areas, options, .. } = &*journal.0;
+        let incarnation = recover::recover(&**device, *areas, volume, options, None)?;
+        journal.start(incarnation + u64::from(options.mistake != Some(Mistake::SameIncarnation)))?;
+        Ok(journal)
+    }
+
+    /// A journal of something that counts its lives: nothing of it is recovered, and no life has begun. Blocks can be
+    /// read, as they are at home.
+    ///
+    /// # Errors
+    /// `Unsupported`; `NoSpace`.
+    pub fn at_rest(
         device: Arc<dyn Queues>,
         (blocks, log): (u64, Run),
         volume: [u8; 16],
         options: Options,
     ) -> Result<MultiQueue> {
         let areas = areas(&*device, log, &options)?;
-        let header = recover::recover(&*device, areas, volume, &options)?;
-        device.start(START, Life { volume, incarnation: header.incarnation })?;
         let area = areas.len();
         let room = options.room.unwrap_or(area / 4);
         let options = Options { held_fresh: options.held_fresh.min(area / 4), ..options };
@@ -301,8 +325,7 @@ impl MultiQueue {
             guarantees,
             areas,
             volume,
-            incarnation: header.incarnation,
-            seed: Seed::new(volume, header.incarnation),
+            life: OnceLock::new(),
             queues: (0..areas.queues).map(|_| Queue::new()).collect(),
             trees: Trees::new(areas.queues),
             running: AllRunning::new(),
@@ -310,7 +333,7 @@ impl MultiQueue {
             tail: AtomicU64::new(0),
             turns: AtomicU64::new(0),
             away: Mutex::default(),
-            homing: Mutex::new(Some(header)),
+            homing: Mutex::new(None),
             homed: Condvar::new(),
             written: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
@@ -322,6 +345,38 @@ impl MultiQueue {
             options,
             device,
         })))
+    }
+
+    /// Brings home what counts of a life that a crash has ended, durably. What another life has left does not count.
+    /// The same can be done again, until another life begins.
+    ///
+    /// # Errors
+    /// `Corrupt` for a journal that has rotted, with the place; the medium's.
+    pub fn recover(&self, incarnation: u64) -> Result<()> {
+        let Shared { device, areas, volume, options, .. } = &*self.0;
+        recover::recover(&**device, *areas, *volume, options, Some(incarnation)).map(|_| ())
+    }
+
+    /// What [`recover`](Self::recover) would store in a region, in this order: homes, and the blocks where their images
+    /// are. Only reads.
+    ///
+    /// # Errors
+    /// As `recover`.
+    pub fn left(region: &dyn Region, log: Run, volume: [u8; 16], incarnation: u64) -> Result<Vec<(Lba, Lba)>> {
+        recover::left(&Looked::new(region), log, volume, incarnation)
+    }
+
+    /// Begins a life: all that was in the journal is void. Durable on return. Transactions can begin.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn start(&self, incarnation: u64) -> Result<()> {
+        let Shared { device, areas, volume, options, .. } = &*self.0;
+        let header = recover::start(&**device, *areas, *volume, options, incarnation)?;
+        device.start(START, Life { volume: *volume, incarnation })?;
+        self.0.life.get_or_init(|| (incarnation, Seed::new(*volume, incarnation)));
+        *self.0.homing.lock().unwrap() = Some(header);
+        Ok(())
     }
 
     /// Brings home all that is ordered, durably.
@@ -387,6 +442,15 @@ impl Progress for Shared {
 }
 
 impl Shared {
+    /// Of this life.
+    fn incarnation(&self) -> u64 {
+        self.life.get().expect("a life has begun").0
+    }
+
+    fn seed(&self) -> Seed {
+        self.life.get().expect("a life has begun").1
+    }
+
     fn makes(&self, mistake: Mistake) -> bool {
         self.options.mistake == Some(mistake)
     }
@@ -456,7 +520,10 @@ impl TxBlocks for MultiQueue {
 
     fn begin(&self) -> Result<Txid> {
         self.0.check()?;
-        let tx = self.0.running.begin(self.0.incarnation);
+        if self.0.life.get().is_none() {
+            return Err(Error::Invalid("the journal is not open: begin a life first".into()));
+        }
+        let tx = self.0.running.begin(self.0.incarnation());
         if self.0.makes(Mistake::NumberEarly) {
             let early = self.0.last.fetch_add(1, Ordering::AcqRel) + 1;
             self.0.running.get(tx)?.lock().unwrap().early = Some(early);

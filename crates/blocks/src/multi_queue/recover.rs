@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 
 use wholly_error::{Error, Result};
+use wholly_media::Site;
 
 use super::layout::{Areas, Description, Header, Mark, Seed, State, What};
 use super::queues::{Life, Queues, Unfinished};
@@ -45,19 +46,24 @@ fn write_header(
     areas: Areas,
     volume: [u8; 16],
     header: &Header,
-    (site, flush): (wholly_media::Site, wholly_media::Site),
+    (site, flush): (Site, Site),
 ) -> Result<()> {
     let at = areas.slot(header.generation);
     device.write(site, at, &[Page::new(&header.encode(Seed::of_headers(volume), at))])?;
     device.flush(flush)
 }
 
+/// How a block is written, and how that is made durable.
+type Writing<'w> = (&'w mut dyn FnMut(Site, Lba, &Page) -> Result<()>, &'w dyn Fn(Site) -> Result<()>);
+
 /// Makes an empty journal.
-pub(super) fn format(device: &dyn Queues, areas: Areas, volume: [u8; 16], options: &Options) -> Result<()> {
+pub(super) fn format((write, flush): Writing<'_>, areas: Areas, volume: [u8; 16], options: &Options) -> Result<()> {
     let header = Header { state: State::Empty, ..fresh(areas, options, (1, 0)) };
     // The other slot may have one of an earlier volume with this number.
-    device.write(RAISE, areas.slot(0), &[Page::zeros()])?;
-    write_header(device, areas, volume, &header, (RAISE, RAISE_FLUSH))
+    write(RAISE, areas.slot(0), &Page::zeros())?;
+    let at = areas.slot(header.generation);
+    write(RAISE, at, &Page::new(&header.encode(Seed::of_headers(volume), at)))?;
+    flush(RAISE_FLUSH)
 }
 
 /// The transactions of a life, by queue and place.
@@ -72,42 +78,86 @@ struct Found<'d> {
     proven: Vec<u64>,
 }
 
-/// Recovers. Returns the header of the next life.
-pub(super) fn recover(device: &dyn Queues, areas: Areas, volume: [u8; 16], options: &Options) -> Result<Header> {
-    let (header, is_other_whole) = newest(device, areas, volume)?;
+/// Recovers. Returns which life it was. With `wanted`, any other one counts for nothing.
+pub(super) fn recover(
+    device: &dyn Queues,
+    areas: Areas,
+    volume: [u8; 16],
+    options: &Options,
+    wanted: Option<u64>,
+) -> Result<u64> {
+    let header = last(device, areas, volume, wanted)?;
+    if !has_left(&header, wanted) {
+        return Ok(header.incarnation);
+    }
+    let areas = Areas { queues: header.marks.len() as u16, ..areas };
+    let incarnation = header.incarnation;
+    let makes = |mistake| options.mistake == Some(mistake);
+    let mut found = Found::read(device, areas, volume, header, makes(Mistake::OlderOutlives))?;
+    let counts = found.counts(options)?;
+    if found.header.state == State::Open {
+        device.flush(RECOVER_BELIEVE)?;
+        let marks = found.header.marks.iter().zip(&counts);
+        let marks = marks.map(|(mark, counts)| Mark { proven: *counts, ..*mark }).collect();
+        let generation = found.header.generation + 1;
+        let verdict = Header { generation, state: State::Decided, marks, ..found.header.clone() };
+        if !makes(Mistake::NoVerdict) {
+            let sites = (RECOVER_VERDICT, RECOVER_VERDICT_FLUSH);
+            write_header(device, areas, volume, &verdict, sites)?;
+        }
+        found.header = verdict;
+    }
+    found.bring_home(&counts)?;
+    Ok(incarnation)
+}
+
+/// What a recovery of a life would store: homes, and where their images are.
+pub(super) fn left(device: &dyn Queues, log: Run, volume: [u8; 16], incarnation: u64) -> Result<Vec<(Lba, Lba)>> {
+    let areas = Areas { log, queues: 1 };
+    let header = last(device, areas, volume, Some(incarnation))?;
+    if !has_left(&header, Some(incarnation)) {
+        return Ok(Vec::new());
+    }
+    let areas = Areas { queues: header.marks.len() as u16, ..areas };
+    let found = Found::read(device, areas, volume, header, false)?;
+    let images = found.images(&found.counts(&Options::default())?);
+    Ok(images.into_iter().map(|(home, (image, _))| (home, image)).collect())
+}
+
+/// Whether a life may have left something that counts.
+fn has_left(header: &Header, wanted: Option<u64>) -> bool {
+    header.state != State::Empty && wanted.is_none_or(|wanted| wanted == header.incarnation)
+}
+
+/// The header of the last life, which is not later than the one that is wanted.
+fn last(device: &dyn Queues, areas: Areas, volume: [u8; 16], wanted: Option<u64>) -> Result<Header> {
+    let Some((header, is_other_whole)) = newest(device, areas, volume)? else {
+        let place = format!("block {}", areas.slot(0).0);
+        return Err(corrupt(place, "neither header of the journal is whole"));
+    };
+    if wanted.is_some_and(|wanted| wanted < header.incarnation) {
+        let why = format!("it is of life {}, later than the volume's", header.incarnation);
+        return Err(corrupt("the journal", why));
+    }
     if !is_other_whole {
         // If it was a header, and not one that a crash has torn, the life after this one has written something.
         has_none(device, areas.log, Seed::new(volume, header.incarnation + 1), areas)?;
     }
-    let of_life = Areas { queues: header.marks.len() as u16, ..areas };
-    let incarnation = header.incarnation;
-    let mut generation = header.generation;
-    if header.state != State::Empty {
-        let makes = |mistake| options.mistake == Some(mistake);
-        let mut found = Found::read(device, of_life, volume, header, makes(Mistake::OlderOutlives))?;
-        let counts = match found.header.state {
-            State::Decided => found.header.marks.iter().map(|mark| mark.proven).collect(),
-            _ => {
-                let counts = found.decide(options)?;
-                device.flush(RECOVER_BELIEVE)?;
-                let marks = found.header.marks.iter().zip(&counts);
-                let marks = marks.map(|(mark, counts)| Mark { proven: *counts, ..*mark }).collect();
-                generation += 1;
-                let verdict = Header { generation, state: State::Decided, marks, ..found.header.clone() };
-                if !makes(Mistake::NoVerdict) {
-                    let sites = (RECOVER_VERDICT, RECOVER_VERDICT_FLUSH);
-                    write_header(device, of_life, volume, &verdict, sites)?;
-                }
-                found.header = verdict;
-                counts
-            }
-        };
-        found.bring_home(&counts)?;
-    }
-    let incarnation = incarnation + u64::from(options.mistake != Some(Mistake::SameIncarnation));
-    let next = fresh(areas, options, (generation + 1, incarnation));
-    write_header(device, areas, volume, &next, (RAISE, RAISE_FLUSH))?;
-    Ok(next)
+    Ok(header)
+}
+
+/// Begins a life. Returns its header.
+pub(super) fn start(
+    device: &dyn Queues,
+    areas: Areas,
+    volume: [u8; 16],
+    options: &Options,
+    incarnation: u64,
+) -> Result<Header> {
+    let generation = newest(device, areas, volume)?.map_or(0, |(header, _)| header.generation);
+    let header = fresh(areas, options, (generation + 1, incarnation));
+    write_header(device, areas, volume, &header, (RAISE, RAISE_FLUSH))?;
+    Ok(header)
 }
 
 /// Calls `each` with all blocks of a run.
@@ -135,8 +185,8 @@ fn has_none(device: &dyn Queues, log: Run, seed: Seed, areas: Areas) -> Result<(
     })
 }
 
-/// The newest of the two headers, and whether the other one is whole.
-fn newest(device: &dyn Queues, areas: Areas, volume: [u8; 16]) -> Result<(Header, bool)> {
+/// The newest of the two headers, and whether the other one is whole. None if neither is.
+fn newest(device: &dyn Queues, areas: Areas, volume: [u8; 16]) -> Result<Option<(Header, bool)>> {
     let (mut found, mut whole): (Option<Header>, _) = (None, 0);
     for slot in 0..2 {
         let at = areas.slot(slot);
@@ -152,8 +202,7 @@ fn newest(device: &dyn Queues, areas: Areas, volume: [u8; 16]) -> Result<(Header
             (one, other) => other.or(one),
         };
     }
-    let neither = || corrupt(format!("block {}", areas.slot(0).0), "neither header of the journal is whole");
-    Ok((found.ok_or_else(neither)?, whole == 2))
+    Ok(found.map(|header| (header, whole == 2)))
 }
 
 impl<'d> Found<'d> {
@@ -214,7 +263,15 @@ impl<'d> Found<'d> {
         Ok(true)
     }
 
-    /// Of each queue, up to which place transactions count.
+    /// Of each queue, up to which place transactions count. After a verdict that is not asked again.
+    fn counts(&self, options: &Options) -> Result<Vec<u64>> {
+        match self.header.state {
+            State::Decided => Ok(self.header.marks.iter().map(|mark| mark.proven).collect()),
+            _ => self.decide(options),
+        }
+    }
+
+    /// The same, by what is there.
     fn decide(&self, options: &Options) -> Result<Vec<u64>> {
         let mut counts = Vec::with_capacity(self.all.len());
         for (queue, mark) in self.header.marks.iter().enumerate() {
@@ -278,8 +335,8 @@ impl<'d> Found<'d> {
         before != counts
     }
 
-    /// Stores the last image of each block, unless it has been written directly or freed after that.
-    fn bring_home(&self, counts: &[u64]) -> Result<()> {
+    /// The last image of each block, with its checksum, unless the block has been written directly or freed after that.
+    fn images(&self, counts: &[u64]) -> BTreeMap<Lba, (Lba, u64)> {
         let mut all: Vec<&Description> = Vec::new();
         for (queue, counts) in self.all.iter().zip(counts) {
             all.extend(queue.range(..=counts).flat_map(|(_, parts)| parts));
@@ -298,9 +355,14 @@ impl<'d> Found<'d> {
                 }
             }
         }
+        images
+    }
+
+    /// Stores these.
+    fn bring_home(&self, counts: &[u64]) -> Result<()> {
         let mut bytes = [0; BLOCK];
         let (mut start, mut pages) = (Lba(0), Vec::new());
-        for (home, (image, sum)) in &images {
+        for (home, (image, sum)) in &self.images(counts) {
             self.device.read(*image, &mut bytes)?;
             if self.header.has_checksums && self.seed.sum_of_block(*home, &bytes) != *sum {
                 return Err(corrupt(

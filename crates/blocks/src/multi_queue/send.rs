@@ -59,7 +59,7 @@ impl Shared {
         let mut pages = Vec::with_capacity(payloads.len() + tx.descriptions.len());
         let mut entries = Vec::with_capacity(payloads.len() + tx.discarded.len());
         let sum = |home: Lba, page: &Page| match self.options.proof {
-            Proof::Checksum => self.seed.sum_of_block(home, page),
+            Proof::Checksum => self.seed().sum_of_block(home, page),
             Proof::Window => 0,
         };
         for (home, payload) in payloads {
@@ -95,7 +95,7 @@ impl Shared {
         let mut chunks = entries.chunks(entries_of(self.areas.queues));
         for (part, at) in (0..).zip(&tx.descriptions) {
             let description = Description {
-                tx: Txid::new(self.incarnation, tx.place.sequence),
+                tx: Txid::new(self.incarnation(), tx.place.sequence),
                 queue: number,
                 place: tx.place.place,
                 part: (part, parts),
@@ -103,7 +103,7 @@ impl Shared {
                 after: tx.after.clone(),
                 entries: chunks.next().unwrap_or_default().to_vec(),
             };
-            pages.push((*at, Page::new(&description.encode(self.seed, *at))));
+            pages.push((*at, Page::new(&description.encode(self.seed(), *at))));
         }
         *tx.marks.lock().unwrap() = proven;
         let QueueGuarantees { most_writes: most, most_pages, .. } = *self.device.guarantees();
@@ -115,7 +115,7 @@ impl Shared {
         }
         // A commit makes durable what was written before in no transaction.
         self.flush_plain(site)?;
-        let tx = Txid::new(self.incarnation, tx.place.sequence);
+        let tx = Txid::new(self.incarnation(), tx.place.sequence);
         let place = self.device.commit(site, number, tx, writes)?;
         debug_assert_eq!(place, self.queue(number).state.lock().unwrap().sent + 1, "nobody else uses the queue");
         Ok(())

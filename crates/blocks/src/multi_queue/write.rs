@@ -141,7 +141,7 @@ impl Shared {
                 if !is_stored {
                     self.reserve_entry(running, 0)?;
                 }
-                let sum = self.seed.sum_of_block(at, &page);
+                let sum = self.seed().sum_of_block(at, &page);
                 self.write_plainly(site, at, &[page])?;
                 running.stored.insert(at.0, sum);
                 return Ok(());
@@ -195,7 +195,7 @@ impl Shared {
     /// Stores the content of a block in a lent one.
     pub(super) fn spill(&self, site: Site, running: &mut Running, at: Lba, image: Lba, page: &Page) -> Result<()> {
         self.write_plainly(site, image, std::slice::from_ref(page))?;
-        running.spilled.insert(at.0, (image, self.seed.sum_of_block(at, page)));
+        running.spilled.insert(at.0, (image, self.seed().sum_of_block(at, page)));
         Ok(())
     }
 }
