@@ -136,7 +136,7 @@ impl Entrant {
         let disk = disk(directory, kind.name(), log.start.0 + log.count)?;
         let system = match kind {
             Kind::MultiQueue => {
-                let queues = Arc::new(DiskQueues::new(disk.clone(), queues)?);
+                let queues = Arc::new(DiskQueues::new(disk.clone(), queues));
                 let options = Options::default();
                 MultiQueue::format(&*queues, log, VOLUME, &options)?;
                 System::Blocks(Arc::new(MultiQueue::open(queues, (BLOCKS, log), VOLUME, options)?))
@@ -304,7 +304,7 @@ fn recovery(is_tiny: bool) -> Result<f64> {
     let directory = tempfile::tempdir_in("/dev/shm")?;
     let log = log_of(2);
     let disk = disk(directory.path(), "full", log.start.0 + log.count)?;
-    let queues = || Ok::<_, Error>(Arc::new(DiskQueues::new(disk.clone(), 2)?));
+    let queues = || Ok::<_, Error>(Arc::new(DiskQueues::new(disk.clone(), 2)));
     let options = Options { in_turn: true, ..Options::default() };
     MultiQueue::format(&*queues()?, log, VOLUME, &options)?;
     let journal = MultiQueue::open(queues()?, (BLOCKS, log), VOLUME, options.clone())?;

@@ -75,6 +75,7 @@ impl DeviceQueues {
             most_writes: shape.entries,
             most_pages: shape.pages,
             tells_unfinished: true,
+            flushes_own_writes: false,
             // A block may tear, whatever the device says.
             plain_unit: 8,
             emulated: true,

@@ -86,7 +86,7 @@ fn word(bytes: &[u8]) -> u64 {
 
 fn opened(disk: &Arc<Disk>, mistake: Option<Mistake>) -> Arc<MultiQueue> {
     let options = Options { in_turn: true, mistake, ..Options::default() };
-    let queues = Arc::new(DiskQueues::new(disk.clone(), 2).unwrap());
+    let queues = Arc::new(DiskQueues::new(disk.clone(), 2));
     let blocks = MultiQueue::open(queues, (BLOCKS, LOG), VOLUME, options).unwrap();
     // Counts enter the model before threads do.
     blocks.counters();
@@ -95,7 +95,7 @@ fn opened(disk: &Arc<Disk>, mistake: Option<Mistake>) -> Arc<MultiQueue> {
 
 fn made(mistake: Option<Mistake>) -> (Arc<Disk>, Arc<MultiQueue>) {
     let disk = Disk::new();
-    MultiQueue::format(&DiskQueues::new(disk.clone(), 2).unwrap(), LOG, VOLUME, &Options::default()).unwrap();
+    MultiQueue::format(&DiskQueues::new(disk.clone(), 2), LOG, VOLUME, &Options::default()).unwrap();
     let blocks = opened(&disk, mistake);
     (disk, blocks)
 }

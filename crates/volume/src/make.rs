@@ -18,6 +18,7 @@ use crate::EngineKind;
 use crate::engine::kind::Description;
 use crate::format::BLOCK;
 use crate::format::bitmap::{Layout, fitting};
+use crate::format::log::ForLog;
 use crate::fs::mount;
 use crate::medium::{Location, Opened, is_whole, opened, region_to_read};
 use crate::open::{Access, LENGTH, Volume, VolumeOptions, failed, lock, own};
@@ -144,7 +145,7 @@ impl<'p> Target<'p> {
         let Description { keeps_bitmaps, .. } = *engine.description();
         let blocks = if keeps_bitmaps { fitting(len / block) } else { len / block };
         let log = engine.log_on(medium.transactions.is_some());
-        mount::log_area(log, keeps_bitmaps.then(|| Layout::of_new(blocks)), blocks)?;
+        mount::log_area(log, keeps_bitmaps.then(|| Layout::of_new(blocks)), ForLog { blocks, queues: options.queues })?;
         if *is_whole {
             Volume::format_watched(&medium, options, watch)?;
             return Ok(medium);

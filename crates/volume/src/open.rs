@@ -52,6 +52,8 @@ pub struct VolumeOptions {
     pub engine: Option<EngineKind>,
     /// The name of a new volume: at most 64 bytes.
     pub label: String,
+    /// How many queues a new volume has a journal for, with the engine `multi_queue`. `None`: 4, or fewer on a small one.
+    pub queues: Option<u16>,
     /// Whether a new volume may replace what is in the file or device.
     pub force: bool,
     /// The clock that times of files are taken from.
@@ -82,6 +84,7 @@ impl Default for VolumeOptions {
             cache_bytes: 64 << 20,
             engine: None,
             label: String::new(),
+            queues: None,
             force: false,
             clock: crate::fs::clock,
             instant_recovery: false,
@@ -273,9 +276,10 @@ impl Volume {
     ) -> Result<()> {
         let engine = options.engine.unwrap_or_else(|| EngineKind::for_medium(region.guarantees()));
         engine.check_medium(region)?;
+        engine.check_transactions(has_transactions)?;
         let Timestamp { sec, nsec } = (options.clock)();
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let Description { number, zeroes_log, has_heads, keeps_bitmaps, .. } = *engine.description();
+        let Description { number, zeroes_log, make_log, has_heads, keeps_bitmaps, .. } = *engine.description();
         let making = mount::Making {
             volume_id,
             label: &options.label,
@@ -283,7 +287,9 @@ impl Volume {
             now: Time { sec, nsec },
             engine: number,
             log: engine.log_on(has_transactions),
+            queues: options.queues,
             zeroes_log,
+            make_log,
             has_heads,
             has_bitmaps: keeps_bitmaps,
             watch,
@@ -624,15 +630,18 @@ fn engine(
     let superblock = mount::read_superblock(&**region)?;
     let kind = EngineKind::of(&superblock)?;
     kind.check_medium(&**region)?;
+    kind.check_transactions(transactions.is_some())?;
     let VolumeOptions { write_back, move_from, trial, .. } = *options;
     kind.open(Opening {
         region: region.clone(),
         transactions,
+        queues: None,
         log: superblock.log,
         heads: superblock.heads,
         bitmaps: superblock.bitmaps,
         blocks: superblock.blocks,
         version: superblock.version,
+        volume_id: superblock.volume_id,
         volume: Seed::of(&superblock.volume_id),
         incarnation: superblock.incarnation,
         cache_bytes,
@@ -683,7 +692,7 @@ fn logged(region: &dyn Region, superblock: &Superblock) -> Result<Logged> {
         return Ok(logged);
     };
     let (version, volume, incarnation) = (superblock.version, Seed::of(volume_id), *incarnation);
-    let logs = Logs { area, heads: heads.as_ref(), version, volume, incarnation };
+    let logs = Logs { area, heads: heads.as_ref(), version, volume_id: *volume_id, volume, incarnation };
     // Which log it is the engine says, whatever else the superblock names.
     let Left { patches, moved, inode_map, damage, content } = (kind.description().left)(region, &logs);
     let of_content = |((file, block), error): ((InoGen, u64), Error)| {

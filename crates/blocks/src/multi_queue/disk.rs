@@ -27,6 +27,8 @@ pub struct DiskQueues {
     guarantees: QueueGuarantees,
     unfinished: Unfinished,
     queues: Vec<OnDisk>,
+    /// In persistent memory: between the threads that write and those that flush.
+    handed_over: Mutex<()>,
 }
 
 /// A queue.
@@ -74,15 +76,8 @@ impl OnDisk {
 }
 
 impl DiskQueues {
-    /// Over a disk, with so many queues.
-    ///
-    /// # Errors
-    /// `Unsupported` for persistent memory: what a process that died has stored there is read, and may be lost yet.
-    pub fn new(region: Arc<dyn Region>, queues: u16) -> Result<DiskQueues> {
-        if region.guarantees().is_pmem() {
-            let why = "a journal for each queue on persistent memory: take an engine that stores bytes there";
-            return Err(Error::unsupported(why));
-        }
+    /// Over a disk, with so many queues. It may be persistent memory.
+    pub fn new(region: Arc<dyn Region>, queues: u16) -> DiskQueues {
         let of = region.guarantees();
         let guarantees = QueueGuarantees {
             blocks: region.len() / BLOCK as u64,
@@ -90,13 +85,14 @@ impl DiskQueues {
             most_writes: usize::MAX,
             most_pages: usize::MAX,
             tells_unfinished: false,
+            flushes_own_writes: of.is_pmem(),
             plain_unit: of.atomic_unit,
             emulated: of.emulated,
             description: of.description.clone(),
         };
         let unfinished = Unfinished::Unknown("a disk does not tell".into());
         let queues = (0..queues).map(|_| OnDisk::default()).collect();
-        Ok(DiskQueues { region, guarantees, unfinished, queues })
+        DiskQueues { region, guarantees, unfinished, queues, handed_over: Mutex::default() }
     }
 
     /// Over the blocks of a device with queues, which told this. To look at them: with a region that keeps in memory
@@ -186,10 +182,17 @@ impl Queues for DiskQueues {
 
     fn write(&self, site: Site, at: Lba, pages: &[Page]) -> Result<()> {
         let bytes: Vec<u8> = pages.iter().flat_map(|page| &page[..]).copied().collect();
-        Ok(self.region.write(site, at.byte(), &bytes)?)
+        self.region.write(site, at.byte(), &bytes)?;
+        if self.guarantees.flushes_own_writes {
+            // Any thread may flush it. It takes the lock that is released here.
+            self.region.hand_over(site)?;
+            drop(self.handed_over.lock().unwrap());
+        }
+        Ok(())
     }
 
     fn flush(&self, site: Site) -> Result<()> {
+        drop(self.handed_over.lock().unwrap());
         Ok(self.region.fence(site)?)
     }
 

@@ -21,6 +21,7 @@ impl<'r> Looked<'r> {
             most_writes: usize::MAX,
             most_pages: usize::MAX,
             tells_unfinished: false,
+            flushes_own_writes: of.is_pmem(),
             plain_unit: of.atomic_unit,
             emulated: of.emulated,
             description: of.description.clone(),

@@ -40,7 +40,8 @@
 //! 6. Recovery makes its verdict durable before it changes anything, and raises the incarnation, which all checks are
 //!    seeded with, once all is home (M2). A second recovery finds the same.
 //! 7. What running transactions have written has room in an area, or in blocks that they were lent: `order`, `send` and
-//!    `wait` never lack space. A transaction with lent blocks is durable for its caller once it is home, and the tail
+//!    `wait` never lack space. Fresh content that is home already takes room for what describes it when the transaction
+//!    is admitted, at the latest when it is ordered. A transaction with lent blocks is durable for its caller once it is home, and the tail
 //!    has passed it: then these are free.
 //! 8. After an error of the device everything fails.
 //!
@@ -82,7 +83,8 @@ use crate::{BLOCK, BlockGuarantees, Counters, Lba, Order, Page, Placement, Run, 
 #[doc(hidden)]
 pub use checkpoint::GoingHome;
 pub use disk::DiskQueues;
-use layout::{Areas, Header, LEAST_AREA, MOST_QUEUES, Seed, entries_of};
+pub use layout::MOST_QUEUES;
+use layout::{Areas, Header, LEAST_AREA, Seed, entries_of};
 use look::Looked;
 use queue::{Ordered, Queue};
 pub use queues::{Life, QueueGuarantees, Queues, Unfinished, Write};
@@ -167,6 +169,9 @@ pub enum Mistake {
     /// M1: what a dropped transaction takes along is not asked for what it takes along.
     ClosureOnce,
 }
+
+/// One block of so many of an area is for descriptions of content that is home already.
+const SPARE: u64 = 16;
 
 /// How a journal is used.
 #[derive(Clone, Debug)]
@@ -306,7 +311,8 @@ impl MultiQueue {
         let room = options.room.unwrap_or(area / 4);
         let options = Options { held_fresh: options.held_fresh.min(area / 4), ..options };
         // With all its descriptions, and the fresh pages that stay in memory.
-        let most = area - (area / entries_of(areas.queues) as u64 + 1) - options.held_fresh;
+        let described = area / entries_of(areas.queues) as u64 + 1 + area / SPARE;
+        let most = area - described - options.held_fresh;
         let of = device.guarantees();
         let guarantees = BlockGuarantees {
             blocks,
@@ -542,9 +548,7 @@ impl TxBlocks for MultiQueue {
         }
         let running = shared.running.get(tx)?;
         let running = &mut *running.lock().unwrap();
-        let entries = running.entries() + running.admitted;
-        let more = shared.descriptions(entries + pages) - shared.descriptions(entries);
-        shared.reserve(running, pages + more, true)?;
+        shared.secure(running, (pages, pages), true)?;
         running.admitted += pages;
         Ok(())
     }
@@ -581,7 +585,7 @@ impl TxBlocks for MultiQueue {
                 bytes.copy_from_slice(&page[..]);
                 return Ok(());
             }
-            if running.stored.contains_key(&at.0) {
+            if running.stored.get(at.0).is_some() {
                 return self.0.device.read(at, bytes);
             }
             if let Some((image, _)) = running.spilled.get(&at.0) {
@@ -618,15 +622,15 @@ impl TxBlocks for MultiQueue {
         let blocks = run.start.0..run.start.0 + run.count;
         let running = shared.running.get(tx)?;
         let running = &mut *running.lock().unwrap();
-        shared.reserve_entry(running, 0)?;
+        // A run that is stored may become two.
+        shared.secure(running, (2, 0), false)?;
         shared.trees.claim(tx, blocks.clone()).map_err(busy)?;
         let pages: Vec<u64> = running.pages.range(blocks.clone()).map(|(block, _)| *block).collect();
         for (_, how) in pages.iter().filter_map(|block| running.pages.remove(block)) {
             let count = if how == Placement::Overwrite { &mut running.overwrites } else { &mut running.fresh };
             *count = count.saturating_sub(1);
         }
-        let stored: Vec<u64> = running.stored.range(blocks.clone()).map(|(block, _)| *block).collect();
-        stored.iter().for_each(|block| _ = running.stored.remove(block));
+        running.stored.clear(blocks.clone());
         running.spilled.retain(|block, _| !blocks.contains(block));
         running.discarded.set(blocks, ());
         count(&shared.counters.discards, run.count);
@@ -640,7 +644,7 @@ impl TxBlocks for MultiQueue {
         let blocks = run.start.0..run.start.0 + run.count;
         let running = shared.running.get(tx)?;
         let running = &mut *running.lock().unwrap();
-        shared.reserve_entry(running, 0)?;
+        shared.secure(running, (1, 0), false)?;
         for (part, tree) in shared.trees.parts(blocks.clone()) {
             if let Some((taken, _)) = tree.running.within(part).next() {
                 return Err(busy(taken.start));

@@ -40,6 +40,10 @@ impl Shared {
                 depend(&mut depends, Place { queue, place, sequence: sequence.0 });
             }
         }
+        for (_, running) in txs {
+            // Only what was never admitted, and has content that is stored alone, may lack it.
+            self.secure(&mut running.lock().unwrap(), (0, 0), true)?;
+        }
         let mut all: Vec<Running> =
             txs.iter().map(|(_, running)| std::mem::take(&mut *running.lock().unwrap())).collect();
         // Which fresh blocks go home directly is decided before the transaction has a place: who has claimed a block is
@@ -58,8 +62,10 @@ impl Shared {
                 lasts.for_each(|last| depend(&mut depends, last));
             }
         }
-        for block in all.iter().flat_map(|running| running.stored.keys().chain(running.spilled.keys())) {
-            let last = self.trees.of(*block).last(*block).filter(|last| !self.is_settled(*last));
+        let stored = |running: &Running| running.stored.iter().flat_map(|(run, ())| run).collect::<Vec<_>>();
+        let elsewhere = all.iter().flat_map(|running| running.spilled.keys().copied().chain(stored(running)));
+        for block in elsewhere {
+            let last = self.trees.of(block).last(block).filter(|last| !self.is_settled(*last));
             last.into_iter().for_each(|last| depend(&mut depends, last));
         }
         let number = all.iter().filter(|running| !running.is_empty()).find_map(|running| running.rooms.first());
@@ -131,7 +137,7 @@ impl Shared {
         let mut given = blocks.split_off(self.descriptions(entries) as usize).into_iter();
         let mut payloads = Vec::with_capacity(entries as usize);
         let mut directly = directly.iter();
-        let (mut discarded, mut lent) = (Vec::new(), Vec::new());
+        let (mut stored, mut discarded, mut lent) = (Vec::new(), Vec::new(), Vec::new());
         let run_of = |run: std::ops::Range<u64>| Run { start: Lba(run.start), count: run.end - run.start };
         for running in all.iter_mut() {
             for (block, (page, _)) in &running.pages {
@@ -152,12 +158,14 @@ impl Shared {
                 };
                 entry.versions.push(Version { place, content });
             }
-            for (block, sum) in &running.stored {
-                let mut tree = self.trees.of(*block);
-                let entry = tree.written(*block, place);
-                entry.direct = Some(place);
-                entry.versions.clear();
-                payloads.push((*block, Payload::Stored(*sum)));
+            for (run, ()) in running.stored.iter() {
+                stored.push(run_of(run.clone()));
+                for block in run {
+                    let mut tree = self.trees.of(block);
+                    let entry = tree.written(block, place);
+                    entry.direct = None;
+                    entry.versions.clear();
+                }
             }
             for (block, (image, sum)) in &running.spilled {
                 let mut tree = self.trees.of(*block);
@@ -177,6 +185,7 @@ impl Shared {
             descriptions: blocks,
             blocks: payloads.iter().map(|(block, _)| *block).collect(),
             payloads: Mutex::new(payloads),
+            stored,
             discarded,
             lent,
             after: after.map(|(queue, place)| (queue, *place)).collect(),

@@ -15,8 +15,6 @@ pub enum Payload {
     Journaled(Lba, Page),
     /// Straight home.
     Direct(Page),
-    /// It is at home already, and has this checksum.
-    Stored(u64),
     /// It is in this lent block, and has this checksum.
     Spilled(Lba, u64),
 }
@@ -31,6 +29,8 @@ pub struct Ordered {
     pub payloads: Mutex<Vec<(u64, Payload)>>,
     /// The blocks of these.
     pub blocks: Vec<u64>,
+    /// Blocks whose content is at home already.
+    pub stored: Vec<Run>,
     pub discarded: Vec<Run>,
     /// Blocks that it was lent: they have images until it is home.
     pub lent: Vec<Run>,

@@ -51,6 +51,9 @@ pub struct QueueGuarantees {
     pub most_pages: usize,
     /// Whether the device tells what a crash has left unfinished.
     pub tells_unfinished: bool,
+    /// Whether a flush is for what this process has written alone: what another one has written, which died, is read,
+    /// and may be lost yet.
+    pub flushes_own_writes: bool,
     /// What a crash keeps wholly or not at all of a write in no transaction.
     pub plain_unit: u32,
     /// Whether this only stands in for the device: figures must say so.

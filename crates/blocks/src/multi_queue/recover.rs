@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 1 | the newest header; the descriptions above its tail; the device's window |
 //! | 2 | of each queue, what is proven counts, and behind it, in order, what holds; closed under dependency |
-//! | 3 | a flush: what was believed is durable |
+//! | 3 | a flush: what was believed is durable. In persistent memory it is stored again before that |
 //! | 4 | the verdict, durably; from here on nothing is asked again |
 //! | 5 | the newest image of each block goes home, unless a later transaction has written the block directly, or freed it |
 //! | 6 | a header of the next incarnation, durably: all that was there is void |
@@ -74,6 +74,8 @@ struct Found<'d> {
     header: Header,
     /// With all of its parts.
     all: Vec<BTreeMap<u64, Vec<Description>>>,
+    /// Where each description stands, with its queue and place.
+    stands: Vec<(Lba, usize, u64)>,
     /// Of each queue, up to which place some description says that it is complete.
     proven: Vec<u64>,
 }
@@ -91,11 +93,15 @@ pub(super) fn recover(
         return Ok(header.incarnation);
     }
     let areas = Areas { queues: header.marks.len() as u16, ..areas };
+    believe(device, areas, volume, &header)?;
     let incarnation = header.incarnation;
     let makes = |mistake| options.mistake == Some(mistake);
     let mut found = Found::read(device, areas, volume, header, makes(Mistake::OlderOutlives))?;
     let counts = found.counts(options)?;
     if found.header.state == State::Open {
+        if device.guarantees().flushes_own_writes {
+            found.store_again(&counts)?;
+        }
         device.flush(RECOVER_BELIEVE)?;
         let marks = found.header.marks.iter().zip(&counts);
         let marks = marks.map(|(mark, counts)| Mark { proven: *counts, ..*mark }).collect();
@@ -146,6 +152,14 @@ fn last(device: &dyn Queues, areas: Areas, volume: [u8; 16], wanted: Option<u64>
     Ok(header)
 }
 
+/// Makes a header durable that was read, before the other slot is written: whoever wrote it may have died before it was.
+fn believe(device: &dyn Queues, areas: Areas, volume: [u8; 16], header: &Header) -> Result<()> {
+    match device.guarantees().flushes_own_writes {
+        true => write_header(device, areas, volume, header, (RECOVER_BELIEVE, RECOVER_BELIEVE)),
+        false => Ok(()),
+    }
+}
+
 /// Begins a life. Returns its header.
 pub(super) fn start(
     device: &dyn Queues,
@@ -154,7 +168,9 @@ pub(super) fn start(
     options: &Options,
     incarnation: u64,
 ) -> Result<Header> {
-    let generation = newest(device, areas, volume)?.map_or(0, |(header, _)| header.generation);
+    let last = newest(device, areas, volume)?.map(|(header, _)| header);
+    last.iter().try_for_each(|header| believe(device, areas, volume, header))?;
+    let generation = last.map_or(0, |header| header.generation);
     let header = fresh(areas, options, (generation + 1, incarnation));
     write_header(device, areas, volume, &header, (RAISE, RAISE_FLUSH))?;
     Ok(header)
@@ -215,6 +231,7 @@ impl<'d> Found<'d> {
         ignores_tail: bool,
     ) -> Result<Found<'d>> {
         let seed = Seed::new(volume, header.incarnation);
+        let mut stands = Vec::new();
         let mut all: Vec<BTreeMap<u64, Vec<Description>>> = vec![BTreeMap::new(); areas.queues.into()];
         let mut proven: Vec<u64> = header.marks.iter().map(|mark| mark.proven).collect();
         each_block(device, areas.all(), |at, block| {
@@ -228,6 +245,7 @@ impl<'d> Found<'d> {
             }
             let is_below = description.place < header.marks[queue].first;
             if !is_below || ignores_tail {
+                stands.push((at, queue, description.place));
                 all[queue].entry(description.place).or_default().push(description);
             }
             Ok(())
@@ -235,7 +253,7 @@ impl<'d> Found<'d> {
         for parts in all.iter_mut().flat_map(|queue| queue.values_mut()) {
             parts.sort_by_key(|part| part.part.0);
         }
-        Ok(Found { device, volume, seed, header, all, proven })
+        Ok(Found { device, volume, seed, header, all, stands, proven })
     }
 
     /// The parts of a transaction, if they are all there.
@@ -333,6 +351,24 @@ impl<'d> Found<'d> {
             }
         }
         before != counts
+    }
+
+    /// Stores what counts once more, where it stands.
+    fn store_again(&self, counts: &[u64]) -> Result<()> {
+        let all = self.all.iter().zip(counts);
+        let all = all.flat_map(|(queue, counts)| queue.range(..=counts).flat_map(|(_, parts)| parts));
+        let written = all.flat_map(|part| &part.entries).filter_map(|entry| match entry.what {
+            What::Journaled { image, .. } => Some(image),
+            What::Direct { .. } => Some(entry.home),
+            What::Revoked { .. } => None,
+        });
+        let stands = self.stands.iter().filter(|(_, queue, place)| *place <= counts[*queue]).map(|(at, ..)| *at);
+        let mut bytes = [0; BLOCK];
+        for at in written.chain(stands) {
+            self.device.read(at, &mut bytes)?;
+            self.device.write(RECOVER_BELIEVE, at, &[Page::new(&bytes)])?;
+        }
+        Ok(())
     }
 
     /// The last image of each block, with its checksum, unless the block has been written directly or freed after that.

@@ -21,8 +21,8 @@ pub struct Running {
     pub admitted: u64,
     /// Written, in memory.
     pub pages: BTreeMap<u64, (Page, Placement)>,
-    /// Fresh, and at home already: with their checksums.
-    pub stored: BTreeMap<u64, u64>,
+    /// Fresh, and at home already.
+    pub stored: Runs<()>,
     pub discarded: Runs<()>,
     /// Blocks that it was lent.
     pub lent: Runs<()>,
@@ -41,8 +41,8 @@ pub struct Running {
 impl Running {
     /// Entries that it has.
     pub fn entries(&self) -> u64 {
-        let runs = self.discarded.iter().count() + self.lent.iter().count();
-        (self.pages.len() + self.stored.len() + self.spilled.len() + runs) as u64
+        let runs = [&self.stored, &self.discarded, &self.lent].map(|runs| runs.iter().count());
+        (self.pages.len() + self.spilled.len() + runs.iter().sum::<usize>()) as u64
     }
 
     /// It has so much room more.
@@ -60,7 +60,7 @@ impl Running {
 
     /// What it has claimed, but for runs.
     pub fn blocks(&self) -> impl Iterator<Item = u64> + '_ {
-        self.pages.keys().chain(self.stored.keys()).chain(self.spilled.keys()).copied()
+        self.pages.keys().chain(self.spilled.keys()).copied().chain(self.stored.iter().flat_map(|(run, ())| run))
     }
 }
 

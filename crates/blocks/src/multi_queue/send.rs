@@ -75,7 +75,6 @@ impl Shared {
                     pages.push((home, page));
                     what
                 }
-                Payload::Stored(sum) => What::Direct { sum },
                 Payload::Spilled(image, sum) => What::Journaled { image, sum },
             };
             if !(self.makes(Mistake::NoRevocation) && matches!(what, What::Direct { .. })) {
@@ -83,8 +82,9 @@ impl Shared {
             }
         }
         entries.extend(
-            tx.discarded
-                .iter()
+            // What is stored was durable before: nothing is asked of it, but that no older image comes home.
+            (tx.stored.iter())
+                .chain(&tx.discarded)
                 .chain(&tx.lent)
                 .map(|run| Entry { home: run.start, what: What::Revoked { count: run.count } }),
         );
@@ -176,8 +176,9 @@ impl Shared {
             settled
         };
         for tx in settled {
-            for block in &tx.blocks {
-                self.trees.of(*block).prune(*block, self);
+            let stored = tx.stored.iter().flat_map(|run| run.start.0..run.start.0 + run.count);
+            for block in tx.blocks.iter().copied().chain(stored) {
+                self.trees.of(block).prune(block, self);
             }
             for run in &tx.discarded {
                 let blocks = run.start.0..run.start.0 + run.count;

@@ -7,7 +7,7 @@ use wholly_media::Site;
 use super::layout::entries_of;
 use super::running::Running;
 use super::tree::Progress;
-use super::{Mistake, Shared, busy};
+use super::{Mistake, SPARE, Shared, busy};
 use crate::{Lba, Page, Placement, Txid};
 
 impl Shared {
@@ -69,14 +69,12 @@ impl Shared {
         entries.div_ceil(entries_of(self.areas.queues) as u64)
     }
 
-    /// Room for one entry more, and for its image.
-    pub(super) fn reserve_entry(&self, running: &mut Running, images: u64) -> Result<()> {
-        let entries = running.entries() + running.admitted;
-        let more = self.descriptions(entries + 1) - self.descriptions(entries);
-        match images + more {
-            0 => Ok(()),
-            blocks => self.reserve(running, blocks, false),
-        }
+    /// Room for all that a transaction has, and for so many entries and images more.
+    pub(super) fn secure(&self, running: &mut Running, (entries, images): (u64, u64), admits: bool) -> Result<()> {
+        let entries = running.entries() + running.admitted + entries;
+        let wanted = self.descriptions(entries) + running.pages.len() as u64 + running.admitted + images;
+        let has = running.rooms.iter().map(|(_, blocks)| blocks).sum::<u64>();
+        if wanted > has { self.reserve(running, wanted - has, admits) } else { Ok(()) }
     }
 
     /// Whether a fresh block can be written directly (invariant 5). A running transaction has claimed it. If so, its
@@ -107,13 +105,13 @@ impl Shared {
         }
         if running.discarded.get(at.0).is_some() {
             // A run may become two.
-            self.reserve_entry(running, 0)?;
+            self.secure(running, (1, 0), false)?;
             running.discarded.clear(at.0..at.0 + 1);
             return self
                 .write_new(site, running, at, page, how)
                 .inspect_err(|_| running.discarded.set(at.0..at.0 + 1, ()));
         }
-        let is_new = !running.stored.contains_key(&at.0);
+        let is_new = running.stored.get(at.0).is_none();
         self.write_new(site, running, at, page, how).inspect_err(|_| {
             if is_new {
                 self.trees.unclaim(at.0..at.0 + 1);
@@ -129,7 +127,7 @@ impl Shared {
         page: Page,
         how: Placement,
     ) -> Result<()> {
-        let is_stored = running.stored.contains_key(&at.0);
+        let is_stored = running.stored.get(at.0).is_some();
         let holds_much = running.admitted == 0 && running.fresh >= self.options.held_fresh;
         if is_stored || (how == Placement::Fresh && holds_much) {
             // What is in its way goes home first.
@@ -138,12 +136,12 @@ impl Shared {
                 self.goes_directly(at.0)
             };
             if goes_directly {
-                if !is_stored {
-                    self.reserve_entry(running, 0)?;
+                // What describes it gets its room later: transactions that only store content keep none from others.
+                if self.descriptions(running.entries()) > (self.areas.len() / SPARE).max(1) {
+                    return Err(Error::NoSpace("a transaction with content in too many places".into()));
                 }
-                let sum = self.seed().sum_of_block(at, &page);
                 self.write_plainly(site, at, &[page])?;
-                running.stored.insert(at.0, sum);
+                running.stored.set(at.0..at.0 + 1, ());
                 return Ok(());
             }
         }
@@ -154,7 +152,7 @@ impl Shared {
                 let most = self.guarantees.most_overwrites.unwrap_or(u64::MAX);
                 Err(Error::NoSpace(format!("a transaction that writes over more than {most} blocks")))
             }
-            (false, 0) => self.reserve_entry(running, 1),
+            (false, 0) => self.secure(running, (1, 1), false),
             (false, _) => {
                 running.admitted -= 1;
                 Ok(())
@@ -163,7 +161,7 @@ impl Shared {
         if let (Err(Error::NoSpace(_)), Some(image)) = (&reserved, running.unused.last().copied())
             && over == 1
         {
-            self.reserve_entry(running, 0)?;
+            self.secure(running, (1, 0), false)?;
             self.spill(site, running, at, Lba(image), &page)?;
             running.unused.pop();
             return Ok(());

@@ -29,7 +29,7 @@ struct Life {
 }
 
 fn open(world: &Arc<World>, options: &Options) -> Result<MultiQueue> {
-    let queues = Arc::new(DiskQueues::new(world.log(), QUEUES)?);
+    let queues = Arc::new(DiskQueues::new(world.log(), QUEUES));
     MultiQueue::open(queues, (BLOCKS, LOG), VOLUME, options.clone())
 }
 
@@ -44,7 +44,7 @@ impl Subject for Journaled {
         let log_len = (LOG.start.0 + LOG.count) * BLOCK as u64;
         let world = World::new(SimConfig { log_len, log: self.0, mutations, ..SimConfig::disk() });
         let options = Options { most_overwrites, room: Some(ROOM), held_fresh: 4, in_turn: true, ..Options::default() };
-        let queues = DiskQueues::new(world.log(), QUEUES).expect("a disk");
+        let queues = DiskQueues::new(world.log(), QUEUES);
         MultiQueue::format(&queues, LOG, VOLUME, &options).expect("a journal");
         life(world, &options)
     }
@@ -78,9 +78,8 @@ fn on_a_disk_of_sectors() {
 }
 
 #[test]
-fn persistent_memory_is_refused() {
-    let world = World::new(SimConfig { log: Medium::PMEM, ..SimConfig::disk() });
-    assert!(matches!(DiskQueues::new(world.log(), QUEUES), Err(wholly_error::Error::Unsupported(_))));
+fn in_persistent_memory() {
+    holds(&Journaled(Medium::PMEM));
 }
 
 /// A log that is large enough for all that a test does.
@@ -109,7 +108,7 @@ struct Held {
 
 impl Held {
     fn new(site: Site) -> Arc<Held> {
-        let inner = DiskQueues::new(roomy_world().log(), QUEUES).expect("a disk");
+        let inner = DiskQueues::new(roomy_world().log(), QUEUES);
         let (state, changed) = (Mutex::default(), Condvar::new());
         Arc::new(Held { inner, site, flushed: AtomicU64::new(0), state, changed })
     }
@@ -224,7 +223,7 @@ fn a_flush_of_another_is_not_enough() {
 #[test]
 fn any_byte() {
     let world = roomy_world();
-    let queues = || Arc::new(DiskQueues::new(world.log(), QUEUES).expect("a disk"));
+    let queues = || Arc::new(DiskQueues::new(world.log(), QUEUES));
     let blocks = roomy(queues());
     // Each depends on the one before.
     for round in 1..=8u8 {
@@ -245,7 +244,7 @@ fn any_byte() {
             rotten.log().read(at, &mut bytes).unwrap();
             rotten.log().write(Site("test.rot"), at, &[bytes[0] ^ 0x10]).unwrap();
             rotten.log().fence(Site("test.rot")).unwrap();
-            let queues = Arc::new(DiskQueues::new(rotten.log(), QUEUES).expect("a disk"));
+            let queues = Arc::new(DiskQueues::new(rotten.log(), QUEUES));
             let options = Options { in_turn: true, ..Options::default() };
             match MultiQueue::open(queues, (BLOCKS, ROOMY), VOLUME, options) {
                 Ok(blocks) => {
@@ -271,18 +270,18 @@ fn any_byte() {
 #[test]
 fn one_order_of_many_queues() {
     let world = roomy_world();
-    let blocks = roomy(Arc::new(DiskQueues::new(world.log(), QUEUES).expect("a disk")));
+    let blocks = roomy(Arc::new(DiskQueues::new(world.log(), QUEUES)));
     let txs: Vec<Txid> = (0..6).map(|i| writes(&blocks, &[(2 * i, 7), (2 * i + 1, 7)])).collect();
     commit(&blocks, &txs);
     let next = World::from_image(&world.latest(), world.config().clone());
-    let queues = Arc::new(DiskQueues::new(next.log(), QUEUES).expect("a disk"));
+    let queues = Arc::new(DiskQueues::new(next.log(), QUEUES));
     let blocks = MultiQueue::open(queues, (BLOCKS, ROOMY), VOLUME, Options::default()).expect("a journal");
     assert!((0..12).all(|at| get(&blocks, None, at) == 7));
 }
 
 fn roomy_journal() -> (Arc<World>, MultiQueue) {
     let world = roomy_world();
-    let queues = DiskQueues::new(world.log(), QUEUES).expect("a disk");
+    let queues = DiskQueues::new(world.log(), QUEUES);
     let blocks = roomy(Arc::new(queues));
     (world, blocks)
 }
@@ -291,7 +290,7 @@ fn roomy_journal() -> (Arc<World>, MultiQueue) {
 #[test]
 fn each_entry_has_a_place() {
     let wide = World::new(SimConfig { log_len: 2600 * BLOCK as u64, log: Medium::BLOCKS, ..SimConfig::disk() });
-    let (queues, log) = (|| DiskQueues::new(wide.log(), 1).expect("a disk"), Run { start: Lba(1000), count: 1500 });
+    let (queues, log) = (|| DiskQueues::new(wide.log(), 1), Run { start: Lba(1000), count: 1500 });
     MultiQueue::format(&queues(), log, VOLUME, &Options::default()).expect("a journal");
     let blocks = MultiQueue::open(Arc::new(queues()), (1000, log), VOLUME, Options::default()).expect("a journal");
     for pages in 155..165 {
@@ -321,7 +320,7 @@ fn nothing_comes_after_others() {
     blocks.wait(Site("test"), last).expect("a commit");
     drop(blocks);
     let next = World::from_image(&world.latest(), world.config().clone());
-    let queues = Arc::new(DiskQueues::new(next.log(), QUEUES).expect("a disk"));
+    let queues = Arc::new(DiskQueues::new(next.log(), QUEUES));
     let blocks = MultiQueue::open(queues, (BLOCKS, ROOMY), VOLUME, Options::default()).expect("a journal");
     assert_eq!([0, 1, 9].map(|at| get(&blocks, None, at)), [1, 2, 9]);
 }
@@ -348,7 +347,7 @@ fn lent_for_nothing() {
 #[test]
 fn what_cannot_be_is_refused() {
     let (world, blocks) = roomy_journal();
-    let queues = DiskQueues::new(world.log(), QUEUES).expect("a disk");
+    let queues = DiskQueues::new(world.log(), QUEUES);
     let options = Options { proof: Proof::Window, ..Options::default() };
     assert!(matches!(MultiQueue::format(&queues, ROOMY, VOLUME, &options), Err(Error::Unsupported(_))));
     let tx = writes(&blocks, &[(0, 1)]);

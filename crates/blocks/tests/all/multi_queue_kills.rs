@@ -33,7 +33,7 @@ const OWN: u64 = BLOCKS - 1;
 fn queues(path: &Path) -> Arc<DiskQueues> {
     let file = rustix::fs::open(path.as_os_str().as_bytes(), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     let region = DiskRegion::open(file.expect("the file"), "test").expect("a region");
-    Arc::new(DiskQueues::new(Arc::new(region), QUEUES).expect("a disk"))
+    Arc::new(DiskQueues::new(Arc::new(region), QUEUES))
 }
 
 fn open(path: &Path) -> MultiQueue {

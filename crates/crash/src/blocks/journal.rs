@@ -87,7 +87,7 @@ fn options(setting: &Setting) -> Options {
 pub fn format(world: &Arc<World>, program: &Program, setting: &Setting) -> Result<(), Error> {
     // Whatever it is going to believe.
     let options = Options { proof: Proof::Checksum, ..options(setting) };
-    MultiQueue::format(&DiskQueues::new(world.log(), program.queues)?, log(program), VOLUME, &options)
+    MultiQueue::format(&DiskQueues::new(world.log(), program.queues), log(program), VOLUME, &options)
 }
 
 /// Opens it. Returns the device, too, if that is a model.
@@ -98,7 +98,7 @@ pub fn open(
     is_after_crash: bool,
 ) -> Result<(MultiQueue, Option<Arc<Model>>), Error> {
     let (queues, model): (Arc<dyn Queues>, _) = match setting.name.starts_with("queues") {
-        true => (Arc::new(DiskQueues::new(world.log(), program.queues)?), None),
+        true => (Arc::new(DiskQueues::new(world.log(), program.queues)), None),
         false => {
             let model = device(world, program, setting)?;
             if setting.name.starts_with("ccnvme-lost") && is_after_crash {

@@ -268,7 +268,8 @@ pub fn several(engine: EngineKind, name: &str) -> Option<Vec<OnVolume<Calls>>> {
     let workloads = match name {
         "by-hand" => {
             let is_of = |name: &str| {
-                matches!(engine, EngineKind::PageCacheWal | EngineKind::OpLog) || !name.starts_with("ordered")
+                matches!(engine, EngineKind::PageCacheWal | EngineKind::OpLog | EngineKind::MultiQueue)
+                    || !name.starts_with("ordered")
             };
             let names = BY_HAND.iter().map(|(name, ..)| *name).filter(|name| is_of(name));
             return names.map(|name| Calls::named(name).map(on_volume)).collect();

@@ -54,7 +54,7 @@ pub const BYTES: u64 = 128 * 4096;
 
 /// How many times as large a volume with such an engine is: some reserve whole blocks for what others need lines for.
 pub fn times_as_large(engine: EngineKind) -> u64 {
-    if matches!(engine, EngineKind::Shadow | EngineKind::OpLog) { 2 } else { 1 }
+    if matches!(engine, EngineKind::Shadow | EngineKind::OpLog | EngineKind::MultiQueue) { 2 } else { 1 }
 }
 
 /// Which volume it is.
@@ -293,7 +293,8 @@ impl Drop for OpenVolume {
 }
 
 fn options(engine: EngineKind) -> VolumeOptions {
-    VolumeOptions { cache_bytes: 1 << 20, engine: Some(engine), clock, ..VolumeOptions::default() }
+    let queues = (engine == EngineKind::MultiQueue).then_some(2);
+    VolumeOptions { cache_bytes: 1 << 20, engine: Some(engine), queues, clock, ..VolumeOptions::default() }
 }
 
 fn format(world: &Arc<World>, engine: EngineKind, volume_id: [u8; 16]) -> Result<(), String> {
@@ -321,7 +322,8 @@ fn open(world: &Arc<World>, region: Arc<dyn Region>, program: Option<&dyn Progra
     let trial = program.map_or_else(Trial::default, Program::trial);
     // Lines and lists of operations come to the same bytes at each commit. No other mistake is to be seen by that.
     let replays = trial.mistake.is_none_or(|mistake| mistake == Mistake::RemoveForgotten);
-    let options = VolumeOptions { trial: Trial { lanes_in_turn, replays, ..trial }, ..options(EngineKind::None) };
+    let trial = Trial { lanes_in_turn, replays, queues_in_turn: true, ..trial };
+    let options = VolumeOptions { trial, ..options(EngineKind::None) };
     let opened = match program {
         _ if has_blocks(world.config()) => Volume::open_blocks(world.blocks(), &options),
         // The engine with bitmaps uses the transactions of a flash disk.

@@ -153,7 +153,7 @@ fn somebody_looks() {
         let below = DiskRegion::open_read_only(image.into(), "image").unwrap();
         let region = Arc::new(Look { below, above: Mutex::new(bytes[0].clone()) });
         let window = Window::read(&RegionFile::open(directory.path()).unwrap()).unwrap();
-        let queues = DiskQueues::new(region, 2).unwrap().telling((&window).into());
+        let queues = DiskQueues::new(region, 2).telling((&window).into());
         let options = Options { proof, ..Options::default() };
         let blocks = MultiQueue::open(Arc::new(queues), (BLOCKS, LOG), VOLUME, options).unwrap();
         assert_eq!(value(&blocks, SHARED), newest, "{proof:?}");

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use wholly_blocks::TxBlocks;
+use wholly_blocks::multi_queue::Queues;
 use wholly_error::{Error, Result};
 use wholly_media::{Guarantees, Region, Site};
 
@@ -12,7 +13,7 @@ use super::patch::Patch;
 use super::{Engine, InoGen, InodeMap, Moved, Trial, corrupt};
 use crate::format::bitmap::Layout;
 use crate::format::head::HeadTable;
-use crate::format::log::{LogArea, LogSeed};
+use crate::format::log::{ForLog, LogArea, LogSeed};
 use crate::format::superblock::Superblock;
 use crate::format::{Fault, Lba, Seed};
 
@@ -28,11 +29,13 @@ pub struct Description {
     pub promises: bool,
     /// Whether it takes disks, too, and not persistent memory alone.
     pub takes_disks: bool,
-    /// Its log on a new volume, given where it begins and how many blocks the volume has.
-    pub log: Option<fn(Lba, u64) -> LogArea>,
+    /// Its log on a new volume, given where it begins and what it is made for.
+    pub log: Option<fn(Lba, ForLog) -> LogArea>,
     /// Whether that is zeros on a new volume. Entries prove themselves and need none; writing to space that a disk has
     /// only allocated is slow.
     pub zeroes_log: bool,
+    /// What else the log of a new volume needs, given the log and the volume's id.
+    pub make_log: Option<fn(&dyn Region, &LogArea, [u8; 16]) -> Result<()>>,
     /// Whether a new volume has a table of heads.
     pub has_heads: bool,
     /// Whether its volumes have bitmaps, which it keeps in step.
@@ -50,6 +53,8 @@ pub struct Opening {
     pub region: Arc<dyn Region>,
     /// The medium's own transactions, if it has some.
     pub transactions: Option<Arc<dyn TxBlocks>>,
+    /// Its queues, if it has some.
+    pub queues: Option<Arc<dyn Queues>>,
     pub log: Option<LogArea>,
     pub heads: Option<HeadTable>,
     pub bitmaps: Option<Layout>,
@@ -57,6 +62,7 @@ pub struct Opening {
     pub blocks: u64,
     /// The version of its format.
     pub version: u32,
+    pub volume_id: [u8; 16],
     pub volume: Seed,
     pub incarnation: u64,
     pub cache_bytes: usize,
@@ -77,6 +83,7 @@ pub struct Logs<'l> {
     pub heads: Option<&'l HeadTable>,
     /// The version of the volume's format.
     pub version: u32,
+    pub volume_id: [u8; 16],
     pub volume: Seed,
     pub incarnation: u64,
 }
@@ -172,6 +179,9 @@ engines! {
     /// Bitmaps on the medium, and one transaction for each group. On any medium, with the same promise; a mount after a
     /// crash reads no maps.
     OpLog => super::op_log::DESCRIPTION,
+    /// Like `OpLog`, over a journal for each queue of the device: groups of several threads are transactions on queues
+    /// of their own. On disks, and on devices with queues, with the same promise.
+    MultiQueue => super::multi_queue::DESCRIPTION,
     /// Like `FineGrainedWal`, but a block is moved if half of it is written over. For comparison, on persistent memory,
     /// with the same promise.
     ShortcutJfs => super::fine_grained_wal::SHORTCUT_DESCRIPTION,
@@ -242,9 +252,9 @@ impl EngineKind {
     }
 
     /// Its log on a new volume, on a medium with transactions of its own or without.
-    pub(crate) fn log_on(self, has_transactions: bool) -> Option<fn(Lba, u64) -> LogArea> {
+    pub(crate) fn log_on(self, has_transactions: bool) -> Option<fn(Lba, ForLog) -> LogArea> {
         let Description { log, keeps_bitmaps, .. } = *self.description();
-        log.filter(|_| !(keeps_bitmaps && has_transactions))
+        log.filter(|_| !(keeps_bitmaps && has_transactions && !self.needs_queues()))
     }
 
     /// Whether the superblock names what the engine has on the medium.
@@ -254,6 +264,22 @@ impl EngineKind {
         let is_there =
             (log.is_none() || *keeps_bitmaps || superblock.log.is_some()) && (!has_heads || superblock.heads.is_some());
         if is_there { Ok(()) } else { Err(Self::no_log()) }
+    }
+
+    /// Whether it takes no transactions of the medium, and makes its own on queues.
+    fn needs_queues(self) -> bool {
+        self == EngineKind::MultiQueue
+    }
+
+    /// That it can be on a medium with transactions of its own, or without.
+    pub(crate) fn check_transactions(self, has_transactions: bool) -> Result<()> {
+        match has_transactions && self.needs_queues() {
+            false => Ok(()),
+            true => {
+                let why = "a flash disk makes transactions by itself: take op_log there";
+                Err(Error::Unsupported(format!("the engine {} on a flash disk: {why}", self.name())))
+            }
+        }
     }
 
     fn no_log() -> Error {

@@ -53,6 +53,7 @@ pub mod kind;
 mod lanes;
 mod logging;
 pub mod marks;
+pub mod multi_queue;
 pub mod none;
 pub mod op_log;
 pub mod page_cache;
@@ -326,6 +327,12 @@ pub struct Trial {
     /// `op_log:replay`: what a group has recorded is kept, and done once more at its commit, as in CFS's paper; it must
     /// come to the same bytes. For comparison alone.
     pub replays: bool,
+    /// `multi_queue`: recovery believes the device's window, and blocks have no checksums.
+    pub window: bool,
+    /// `multi_queue`: transactions take queues in turn, and not by the thread.
+    pub queues_in_turn: bool,
+    /// A mistake of its journal.
+    pub journal: Option<wholly_blocks::multi_queue::Mistake>,
     /// A mistake.
     pub mistake: Option<Mistake>,
 }
@@ -866,12 +873,35 @@ pub trait Engine: Load + Send + Sync {
     /// As `record`.
     fn wait(&self, upto: CommitSequence) -> Result<()>;
 
-    /// Returns when there is room for the orders of other threads. The core calls it after an order that nobody waits
-    /// for, with no lock held.
+    /// Returns when this group is durable, and what it depends on.
     ///
     /// # Errors
     /// As `record`.
-    fn make_room(&self) -> Result<()> {
+    fn wait_for(&self, at: CommitSequence) -> Result<()> {
+        self.wait(at)
+    }
+
+    /// A place that is durable when all of these are, with what they depend on.
+    ///
+    /// # Errors
+    /// As `record`.
+    fn join(&self, all: &[CommitSequence]) -> Result<CommitSequence> {
+        Ok(all.iter().copied().max().unwrap_or(CommitSequence(0)))
+    }
+
+    /// Whether the order of groups is one for all: of what is ordered a prefix survives. Else each group survives with
+    /// what it depends on.
+    fn is_total(&self) -> bool {
+        true
+    }
+
+    /// Hands a group over that nobody waits for, and returns when there is room for the orders of other threads. The
+    /// core calls it with no lock held.
+    ///
+    /// # Errors
+    /// As `record`.
+    fn send(&self, at: CommitSequence) -> Result<()> {
+        let _ = at;
         Ok(())
     }
 

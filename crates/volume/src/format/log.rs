@@ -38,6 +38,15 @@ pub struct LogArea {
     pub lanes: u32,
 }
 
+/// What a log is made for.
+#[derive(Clone, Copy, Debug)]
+pub struct ForLog {
+    /// Blocks of the volume.
+    pub blocks: u64,
+    /// Queues, if somebody has chosen.
+    pub queues: Option<u16>,
+}
+
 impl LogArea {
     /// The area of a new volume: about 1/400 of it, and 2 to 16 lanes.
     pub fn for_volume(start: Lba, blocks: u64) -> LogArea {

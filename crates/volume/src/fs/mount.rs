@@ -23,7 +23,7 @@ use crate::engine::{corrupt, read_within};
 use crate::format::bitmap::{self, Layout};
 use crate::format::head::HeadTable;
 use crate::format::inode::{self, FIRST, INODE, LINE, Line, More, Owned, PER_BLOCK, ROOT, Time, Times, Tree};
-use crate::format::log::LogArea;
+use crate::format::log::{ForLog, LogArea};
 use crate::format::pointer::Pointer;
 use crate::format::saved::{MAX_RUNS, Table};
 use crate::format::superblock::{LATER, Later, MIN_BLOCKS, Superblock, VERSION, copies};
@@ -103,10 +103,14 @@ pub struct Making<'m> {
     pub now: Time,
     /// The engine, by its number.
     pub engine: u32,
-    /// The log of the engine, given where it begins and how many blocks the volume has.
-    pub log: Option<fn(Lba, u64) -> LogArea>,
+    /// The log of the engine, given where it begins and what it is made for.
+    pub log: Option<fn(Lba, ForLog) -> LogArea>,
+    /// Queues of the log, if somebody has chosen.
+    pub queues: Option<u16>,
     /// Whether the log is written over with zeros: writing to space that was only allocated is slow on a disk.
     pub zeroes_log: bool,
+    /// What else the log needs.
+    pub make_log: Option<fn(&dyn Region, &LogArea, [u8; 16]) -> Result<()>>,
     /// Whether the engine has pending blocks.
     pub has_heads: bool,
     /// Whether the volume has bitmaps.
@@ -148,11 +152,12 @@ fn behind_bitmaps(bitmaps: Option<Layout>, blocks: u64) -> u64 {
 /// # Errors
 /// [`Error::NoSpace`] if the volume is too small.
 pub fn log_area(
-    place: Option<fn(Lba, u64) -> LogArea>,
+    place: Option<fn(Lba, ForLog) -> LogArea>,
     bitmaps: Option<Layout>,
-    blocks: u64,
+    wanted: ForLog,
 ) -> Result<Option<LogArea>> {
-    let log = place.map(|place| place(Lba(behind_bitmaps(bitmaps, blocks)), blocks));
+    let blocks = wanted.blocks;
+    let log = place.map(|place| place(Lba(behind_bitmaps(bitmaps, blocks)), wanted));
     // Half of the smallest volume is for its user.
     let least = log.map_or(MIN_BLOCKS, |log| MIN_BLOCKS_WITH_LOG.max(2 * log.run().count));
     match blocks < least {
@@ -167,7 +172,7 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
     let blocks = region.len() / BLOCK as u64;
     let blocks = if making.has_bitmaps { bitmap::fitting(blocks) } else { blocks };
     let bitmaps = making.has_bitmaps.then(|| Layout::of_new(blocks));
-    let log = log_area(making.log, bitmaps, blocks)?;
+    let log = log_area(making.log, bitmaps, ForLog { blocks, queues: making.queues })?;
     let label = encode_label(label)?;
     // What is in the log's blocks is not valid there: the seed of entries is another one.
     let after_log = behind_bitmaps(bitmaps, blocks) + log.map_or(0, |log| log.run().count);
@@ -205,6 +210,9 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
         }
     }
     region.fence(FENCE)?;
+    if let (Some(make), Some(log)) = (making.make_log, &log) {
+        make(region, log, making.volume_id)?;
+    }
     let next = after_log + heads.map_or(0, |heads| heads.0.count);
     let mut view = Unnamed(Plain { region, next }, blocks);
     let storage = Storage::new(superblock);

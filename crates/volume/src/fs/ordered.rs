@@ -26,8 +26,14 @@ use super::Core;
 use crate::engine::{CommitSequence, INODE_FILE};
 use crate::format::Run;
 
-/// What a thread owes that has ordered something without waiting for it: it makes room for others.
-const ROOM: CommitSequence = CommitSequence(0);
+/// What the call of a thread owes before it returns.
+#[derive(Default)]
+struct Owed {
+    /// It waits for these.
+    waits: Vec<CommitSequence>,
+    /// It tells of these: it hands them over, and makes room for others.
+    told: Vec<CommitSequence>,
+}
 
 /// What a group has freed.
 struct Freed {
@@ -66,8 +72,8 @@ pub struct Ordered {
     kept_back: Arc<KeptBack>,
     /// In commit order.
     freed: Mutex<VecDeque<Freed>>,
-    /// What the calls of threads wait for before they return, or [`ROOM`].
-    owed: Mutex<HashMap<u64, CommitSequence>>,
+    /// By thread.
+    owed: Mutex<HashMap<u64, Owed>>,
 }
 
 fn only_once(changed: &mut Vec<u64>) {
@@ -159,9 +165,11 @@ impl Core {
         });
     }
 
-    /// Everything up to this place is durable.
-    fn is_durable(&self, upto: CommitSequence) {
-        self.ordered.kept_back.durable.fetch_max(upto.0, Ordering::AcqRel);
+    /// Something has become durable.
+    fn is_durable(&self) {
+        if self.ordered.is_used {
+            self.ordered.kept_back.durable.fetch_max(self.engine.durable().0, Ordering::AcqRel);
+        }
         self.give_durable();
     }
 
@@ -179,10 +187,20 @@ impl Core {
 
     /// What the calling thread has ordered last: its call returns without a wait.
     pub fn take_told(&self) -> Option<CommitSequence> {
-        let owed = self.take_owed()?;
-        self.owe(ROOM);
-        self.ordered.kept_back.told.fetch_max(owed.0, Ordering::AcqRel);
-        Some(owed).filter(|owed| *owed != ROOM)
+        let waits = std::mem::take(&mut self.ordered.owed.lock().unwrap().get_mut(&thread_token())?.waits);
+        let told = self.joined(&waits)?;
+        if let Some(owed) = self.ordered.owed.lock().unwrap().get_mut(&thread_token()) {
+            owed.told.push(told);
+        }
+        self.ordered.kept_back.told.fetch_max(told.0, Ordering::AcqRel);
+        Some(told)
+    }
+
+    /// A place that is durable when all of these are.
+    fn joined(&self, all: &[CommitSequence]) -> Option<CommitSequence> {
+        // An engine that cannot join them has failed: whoever waits is told.
+        let last = all.iter().copied().max()?;
+        Some(self.engine.join(all).unwrap_or(last))
     }
 
     /// The same, of what has changed an inode, too.
@@ -205,8 +223,13 @@ impl Core {
 
     fn owe(&self, upto: CommitSequence) {
         let mut owed = self.ordered.owed.lock().unwrap();
-        let last = owed.entry(thread_token()).or_insert(upto);
-        *last = upto.max(*last);
+        let waits = &mut owed.entry(thread_token()).or_default().waits;
+        if self.engine.is_total() {
+            let last = waits.pop().map_or(upto, |last| upto.max(last));
+            waits.push(last);
+        } else if !waits.contains(&upto) {
+            waits.push(upto);
+        }
     }
 
     /// The last group that has changed an inode, if it may not be durable.
@@ -219,7 +242,7 @@ impl Core {
 
     /// What the calling thread has ordered last, and not waited for.
     #[inline]
-    fn take_owed(&self) -> Option<CommitSequence> {
+    fn take_owed(&self) -> Option<Owed> {
         if self.ordered.is_used { self.ordered.owed.lock().unwrap().remove(&thread_token()) } else { None }
     }
 
@@ -228,7 +251,9 @@ impl Core {
         let owed = self.take_owed();
         let done = work();
         self.take_owed();
-        owed.inspect(|upto| self.owe(*upto));
+        if let Some(owed) = owed {
+            self.ordered.owed.lock().unwrap().insert(thread_token(), owed);
+        }
         done
     }
 
@@ -238,31 +263,29 @@ impl Core {
     /// The medium's: the volume has failed then.
     #[inline]
     pub fn settle(&self) -> Result<()> {
-        match self.take_owed() {
-            None => Ok(()),
-            Some(ROOM) => {
-                self.check_usable()?;
-                self.engine.make_room().inspect_err(|error| self.fail(error))
-            }
-            Some(upto) => self.wait(upto),
+        let Some(Owed { waits, told }) = self.take_owed() else { return Ok(()) };
+        if let Some(told) = self.joined(&told) {
+            self.check_usable()?;
+            self.engine.send(told).inspect_err(|error| self.fail(error))?;
         }
+        waits.into_iter().try_for_each(|at| self.wait(at))
     }
 
-    /// Returns when the groups up to this one are durable.
+    /// Returns when this group is durable, and what it depends on.
     ///
     /// # Errors
     /// As [`settle`](Self::settle).
     pub fn wait(&self, upto: CommitSequence) -> Result<()> {
         if upto.0 > self.ordered.kept_back.durable.load(Ordering::Acquire) {
             self.check_usable()?;
-            self.engine.wait(upto).inspect_err(|error| {
+            self.engine.wait_for(upto).inspect_err(|error| {
                 // A number that was not given out says nothing of the medium.
                 if !matches!(error, Error::Invalid(_)) {
                     self.fail(error);
                 }
             })?;
         }
-        self.is_durable(upto);
+        self.is_durable();
         Ok(())
     }
 
@@ -273,7 +296,7 @@ impl Core {
     pub fn sync(&self) -> Result<()> {
         self.check_usable()?;
         self.engine.sync().inspect_err(|error| self.fail(error))?;
-        self.is_durable(CommitSequence(if self.ordered.is_used { self.engine.durable().0 } else { 0 }));
+        self.is_durable();
         Ok(())
     }
 
@@ -308,6 +331,10 @@ impl Core {
     /// Waits for what groups have freed that are not durable. Returns whether there was something.
     pub(super) fn wait_for_freed(&self) -> bool {
         let last = self.ordered.freed.lock().unwrap().back().map(|of| of.by);
-        last.is_some_and(|last| self.wait(last).is_ok())
+        let Some(last) = last else { return false };
+        // Also what it does not depend on: then it is free.
+        let waited = self.check_usable().and_then(|()| self.engine.wait(last).inspect_err(|error| self.fail(error)));
+        self.is_durable();
+        waited.is_ok()
     }
 }

@@ -27,7 +27,7 @@ const OWN: u64 = BLOCKS - 1;
 fn queues(dir: &Path) -> Result<Arc<DiskQueues>, String> {
     let file = File::options().read(true).write(true).open(dir.join("journal")).map_err(|error| error.to_string())?;
     let region = DiskRegion::open(file.into(), "journal").map_err(|error| error.to_string())?;
-    Ok(Arc::new(DiskQueues::new(Arc::new(region), QUEUES).map_err(|error| error.to_string())?))
+    Ok(Arc::new(DiskQueues::new(Arc::new(region), QUEUES)))
 }
 
 /// Makes one: its file has no blocks yet.

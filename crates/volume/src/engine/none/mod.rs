@@ -46,6 +46,7 @@ pub const DESCRIPTION: Description = Description {
     takes_disks: true,
     log: None,
     zeroes_log: false,
+    make_log: None,
     has_heads: false,
     keeps_bitmaps: false,
     sites: &[SITES],

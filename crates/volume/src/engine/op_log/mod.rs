@@ -45,8 +45,9 @@
 
 use super::kind::{Description, Opening};
 use super::page_cache_wal;
-use super::page_engine::{Of, PageEngine};
+use super::page_engine::{Of, OnMedium, PageEngine};
 use crate::format::BLOCK;
+use crate::format::log::LogSeed;
 
 const OF: Of = Of { name: "op_log", keeps_bitmaps: true, places_late: true };
 
@@ -60,8 +61,9 @@ pub const DESCRIPTION: Description = Description {
         bitmaps?;
         if let Some(transactions) = transactions {
             let pages = tuning.trial.pages.unwrap_or(cache_bytes / BLOCK);
-            let engine = PageEngine::new(region, transactions, None, (volume, pages, tuning.trial), OF);
-            return Some(Box::new(engine.after_log(log, incarnation)));
+            let former = log.map(|area| (area, LogSeed::of(volume, incarnation).ring()));
+            let below = Box::new(OnMedium { region: region.clone(), former });
+            return Some(Box::new(PageEngine::new(region, transactions, below, (pages, tuning.trial), OF)));
         }
         let (log, cache) = ((log?, blocks), (cache_bytes, tuning.trial));
         Some(Box::new(PageEngine::on_disk(region, log, (volume, incarnation), cache, OF)))

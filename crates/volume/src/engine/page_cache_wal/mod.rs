@@ -19,6 +19,7 @@ pub const DESCRIPTION: Description = Description {
     takes_disks: true,
     log: Some(area),
     zeroes_log: true,
+    make_log: None,
     has_heads: false,
     keeps_bitmaps: false,
     sites: &[SITES],

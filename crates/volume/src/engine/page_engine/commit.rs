@@ -128,7 +128,15 @@ impl PageEngine {
                 self.blocks.write(FRESH, tx, Lba(*block), page, Placement::Fresh, Tag::Data)?;
             }
         }
-        paged.freed.iter().try_for_each(|run| self.blocks.discard(COMMIT, tx, *run))
+        // Where the order is not total, room is kept for one description. What is not discarded goes home for nothing.
+        let of = self.blocks.guarantees();
+        let entries = paged.pages.len() + paged.fresh.len() + paged.changed.len() + paged.stolen.iter().count();
+        let most = if self.has_total_order() {
+            usize::MAX
+        } else {
+            (of.lent_by_overwrite as usize / 2).saturating_sub(entries)
+        };
+        paged.freed.iter().take(most).try_for_each(|run| self.blocks.discard(COMMIT, tx, *run))
     }
 
     /// Writes the newest pages with the group's lines over them, and its bits changed. When the transaction has its

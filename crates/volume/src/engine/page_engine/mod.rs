@@ -77,10 +77,12 @@
 //! | file | idea |
 //! |---|---|
 //! | `mod.rs` | the engine: calls of groups |
+//! | `below.rs` | what transactions are made of: a log, queues, or the medium's own |
 //! | `commit.rs` | a group becomes a transaction |
 //! | `replay.rs` | the list of operations, as CFS has it |
 //! | `recover.rs` | what a crash has left |
 
+mod below;
 mod commit;
 mod recover;
 mod replay;
@@ -91,12 +93,14 @@ use std::sync::Arc;
 
 use sync::{AtomicBool, AtomicU64, Mutex, Ordering, RwLock};
 use wholly_blocks::batch::Batch;
-use wholly_blocks::log::{LogDevice, LogFault, LogOptions, LogSites, Ring, RingSeed};
+use wholly_blocks::log::{LogDevice, LogFault, LogOptions, LogSites, Ring};
 use wholly_blocks::{Order, Page, Placement, Runs, Sequence, Tag, TxBlocks, Txid};
 use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
 use wholly_vfs::GroupId;
 
+use below::OnLog;
+pub use below::{Below, OnMedium};
 use replay::List;
 
 use super::draft::{Draft, Drafting};
@@ -108,8 +112,8 @@ use super::{
     Placed, Reclaim, Replay, StorageView, Toggled, Trial, View, Waiting, check_within, is_late, patch, read_within,
 };
 use crate::format::bitmap::{Bitmap, BitmapAt};
-use crate::format::log::{LINE, LogArea, LogSeed};
-use crate::format::pointer::{FANOUT, MAX_DEPTH, MAX_VOLUME_BLOCKS};
+use crate::format::log::{ForLog, LINE, LogArea, LogSeed};
+use crate::format::pointer::{FANOUT, MAX_DEPTH};
 use crate::format::superblock::copies;
 use crate::format::{BLOCK, Lba, Run, Seed};
 
@@ -144,6 +148,9 @@ pub const SITES: &[Site] = &[
     RECOVER_FENCE,
 ];
 
+/// The same over a medium's own transactions, or over queues.
+pub const OWN_SITES: &[Site] = &[FRESH, STEAL, COMMIT];
+
 /// What the log below stores, by the names of this engine.
 const LOG_SITES: LogSites = LogSites {
     before_fence: FRESH_FENCE,
@@ -163,8 +170,8 @@ pub fn left(region: &dyn Region, logs: &Logs<'_>) -> Left {
 /// Where recovery stores.
 const RECOVERY: patch::Sites = patch::Sites { proof: RECOVER_COMMIT, patch: RECOVER, fence: RECOVER_FENCE };
 
-/// The log of a new volume of so many blocks.
-pub fn area(start: Lba, blocks: u64) -> LogArea {
+/// The log of a new volume.
+pub fn area(start: Lba, ForLog { blocks, .. }: ForLog) -> LogArea {
     LogArea { start, half_blocks: Ring::area_of(blocks).div_ceil(2) as u32, lanes: 1 }
 }
 
@@ -298,13 +305,9 @@ pub struct Of {
 pub struct PageEngine {
     region: Arc<dyn Region>,
     blocks: Arc<dyn TxBlocks>,
-    /// The log below, which the engine recovers and writes back, and where it is. A medium with transactions of its own
-    /// has none.
-    log: Option<(Arc<LogDevice>, LogArea)>,
-    /// The log of a volume that was on a medium without transactions before, and its seed.
-    former: Option<(LogArea, RingSeed)>,
+    /// What the transactions are made of.
+    below: Box<dyn Below>,
     pages: PageCache,
-    volume: Seed,
     groups: AtomicU64,
     failed: AtomicBool,
     /// Held by those that commit, and alone by who commits a large group.
@@ -357,15 +360,16 @@ impl PageEngine {
         let (of, seed) = (region.len() / BLOCK as u64, LogSeed::of(volume, incarnation).ring());
         let log = Arc::new(LogDevice::new(region.clone(), of, area.run(), (seed, incarnation), options));
         let blocks = Arc::new(Batch::new(log.clone(), ROOM));
-        Self::new(region, blocks, Some((log, area)), (volume, pages, trial), which)
+        let below = Box::new(OnLog { region: region.clone(), log, area, volume });
+        Self::new(region, blocks, below, (pages, trial), which)
     }
 
     /// Over transactions of blocks, with a cache of so many pages.
     pub fn new(
         region: Arc<dyn Region>,
         blocks: Arc<dyn TxBlocks>,
-        log: Option<(Arc<LogDevice>, LogArea)>,
-        (volume, pages, trial): (Seed, usize, Trial),
+        below: Box<dyn Below>,
+        (pages, trial): (usize, Trial),
         Of { name, keeps_bitmaps, places_late }: Of,
     ) -> Self {
         let most = blocks.guarantees().most_overwrites.unwrap_or(u64::MAX);
@@ -375,10 +379,8 @@ impl PageEngine {
             small: (most / 8).min(SMALL),
             region,
             blocks,
-            log,
-            former: None,
+            below,
             pages,
-            volume,
             groups: AtomicU64::new(1),
             failed: AtomicBool::new(false),
             turn: RwLock::default(),
@@ -394,17 +396,24 @@ impl PageEngine {
         }
     }
 
-    /// On a medium with transactions: a volume that may have been on another one before has this log.
-    pub fn after_log(self, area: Option<LogArea>, incarnation: u64) -> Self {
-        let former = area.map(|area| (area, LogSeed::of(self.volume, incarnation).ring()));
-        PageEngine { former, ..self }
-    }
-
     /// That nothing has failed.
     fn check(&self) -> Result<()> {
         match self.failed.load(Ordering::Relaxed) {
             false => Ok(()),
             true => Err(Error::Poisoned("an earlier write of the volume failed".into())),
+        }
+    }
+
+    fn has_total_order(&self) -> bool {
+        self.blocks.guarantees().order == Order::Total
+    }
+
+    /// That a place was given out.
+    fn check_given(&self, at: CommitSequence) -> Result<()> {
+        let last = self.failing(self.blocks.order(COMMIT, &[], &[]))?;
+        match at.0 > last.0 {
+            false => Ok(()),
+            true => Err(Error::Invalid(format!("nothing was committed as {}", at.0))),
         }
     }
 
@@ -429,11 +438,11 @@ impl PageEngine {
     /// Hands the group's fresh pages to its transaction.
     fn hand_over(&self, site: Site, paged: &mut Paged) -> Result<()> {
         let tx = self.transaction(paged)?;
-        let late = paged.fresh.split_off(&MAX_VOLUME_BLOCKS);
-        for block in std::mem::replace(&mut paged.fresh, late) {
+        while let Some(block) = paged.fresh.first().copied().filter(|block| !is_late(Lba(*block))) {
             if let Some(page) = self.pages.fresh_page(block) {
                 self.blocks.write(site, tx, Lba(block), page, Placement::Fresh, Tag::Data)?;
             }
+            paged.fresh.pop_first();
             self.pages.sent(block, Some(tx));
             paged.stolen.set(block..block + 1, ());
         }
@@ -461,7 +470,11 @@ impl PageEngine {
         if own == 0 || own <= (self.pages.total() / 4).min(256) && all <= self.pages.total() / 2 {
             return Ok(());
         }
-        self.failing(self.hand_over(STEAL, &mut draft.paged))
+        match self.hand_over(STEAL, &mut draft.paged) {
+            // Others that run have all room for what describes it. It stays in memory.
+            Err(Error::NoSpace(_)) => Ok(()),
+            handed_over => self.failing(handed_over),
+        }
     }
 
     /// Takes blocks for content that goes elsewhere, or late numbers.
@@ -597,18 +610,13 @@ impl Engine for PageEngine {
     }
 
     fn recover(&self) -> Result<Option<Waiting>> {
-        let of_log = self.log.as_ref().map(|(log, area)| (area, log.seed()));
-        let of_former = self.former.as_ref().map(|(area, seed)| (area, *seed));
-        if let Some((area, seed)) = of_log.or(of_former) {
-            recover::recover(&*self.region, area, seed)?;
-        }
+        self.below.recover()?;
         Ok(None)
     }
 
     fn start(&self, incarnation: u64) {
-        if let Some((log, _)) = &self.log {
-            log.start(LogSeed::of(self.volume, incarnation).ring(), incarnation);
-        }
+        // Whoever commits next is told of an error.
+        let _ = self.failing(self.below.start(incarnation));
     }
 
     fn log_blocks(&self, logged: Logged) -> u64 {
@@ -638,7 +646,7 @@ impl Engine for PageEngine {
 
     fn fills_log(&self, draft: &mut Draft, parts: u64) -> bool {
         let images = (draft.paged.pages.len() + draft.paged.changed.len()) as u64;
-        self.log.as_ref().is_some_and(|(_, area)| images >= ring_of(area).blocks / parts)
+        self.below.images().is_some_and(|all| images >= all / parts)
     }
 
     fn end_call(&self, part: &mut Part<'_>) -> Result<()> {
@@ -666,10 +674,8 @@ impl Engine for PageEngine {
     }
 
     fn begin(&self, _kind: Kind) -> GroupId {
-        if let Some((log, _)) = &self.log {
-            // Whoever commits next is told of an error.
-            let _ = self.failing(log.write_back_due());
-        }
+        // Whoever commits next is told of an error.
+        let _ = self.failing(self.below.write_back_due());
         GroupId(self.groups.fetch_add(1, Ordering::Relaxed))
     }
 
@@ -789,14 +795,11 @@ impl Engine for PageEngine {
     }
 
     fn wait(&self, upto: CommitSequence) -> Result<()> {
-        let last = self.failing(self.blocks.order(COMMIT, &[], &[]))?;
-        if upto.0 > last.0 {
-            return Err(Error::Invalid(format!("nothing was committed as {}", upto.0)));
-        }
-        self.failing(match self.blocks.guarantees().order {
-            Order::Total => self.blocks.wait(COMMIT, Sequence(upto.0)),
+        self.check_given(upto)?;
+        self.failing(match self.has_total_order() {
+            true => self.blocks.wait(COMMIT, Sequence(upto.0)),
             // What it does not depend on is told one by one.
-            Order::Dependent => {
+            false => {
                 let is_own = self.mistake == Some(Mistake::WaitsForOwn);
                 let first = if is_own { upto.0 } else { self.blocks.durable().0 + 1 };
                 (first..=upto.0).try_for_each(|sequence| self.blocks.wait(COMMIT, Sequence(sequence)))
@@ -804,7 +807,28 @@ impl Engine for PageEngine {
         })
     }
 
-    fn make_room(&self) -> Result<()> {
+    fn wait_for(&self, at: CommitSequence) -> Result<()> {
+        self.check_given(at)?;
+        self.failing(self.blocks.wait(COMMIT, Sequence(at.0)))
+    }
+
+    fn is_total(&self) -> bool {
+        self.has_total_order()
+    }
+
+    fn join(&self, all: &[CommitSequence]) -> Result<CommitSequence> {
+        if self.has_total_order() || all.len() < 2 {
+            return Ok(all.iter().copied().max().unwrap_or(CommitSequence(0)));
+        }
+        let after: Vec<Sequence> = all.iter().map(|at| Sequence(at.0)).collect();
+        let tx = self.failing(self.blocks.begin())?;
+        Ok(CommitSequence(self.failing(self.blocks.order(COMMIT, &[tx], &after))?.0))
+    }
+
+    fn send(&self, at: CommitSequence) -> Result<()> {
+        if !self.has_total_order() {
+            self.failing(self.blocks.send(COMMIT, Sequence(at.0)))?;
+        }
         self.failing(self.blocks.make_room(COMMIT))
     }
 
@@ -814,14 +838,13 @@ impl Engine for PageEngine {
     }
 
     fn is_due(&self) -> bool {
-        self.log.as_ref().is_some_and(|(log, _)| log.has_much())
+        self.below.has_much()
     }
 
     fn checkpoint(&self, space: &dyn Reclaim, _maps: &dyn Maps) -> Result<()> {
         // It holds no blocks.
         self.check()?;
-        let Some((log, _)) = &self.log else { return Ok(()) };
-        self.failing(if space.wanted() == u64::MAX { log.write_back() } else { log.write_back_due() })
+        self.failing(if space.wanted() == u64::MAX { self.below.write_back() } else { self.below.write_back_due() })
     }
 }
 
@@ -862,7 +885,7 @@ mod tests {
     const BLOCKS: u64 = 256;
 
     fn engine(region: Arc<dyn Region>, pages: usize) -> PageEngine {
-        engine_with(region, pages, area(Lba(2), BLOCKS))
+        engine_with(region, pages, area(Lba(2), ForLog { blocks: BLOCKS, queues: None }))
     }
 
     fn engine_with(region: Arc<dyn Region>, pages: usize, area: LogArea) -> PageEngine {
@@ -893,7 +916,7 @@ mod tests {
     }
 
     fn log(engine: &PageEngine) -> &LogDevice {
-        &engine.log.as_ref().expect("it is on a disk").0
+        engine.below.log().expect("it is on a disk")
     }
 
     fn write_back(engine: &PageEngine) -> Result<()> {
@@ -1060,7 +1083,7 @@ mod tests {
             write(&engine, &mut draft, Some(Lba(100)), &[byte; 100]).expect("write");
             commit(&engine, &mut draft).expect("commit");
         }
-        let area = area(Lba(2), BLOCKS);
+        let area = area(Lba(2), ForLog { blocks: BLOCKS, queues: None });
         let (ring, seed) = (ring_of(&area), LogSeed::of(Seed::of(&[1; 16]), 1).ring());
         let patches = || recover::patches(&*world.log(), &area, seed);
         let whole = patches().expect("it is sound");
@@ -1105,7 +1128,7 @@ mod tests {
             let refused = refusals.iter().filter(|refusal| refusal.is_err()).count();
             assert!(refused > 0 || site == COMMIT, "{site:?}: {refusals:?}");
             assert!(matches!(small(7), Err(Error::Poisoned(_))), "{site:?}");
-            let area = area(Lba(2), 256);
+            let area = area(Lba(2), ForLog { blocks: 256, queues: None });
             recover::recover(&*world.log(), &area, LogSeed::of(Seed::of(&[1; 16]), 1).ring()).expect("recover");
             let mut home = [0];
             world.log().read(Lba(100).byte(), &mut home).expect("read");

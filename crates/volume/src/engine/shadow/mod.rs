@@ -135,6 +135,7 @@ pub const DESCRIPTION: Description = Description {
     takes_disks: false,
     log: Some(|start, _| LogArea::of_roots(start)),
     zeroes_log: false,
+    make_log: None,
     has_heads: false,
     keeps_bitmaps: false,
     sites: &[SITES],

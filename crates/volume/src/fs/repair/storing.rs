@@ -17,7 +17,7 @@ use wholly_media::{Region, Site};
 
 use crate::engine::marks::Marks;
 use crate::engine::{InodeMap, Load, Moved, corrupt};
-use crate::format::log::LogArea;
+use crate::format::log::{ForLog, LogArea};
 use crate::format::repair::{Move, PER_TABLE, Table, copy_sum};
 use crate::format::superblock::{Superblock, copies};
 use crate::format::{BLOCK, Fault, Lba, Seed};
@@ -41,9 +41,10 @@ pub const SITES: &[Site] = &[COPY, TABLE, COPY_FENCE, COMMIT_FENCE, HOME, HOME_F
 ///
 /// # Errors
 /// `NoSpace` if not enough free blocks lie next to each other.
-pub fn give_log(region: &dyn Region, area: fn(Lba, u64) -> LogArea, is_used: &dyn Fn(Lba) -> bool) -> Result<()> {
+pub fn give_log(region: &dyn Region, area: fn(Lba, ForLog) -> LogArea, is_used: &dyn Fn(Lba) -> bool) -> Result<()> {
     let mut superblock = read_superblock(region)?;
-    let count = area(Lba(0), superblock.blocks).run().count;
+    let wanted = ForLog { blocks: superblock.blocks, queues: None };
+    let count = area(Lba(0), wanted).run().count;
     let [_, second, last] = copies(superblock.blocks);
     let (mut start, mut free) = (second.0 + 1, 0);
     while free < count {
@@ -61,7 +62,7 @@ pub fn give_log(region: &dyn Region, area: fn(Lba, u64) -> LogArea, is_used: &dy
         region.write(COPY, Lba(block).byte(), &[0; BLOCK])?;
     }
     region.fence(COPY_FENCE)?;
-    superblock.log = Some(area(Lba(start), superblock.blocks));
+    superblock.log = Some(area(Lba(start), wanted));
     // The next mount finds it in no map, and notes it in the bitmaps.
     (superblock.saved, superblock.is_clean, superblock.doubts_bitmaps) = (None, false, true);
     ensure_slot(region, &superblock)?;

@@ -16,8 +16,17 @@ use super::scripts::{SCRIPTS, Script, nothing};
 use super::survival::{explored, limits};
 
 /// So many pages that none is stolen: all waits in the log.
-const ROOMY: Trial =
-    Trial { pages: Some(256), ring: None, lanes_in_turn: false, is_locked: false, replays: false, mistake: None };
+const ROOMY: Trial = Trial {
+    pages: Some(256),
+    ring: None,
+    lanes_in_turn: false,
+    is_locked: false,
+    replays: false,
+    window: false,
+    queues_in_turn: false,
+    journal: None,
+    mistake: None,
+};
 /// The same, and a log that is often full.
 const SHORT_LOG: Trial = Trial { ring: Some(10), ..ROOMY };
 

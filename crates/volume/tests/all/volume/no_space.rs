@@ -12,7 +12,11 @@ use super::place::{Place, is_long};
 
 /// Bytes of a volume. Engines that keep whole blocks reserve more for a group than those that log lines.
 fn bytes(engine: EngineKind) -> u64 {
-    if matches!(engine, EngineKind::Shadow | EngineKind::PageCacheWal | EngineKind::OpLog) { 8 << 20 } else { 1 << 20 }
+    if matches!(engine, EngineKind::Shadow | EngineKind::PageCacheWal | EngineKind::OpLog | EngineKind::MultiQueue) {
+        8 << 20
+    } else {
+        1 << 20
+    }
 }
 
 type Workload = (&'static str, fn(&Tree<'_>) -> Result<()>);

@@ -104,7 +104,9 @@ impl Place {
     }
 
     pub fn of_zeros(bytes: u64, engine: EngineKind) -> Place {
-        let region = PmemRegion::open(file(bytes), PmemOptions::default()).expect("a region");
+        // There are many of them at once, and address space has an end.
+        let options = PmemOptions { reserve: bytes + (64 << 30), ..PmemOptions::default() };
+        let region = PmemRegion::open(file(bytes), options).expect("a region");
         Place::of(Arc::new(region), engine)
     }
 

@@ -459,7 +459,9 @@ fn a_commit_holds_up_no_call_on_another_file() {
                 assert!(c.read(4000, 5000).expect("read") == [3; 5000], "{what}");
                 assert_eq!(b.append(&[4; 10]).expect("append"), (9000, 10), "{what}");
                 // These commit one group after the other.
-                if ![EngineKind::Shadow, EngineKind::PageCacheWal, EngineKind::OpLog].contains(&engine) {
+                if ![EngineKind::Shadow, EngineKind::PageCacheWal, EngineKind::OpLog, EngineKind::MultiQueue]
+                    .contains(&engine)
+                {
                     b.fsync().expect("sync");
                     assert_eq!(content(&volume, "b").len(), 9010, "{what}");
                     b.write_all(0, &[5; 10]).expect("write");

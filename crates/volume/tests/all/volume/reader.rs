@@ -85,6 +85,7 @@ const OF_ENGINES: &[(EngineKind, &[&str])] = {
         (EngineKind::Shadow, &["root"]),
         (EngineKind::PageCacheWal, RING),
         (EngineKind::OpLog, RING),
+        (EngineKind::MultiQueue, &["header of the journal", "description", "image in the journal", "direct block"]),
     ]
 };
 
@@ -296,7 +297,7 @@ fn volumes(engine: EngineKind) -> Vec<(&'static str, Vec<u8>)> {
         EngineKind::HybridLog => "hybrid.commit",
         EngineKind::Undo => "undo.commit",
         EngineKind::Shadow => "paging.shadow.fence",
-        EngineKind::PageCacheWal | EngineKind::OpLog => "pages.commit",
+        EngineKind::PageCacheWal | EngineKind::OpLog | EngineKind::MultiQueue => "pages.commit",
         _ => unreachable!("{engine:?}"),
     };
     let both = |vfs: &VolumeVfs, tree: &Tree<'_>| calls(vfs, tree).and_then(|()| group(vfs, tree));
@@ -323,7 +324,7 @@ fn volumes(engine: EngineKind) -> Vec<(&'static str, Vec<u8>)> {
             let [_, running] = dies_twice(&unmounted, commit, &modes);
             all.push(("a call on top of another", running));
         }
-        EngineKind::PageCacheWal | EngineKind::OpLog => {
+        EngineKind::PageCacheWal | EngineKind::OpLog | EngineKind::MultiQueue => {
             let long = |vfs: &VolumeVfs, tree: &Tree<'_>| {
                 let file = tree.open("file", OFlags::RDWR)?;
                 (0..40).try_for_each(|i| file.write_all(4096 * (i % 9), &[i as u8; 4096]))?;
@@ -340,7 +341,10 @@ fn volumes(engine: EngineKind) -> Vec<(&'static str, Vec<u8>)> {
                 (0..700).try_for_each(|i| tree.chmod(format!("moved/{i}"), 0o640).map(drop))?;
                 Ok(vfs.commit(group)?)
             };
-            let home = Some(("pages.home", None));
+            let home = Some((if engine == EngineKind::MultiQueue { "mq.home" } else { "pages.home" }, None));
+            // The last group has content that was written straight home.
+            let last = |_: &VolumeVfs, tree: &Tree<'_>| tree.file("last", 0o600, &[7; 4096]).map(drop);
+            all.push(("fresh content", image_of(&dies(&unmounted, None, &last))));
             all.push(("a large group", image_of(&dies(&dies(&unmounted, None, &files), home, &large))));
         }
         _ => {}

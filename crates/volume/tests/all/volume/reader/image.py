@@ -39,6 +39,7 @@ class Damage(Exception):
 
 class Superblock:
     ENGINES = ["none", "fine_grained_wal", "hybrid_log", "undo", "shadow", "page_cache_wal", "shortcut_jfs", "op_log"]
+    ENGINES += ["multi_queue"]
     BITMAPS = 1
     REPAIR = 2
     KNOWN = 1 | 2 | 4

@@ -106,6 +106,8 @@ class Recovered(Image):
             self.recover_root()
         elif engine in ["page_cache_wal", "op_log"]:
             self.recover_ring()
+        elif engine == "multi_queue":
+            self.recover_queues()
 
     def counted(self, kind, at):
         self.right(f"{self.superblock.engine}: {kind}", at)
@@ -281,6 +283,86 @@ class Recovered(Image):
         content = [(home, self.block(image)) for home, image in images.items()]
         for home, image in content:
             self.put(home * BLOCK, image)
+
+    # The journal of each queue of multi_queue
+
+    def header_of_queues(self, start):
+        """The generation, the fields and the marks of the newest header of the journal."""
+        seed, headers = xxh3(0, self.superblock.volume_id), []
+        for at in (start, start + 1):
+            raw = self.block(at)
+            if raw[8:16] == b"WhollyMQ" and word(raw, 0) == xxh3(seed ^ at * GOLDEN & M64, raw[8:]):
+                self.counted("header of the journal", at * BLOCK)
+                _, queues, state, has_sums, generation, incarnation, _ = struct.unpack_from("<IHBBQQQ", raw, 16)
+                marks = [struct.unpack_from("<2Q", raw, 64 + 16 * queue) for queue in range(queues)]
+                headers.append((generation, state, has_sums, incarnation, marks))
+        if not headers:
+            raise Damage("neither header of the journal is whole")
+        return max(headers)
+
+    def recover_queues(self):
+        """Stores the last image of each block that the transactions which count have."""
+        start, blocks = self.superblock.log, 2 * self.superblock.half_blocks * self.superblock.lanes
+        _, state, has_sums, incarnation, marks = self.header_of_queues(start)
+        if state == 2 or incarnation != self.superblock.incarnation:
+            return
+        seed = xxh3(incarnation, self.superblock.volume_id)
+        sum_at = lambda at, data: xxh3(seed ^ (at * GOLDEN & M64), data)
+        found, proven = {}, [mark[1] for mark in marks]
+        for at in range(start + 2, start + blocks):
+            raw = self.block(at)
+            if raw[8:16] != b"WhollyJH" or word(raw, 0) != sum_at(at, raw[8:]):
+                continue
+            self.counted("description", at * BLOCK)
+            tx, place, queue, queues, part, parts, after, entries = struct.unpack_from("<2Q6H", raw, 16)
+            words = struct.unpack_from(f"<{queues + after + 3 * entries}Q", raw, 48)
+            proven = [max(pair) for pair in zip(proven, words[:queues])]
+            depends = [(it >> 48, it & (1 << 48) - 1) for it in words[queues : queues + after]]
+            triples = words[queues + after :]
+            entries = [triples[i : i + 3] for i in range(0, len(triples), 3)]
+            if place >= marks[queue][0]:
+                found.setdefault((queue, place), []).append((part, parts, tx, depends, entries))
+
+        def counts(queue, place):
+            parts = sorted(found.get((queue, place), []), key=lambda part: part[0])
+            if not parts or [part[0] for part in parts] != list(range(parts[0][1])):
+                return False
+            for word_0, image, check in [entry for part in parts for entry in part[4]]:
+                kind, home = word_0 >> 56, word_0 & (1 << 56) - 1
+                if kind == 2 or kind == 1 and place <= proven[queue]:
+                    continue
+                at = image if kind == 0 else home
+                if sum_at(~home & M64, self.block(at)) != check:
+                    return False
+                self.counted("image in the journal" if kind == 0 else "direct block", at * BLOCK)
+            return True
+
+        last = []
+        for queue, (first, _) in enumerate(marks):
+            place = first
+            while state == 0 and counts(queue, place) or state == 1 and place <= marks[queue][1]:
+                place += 1
+            if place <= proven[queue]:
+                raise Damage(f"transaction {place} of queue {queue} is damaged")
+            last.append(place - 1)
+        while True:
+            for queue, (first, _) in enumerate(marks):
+                lacks = lambda place: any(last[on] < upto for on, upto in found[queue, place][0][3])
+                last[queue] = next((place - 1 for place in range(first, last[queue] + 1) if lacks(place)), last[queue])
+            if not any(last[on] < upto for (queue, place), parts in found.items() if place <= last[queue] for on, upto in parts[0][3]):
+                break
+        images = {}
+        all_parts = [part for (queue, place), parts in found.items() if place <= last[queue] for part in parts]
+        for _, _, _, _, entries in sorted(all_parts, key=lambda part: (part[2], part[0])):
+            for word_0, image, _ in entries:
+                kind, home = word_0 >> 56, word_0 & (1 << 56) - 1
+                if kind == 0:
+                    images[home] = image
+                else:
+                    count = image if kind == 2 else 1
+                    images = {block: copy for block, copy in images.items() if not home <= block < home + count}
+        for home, content in [(home, self.block(image)) for home, image in images.items()]:
+            self.put(home * BLOCK, content)
 
     # The table of heads of hybrid_log
 
