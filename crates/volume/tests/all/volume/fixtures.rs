@@ -52,7 +52,7 @@ macro_rules! versions {
     };
 }
 
-const FIXTURES: [Fixture; 8] = [
+const FIXTURES: [Fixture; 9] = [
     Fixture {
         engine: EngineKind::None,
         images: &versions!("none"),
@@ -114,6 +114,14 @@ const FIXTURES: [Fixture; 8] = [
         engine: EngineKind::OpLog,
         images: &[include_bytes!("fixtures/volume-4-op_log.img.gz")],
         twins: &[include_bytes!("fixtures/volume-4-op_log-damaged.img.gz")],
+        byte: 9,
+        wrong: &["bitmap block 0 of blocks: a bitmap block has a wrong checksum"],
+        repaired: Some(9),
+    },
+    Fixture {
+        engine: EngineKind::MultiQueue,
+        images: &[include_bytes!("fixtures/volume-4-multi_queue.img.gz")],
+        twins: &[include_bytes!("fixtures/volume-4-multi_queue-damaged.img.gz")],
         byte: 9,
         wrong: &["bitmap block 0 of blocks: a bitmap block has a wrong checksum"],
         repaired: Some(9),
@@ -417,7 +425,7 @@ fn make() {
                 image[block as usize * BLOCK + offset + 4] ^= 1;
             }
             // The bitmap of blocks.
-            EngineKind::OpLog => image[2 * BLOCK + 100] ^= 1,
+            EngineKind::OpLog | EngineKind::MultiQueue => image[2 * BLOCK + 100] ^= 1,
             EngineKind::PageCacheWal => {
                 // Damage of the only group in the log would be a crash in its commit: an attribute, at home.
                 let value = (0..image.len()).rfind(|at| image[*at..].starts_with(b"value"));
