@@ -1191,6 +1191,9 @@ pub struct MkfsArgs {
     /// What makes changes permanent [default: hybrid_log on persistent memory, op_log on disks]
     #[arg(long, value_parser = engine_parser())]
     pub engine: Option<EngineKind>,
+    /// How many queues the engine multi_queue has a journal for [default: 4, fewer on a small volume]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub queues: Option<u16>,
     /// What the file is taken for
     #[arg(long, value_enum, default_value_t = Medium::Auto)]
     pub medium: Medium,

@@ -52,7 +52,8 @@ pub struct VolumeOptions {
     pub engine: Option<EngineKind>,
     /// The name of a new volume: at most 64 bytes.
     pub label: String,
-    /// How many queues a new volume has a journal for, with the engine `multi_queue`. `None`: 4, or fewer on a small one.
+    /// How many queues a new volume has a journal for, with the engine `multi_queue`. `None`: 4, or fewer on a small
+    /// one.
     pub queues: Option<u16>,
     /// Whether a new volume may replace what is in the file or device.
     pub force: bool,

@@ -41,8 +41,8 @@
 //!    seeded with, once all is home (M2). A second recovery finds the same.
 //! 7. What running transactions have written has room in an area, or in blocks that they were lent: `order`, `send` and
 //!    `wait` never lack space. Fresh content that is home already takes room for what describes it when the transaction
-//!    is admitted, at the latest when it is ordered. A transaction with lent blocks is durable for its caller once it is home, and the tail
-//!    has passed it: then these are free.
+//!    is admitted, at the latest when it is ordered. A transaction with lent blocks is durable for its caller once it
+//!    is home, and the tail has passed it: then these are free.
 //! 8. After an error of the device everything fails.
 //!
 //! | file | idea |

@@ -15,6 +15,7 @@ pub fn mkfs(args: &MkfsArgs, ui: &Ui) -> Result<Exit, Failure> {
         label: args.label.clone().unwrap_or_default(),
         force: args.force,
         engine: args.engine,
+        queues: args.queues,
         ..VolumeOptions::default()
     };
     let failed = |error| failure("mkfs", &args.volume, error);

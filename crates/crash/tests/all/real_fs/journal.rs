@@ -1,5 +1,5 @@
-//! The multi-queue journal in a file: transactions that each write a block of their own, and one that all write, so that
-//! each depends on the one before, which is on the other queue.
+//! The multi-queue journal in a file: transactions that each write a block of their own, and one that all write, so
+//! that each depends on the one before, which is on the other queue.
 
 use std::fs::File;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The engine `multi_queue`: MQFS. A group is one transaction on the queue of the thread that commits it: its blocks and
-//! one that describes them. There is no leader, no commit block, and no wait before the last one. (Liao and others,
+//! The engine `multi_queue`: MQFS. A group is one transaction on the queue of the thread that commits it: its blocks
+//! and one that describes them. There is no leader, no commit block, and no wait before the last one. (Liao and others,
 //! ccNVMe and MQFS, sections 5.1 to 5.5.)
 //!
 //! # Terms
@@ -7,8 +7,8 @@
 //! - *page engine*: what the engine shares with `op_log` ([`super::page_engine`]): pages, drafts, bitmaps, the commit.
 //! - *queue*, *area*, *description*, *dependency*, *proof*: of the journal ([`wholly_blocks::multi_queue`]), which has
 //!   the rules of the transactions.
-//! - *atomic*: a group that is ordered and handed over: after a crash it is there wholly or not at all. `fatomic` returns
-//!   then. *Durable*: it and what it depends on are on the medium. `fsync` returns then.
+//! - *atomic*: a group that is ordered and handed over: after a crash it is there wholly or not at all. `fatomic`
+//!   returns then. *Durable*: it and what it depends on are on the medium. `fsync` returns then.
 //!
 //! # Where the paper's mechanisms are
 //!
@@ -27,8 +27,8 @@
 //! Those of `op_log`, and:
 //!
 //! 1. The order of groups is that of dependencies. A group depends on the last ones that wrote its blocks, and on those
-//!    that changed the same inodes ([`super::Part`], `after`): so of each file, name and directory a prefix of the changes
-//!    survives. Groups that share nothing survive each by itself.
+//!    that changed the same inodes ([`super::Part`], `after`): so of each file, name and directory a prefix of the
+//!    changes survives. Groups that share nothing survive each by itself.
 //! 2. What a group frees is free when it is durable, with all that is ordered before it: the watermark is the least of
 //!    the queues'. A queue on which nothing is pending does not hold it back.
 //! 3. The lives of the journal are the incarnations of the superblock. What a life has left counts for as long as the

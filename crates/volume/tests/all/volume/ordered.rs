@@ -56,6 +56,11 @@ impl Held {
         self.state.lock().expect("nobody panics with it").commits
     }
 
+    /// How many commits wait for the medium.
+    fn waits(&self) -> u64 {
+        self.state.lock().expect("nobody panics with it").waits
+    }
+
     /// How often the medium was waited for.
     fn steps(&self) -> (u64, u64) {
         let state = self.state.lock().expect("nobody panics with it");
@@ -262,6 +267,34 @@ fn creates_in_one_directory_share_a_commit() {
         bed.volume.close().expect("close it");
         bed.place.expect_sound();
     });
+}
+
+/// With a journal for each queue, commits of four threads are all on their way to the medium while it holds the first,
+/// also those of names in one directory, which share its blocks and a block of inodes. Looks go on.
+#[test]
+fn commits_on_queues_do_not_wait_for_each_other() {
+    let trial = Trial { queues_in_turn: true, ..Trial::default() };
+    // So large that it has four queues.
+    let bed = bed_of(EngineKind::MultiQueue, 128 << 20, trial);
+    let vfs = VolumeVfs::new(&bed.volume);
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    tree.file("other", 0o644, &[1; 9000]).expect("make a file");
+    (0..4).for_each(|number| drop(tree.file(format!("old {number}"), 0o644, b"").expect("make a file")));
+    std::thread::scope(|scope| {
+        let hold = Hold::new(&bed.region);
+        let rename = |number| tree.rename(format!("old {number}"), name(number));
+        let threads: Vec<_> = (0..4).map(|number| scope.spawn(move || rename(number))).collect();
+        until("four commits are on their way", || bed.region.waits() == 4);
+        assert!((0..4).all(|number| is_there(&vfs, &tree.ctx, Ino::ROOT, number)), "others see what is ordered");
+        others_return(&tree);
+        assert!(threads.iter().all(|thread| !thread.is_finished()), "a call returned before it was durable");
+        drop(hold);
+        threads.into_iter().for_each(|thread| thread.join().expect("it does not panic").expect("it is durable"));
+    });
+    drop(tree);
+    drop(vfs);
+    bed.volume.close().expect("close it");
+    bed.place.expect_sound();
 }
 
 #[test]

@@ -345,12 +345,12 @@ class Recovered(Image):
             if place <= proven[queue]:
                 raise Damage(f"transaction {place} of queue {queue} is damaged")
             last.append(place - 1)
-        while True:
+        before = None
+        while before != last:
+            before = list(last)
             for queue, (first, _) in enumerate(marks):
                 lacks = lambda place: any(last[on] < upto for on, upto in found[queue, place][0][3])
                 last[queue] = next((place - 1 for place in range(first, last[queue] + 1) if lacks(place)), last[queue])
-            if not any(last[on] < upto for (queue, place), parts in found.items() if place <= last[queue] for on, upto in parts[0][3]):
-                break
         images = {}
         all_parts = [part for (queue, place), parts in found.items() if place <= last[queue] for part in parts]
         for _, _, _, _, entries in sorted(all_parts, key=lambda part: (part[2], part[0])):
