@@ -13,7 +13,7 @@ use super::patch::Patch;
 use super::{Engine, InoGen, InodeMap, Moved, Trial, corrupt};
 use crate::format::bitmap::Layout;
 use crate::format::head::HeadTable;
-use crate::format::log::{ForLog, LogArea, LogSeed};
+use crate::format::log::{ForLog, LogArea, LogSeed, MakeLog};
 use crate::format::superblock::Superblock;
 use crate::format::{Fault, Lba, Seed};
 
@@ -34,8 +34,8 @@ pub struct Description {
     /// Whether that is zeros on a new volume. Entries prove themselves and need none; writing to space that a disk has
     /// only allocated is slow.
     pub zeroes_log: bool,
-    /// What else the log of a new volume needs, given the log and the volume's id.
-    pub make_log: Option<fn(&dyn Region, &LogArea, [u8; 16]) -> Result<()>>,
+    /// What else the log of a new volume needs.
+    pub make_log: Option<MakeLog>,
     /// Whether a new volume has a table of heads.
     pub has_heads: bool,
     /// Whether its volumes have bitmaps, which it keeps in step.

@@ -17,6 +17,8 @@ use super::pointer::MAX_DEPTH;
 use super::{BLOCK, Lba, Run, Seed, mix};
 use twox_hash::XxHash3_64;
 use wholly_blocks::log::RingSeed;
+use wholly_error::Result;
+use wholly_media::Region;
 
 /// Bytes of a line.
 pub const LINE: usize = 64;
@@ -37,6 +39,9 @@ pub struct LogArea {
     /// Lanes.
     pub lanes: u32,
 }
+
+/// Writes what a new log needs, in a volume with this id.
+pub type MakeLog = fn(&dyn Region, &LogArea, [u8; 16]) -> Result<()>;
 
 /// What a log is made for.
 #[derive(Clone, Copy, Debug)]

@@ -23,7 +23,7 @@ use crate::engine::{corrupt, read_within};
 use crate::format::bitmap::{self, Layout};
 use crate::format::head::HeadTable;
 use crate::format::inode::{self, FIRST, INODE, LINE, Line, More, Owned, PER_BLOCK, ROOT, Time, Times, Tree};
-use crate::format::log::{ForLog, LogArea};
+use crate::format::log::{ForLog, LogArea, MakeLog};
 use crate::format::pointer::Pointer;
 use crate::format::saved::{MAX_RUNS, Table};
 use crate::format::superblock::{LATER, Later, MIN_BLOCKS, Superblock, VERSION, copies};
@@ -110,7 +110,7 @@ pub struct Making<'m> {
     /// Whether the log is written over with zeros: writing to space that was only allocated is slow on a disk.
     pub zeroes_log: bool,
     /// What else the log needs.
-    pub make_log: Option<fn(&dyn Region, &LogArea, [u8; 16]) -> Result<()>>,
+    pub make_log: Option<MakeLog>,
     /// Whether the engine has pending blocks.
     pub has_heads: bool,
     /// Whether the volume has bitmaps.
