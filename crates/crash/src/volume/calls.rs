@@ -22,7 +22,7 @@ use crate::{script, sequences, store};
 pub struct Calls {
     workload: Workload,
     making: Making,
-    mistake: Option<Mistake>,
+    trial: Trial,
 }
 
 /// Programs with names of their own: name, what it covers, script.
@@ -225,6 +225,18 @@ pub const BY_HAND: &[(&str, &str, &str)] = &[
 
 /// One in so many of the pairs is `some-pairs`.
 const ONE_IN: usize = 20;
+/// Few pages, so that content is stored before its commit.
+const FEW_PAGES: Trial = Trial {
+    pages: Some(16),
+    ring: None,
+    lanes_in_turn: false,
+    is_locked: false,
+    replays: false,
+    window: false,
+    queues_in_turn: false,
+    journal: None,
+    mistake: None,
+};
 
 /// The script of a seed: two threads write to two files, in calls and groups, and two others write back, a block at a
 /// time. Now and then a file is cut or removed, or the process dies.
@@ -282,7 +294,7 @@ pub fn several(engine: EngineKind, name: &str) -> Option<Vec<OnVolume<Calls>>> {
     Some(
         workloads
             .into_iter()
-            .map(|workload| on_volume(Calls { workload, making: Making::Before, mistake: None }))
+            .map(|workload| on_volume(Calls { workload, making: Making::Before, trial: FEW_PAGES }))
             .collect(),
     )
 }
@@ -304,14 +316,19 @@ impl Calls {
             "made-again" => Making::Over,
             _ => Making::Before,
         };
-        workload.steps.iter().all(is_known).then_some(Calls { workload, making, mistake: None })
+        workload.steps.iter().all(is_known).then_some(Calls { workload, making, trial: FEW_PAGES })
     }
 }
 
 impl Calls {
     /// The same on an engine with a mistake.
     pub fn with(self, mistake: Mistake) -> Calls {
-        Calls { mistake: Some(mistake), ..self }
+        Calls { trial: Trial { mistake: Some(mistake), ..self.trial }, ..self }
+    }
+
+    /// The same with a mistake of the journal that the engine is over.
+    pub fn with_journal(self, mistake: wholly_blocks::multi_queue::Mistake) -> Calls {
+        Calls { trial: Trial { journal: Some(mistake), ..self.trial }, ..self }
     }
 }
 
@@ -321,7 +338,7 @@ impl Program for Calls {
     }
 
     fn trial(&self) -> Trial {
-        Trial { pages: Some(16), mistake: self.mistake, ..Trial::default() }
+        self.trial
     }
 
     fn making(&self) -> Making {

@@ -10,6 +10,7 @@ mod behind;
 mod costs;
 mod groups;
 mod hybrid;
+mod multi_queue;
 mod paged;
 mod planted;
 mod policies;

@@ -148,7 +148,7 @@ fn on_volume(engine: EngineKind) -> impl Fn(Done) -> OnVolume<Done> + Copy {
     move |program| OnVolume { engine, program }
 }
 
-fn own(engine: EngineKind) -> Vec<OnVolume<Done>> {
+pub fn own(engine: EngineKind) -> Vec<OnVolume<Done>> {
     let own = [
         Done::Trial(&REUSE, ROOMY),
         Done::Trial(&RESERVED, ROOMY),
@@ -161,12 +161,12 @@ fn own(engine: EngineKind) -> Vec<OnVolume<Done>> {
 }
 
 /// Volumes with room for groups that are larger than a short log.
-fn roomy_world(name: &str) -> Setting {
+pub fn roomy_world(name: &str) -> Setting {
     large_world(name, 256)
 }
 
 /// Those of all engines.
-fn of_all(engine: EngineKind) -> Vec<OnVolume<Done>> {
+pub fn of_all(engine: EngineKind) -> Vec<OnVolume<Done>> {
     SCRIPTS.iter().map(Done::Script).chain([Done::Resizing]).map(on_volume(engine)).collect()
 }
 

@@ -1,0 +1,48 @@
+//! The engine `multi_queue`, with two queues that groups take in turn, on disks, with and without sectors that tear, and
+//! on persistent memory: the programs of all engines and those of pages, and mistakes that are planted in the order and
+//! in the journal.
+
+use wholly_blocks::multi_queue::Mistake as OfJournal;
+use wholly_crash::volume::{Calls, OnVolume};
+use wholly_crash::{Limits, coverage, explore};
+use wholly_volume::{EngineKind, Mistake};
+
+use super::paged::{of_all, own, roomy_world};
+use super::programs::{Done, STORIES, world};
+use super::survival::{explored, limits};
+
+const ENGINE: EngineKind = EngineKind::MultiQueue;
+
+#[test]
+fn calls_and_groups_survive_wholly_or_not_at_all_on_queues() {
+    let mut outcome = explored(&["disk", "disk-torn", "pmem"].map(roomy_world), &own(ENGINE), &limits());
+    let more_nested = Limits { nested_one_in: 40, whole_one_in: 60, ..limits() };
+    // Its log takes what the others shrink by.
+    let mut all = of_all(ENGINE);
+    all.retain(|of_all| !matches!(of_all.program, Done::Resizing));
+    outcome.merge(explored(&["disk-torn"].map(roomy_world), &all, &more_nested));
+    let groups = STORIES.iter().map(|story| OnVolume { engine: ENGINE, program: Done::Story(story) });
+    outcome.merge(explored(&["disk"].map(roomy_world), &groups.collect::<Vec<_>>(), &more_nested));
+    let mut sites = ENGINE.sites();
+    // A disk stores nothing at the begin and the end of a life. Room that only unawaited groups have is explored by
+    // blocks.
+    let of_devices = ["mq.start", "mq.close", "mq.room"];
+    sites.retain(|site| site.0.starts_with("mq.") && !of_devices.contains(&site.0));
+    assert_eq!(coverage::uncovered(&sites, &outcome), [], "these were no crash points");
+}
+
+/// The explorer runs the same programs without them, in all worlds. Mistakes of the journal by itself are seen by blocks
+/// (`crates/crash/tests/all/multi_queue.rs`).
+#[test]
+fn mistakes_on_queues_are_seen() {
+    let named = |name| Calls::named(name).expect("a program");
+    for (wrong, mistake) in [
+        (named("ordered-reuse").with(Mistake::FreeAtOrder), "FreeAtOrder"),
+        (named("ordered-directory").with_journal(OfJournal::NoDependencies), "NoDependencies"),
+    ] {
+        let limits = Limits { violations: 1, ..Limits::hunt() };
+        let outcome = explore(&OnVolume { engine: ENGINE, program: wrong }, &world("disk"), &limits);
+        let violation = outcome.violations.first().unwrap_or_else(|| panic!("{mistake} is not seen"));
+        println!("{mistake}: {}", violation.what);
+    }
+}
