@@ -1,6 +1,6 @@
-//! The engine `multi_queue`, with two queues that groups take in turn, on disks, with and without sectors that tear, and
-//! on persistent memory: the programs of all engines and those of pages, and mistakes that are planted in the order and
-//! in the journal.
+//! The engine `multi_queue`, with two queues that groups take in turn, on disks, with and without sectors that tear,
+//! and on persistent memory: the programs of all engines and those of pages, and mistakes that are planted in the order
+//! and in the journal.
 
 use wholly_blocks::multi_queue::Mistake as OfJournal;
 use wholly_crash::volume::{Calls, OnVolume};
@@ -31,8 +31,8 @@ fn calls_and_groups_survive_wholly_or_not_at_all_on_queues() {
     assert_eq!(coverage::uncovered(&sites, &outcome), [], "these were no crash points");
 }
 
-/// The explorer runs the same programs without them, in all worlds. Mistakes of the journal by itself are seen by blocks
-/// (`crates/crash/tests/all/multi_queue.rs`).
+/// The explorer runs the same programs without them, in all worlds. Mistakes of the journal by itself are seen by
+/// blocks (`crates/crash/tests/all/multi_queue.rs`).
 #[test]
 fn mistakes_on_queues_are_seen() {
     let named = |name| Calls::named(name).expect("a program");
