@@ -631,6 +631,7 @@ impl TxBlocks for MultiQueue {
             *count = count.saturating_sub(1);
         }
         running.stored.clear(blocks.clone());
+        running.revoked.clear(blocks.clone());
         running.spilled.retain(|block, _| !blocks.contains(block));
         running.discarded.set(blocks, ());
         count(&shared.counters.discards, run.count);

@@ -137,7 +137,7 @@ impl Shared {
         let mut given = blocks.split_off(self.descriptions(entries) as usize).into_iter();
         let mut payloads = Vec::with_capacity(entries as usize);
         let mut directly = directly.iter();
-        let (mut stored, mut discarded, mut lent) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut stored, mut revoked, mut discarded, mut lent) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let run_of = |run: std::ops::Range<u64>| Run { start: Lba(run.start), count: run.end - run.start };
         for running in all.iter_mut() {
             for (block, (page, _)) in &running.pages {
@@ -173,6 +173,7 @@ impl Shared {
                 payloads.push((*block, Payload::Spilled(*image, *sum)));
             }
             lent.extend(running.lent.iter().map(|(run, ())| run_of(run)));
+            revoked.extend(running.revoked.iter().map(|(run, ())| run_of(run)));
             for (run, ()) in running.discarded.iter() {
                 self.trees.parts(run.clone()).for_each(|(part, mut tree)| tree.discard(part, place));
                 discarded.push(run_of(run));
@@ -186,6 +187,7 @@ impl Shared {
             blocks: payloads.iter().map(|(block, _)| *block).collect(),
             payloads: Mutex::new(payloads),
             stored,
+            revoked,
             discarded,
             lent,
             after: after.map(|(queue, place)| (queue, *place)).collect(),

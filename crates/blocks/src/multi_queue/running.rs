@@ -23,6 +23,8 @@ pub struct Running {
     pub pages: BTreeMap<u64, (Page, Placement)>,
     /// Fresh, and at home already.
     pub stored: Runs<()>,
+    /// Those of them that may have older images above the tail: these must not come home after a crash.
+    pub revoked: Runs<()>,
     pub discarded: Runs<()>,
     /// Blocks that it was lent.
     pub lent: Runs<()>,
@@ -41,7 +43,7 @@ pub struct Running {
 impl Running {
     /// Entries that it has.
     pub fn entries(&self) -> u64 {
-        let runs = [&self.stored, &self.discarded, &self.lent].map(|runs| runs.iter().count());
+        let runs = [&self.revoked, &self.discarded, &self.lent].map(|runs| runs.iter().count());
         (self.pages.len() + self.spilled.len() + runs.iter().sum::<usize>()) as u64
     }
 

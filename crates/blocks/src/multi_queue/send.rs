@@ -83,7 +83,7 @@ impl Shared {
         }
         entries.extend(
             // What is stored was durable before: nothing is asked of it, but that no older image comes home.
-            (tx.stored.iter())
+            (tx.revoked.iter())
                 .chain(&tx.discarded)
                 .chain(&tx.lent)
                 .map(|run| Entry { home: run.start, what: What::Revoked { count: run.count } }),

@@ -8,6 +8,7 @@ use super::layout::entries_of;
 use super::running::Running;
 use super::tree::Progress;
 use super::{Mistake, SPARE, Shared, busy};
+use crate::runs::Runs;
 use crate::{Lba, Page, Placement, Txid};
 
 impl Shared {
@@ -138,10 +139,15 @@ impl Shared {
             if goes_directly {
                 // What describes it gets its room later: transactions that only store content keep none from others.
                 if self.descriptions(running.entries()) > (self.areas.len() / SPARE).max(1) {
-                    return Err(Error::NoSpace("a transaction with content in too many places".into()));
+                    // Above the tail, no block that it has stored has an image then, and gets none: nothing is to be said.
+                    self.checkpoint(true)?;
+                    running.revoked = Runs::default();
                 }
                 self.write_plainly(site, at, &[page])?;
-                running.stored.set(at.0..at.0 + 1, ());
+                if !is_stored {
+                    running.stored.set(at.0..at.0 + 1, ());
+                    running.revoked.set(at.0..at.0 + 1, ());
+                }
                 return Ok(());
             }
         }

@@ -306,6 +306,40 @@ fn each_entry_has_a_place() {
     }
 }
 
+/// Content in more places than descriptions have room for, over blocks that have older images in the journal: it is there
+/// after the owner has died, and no older image comes home.
+#[test]
+fn content_in_very_many_places() {
+    let config = SimConfig { log_len: 2200 * BLOCK as u64, log: Medium::BLOCKS, ..SimConfig::disk() };
+    let (wide, log) = (World::new(config.clone()), Run { start: Lba(2100), count: 66 });
+    let options = Options { held_fresh: 0, ..Options::default() };
+    MultiQueue::format(&DiskQueues::new(wide.log(), 1), log, VOLUME, &options).expect("a journal");
+    let open = |world: &Arc<World>| {
+        let queues = Arc::new(DiskQueues::new(world.log(), 1));
+        MultiQueue::open(queues, (2100, log), VOLUME, options.clone()).expect("a journal")
+    };
+    let blocks = open(&wide);
+    let put =
+        |tx, at, value, how| blocks.write(Site("test"), tx, Lba(at), page(value), how, Tag::Data).expect("a write");
+    let tx = blocks.begin().expect("a transaction");
+    (0..20).for_each(|i| put(tx, 2 * i, 1, Placement::Overwrite));
+    commit(&blocks, &[tx]);
+    let tx = blocks.begin().expect("a transaction");
+    blocks.discard(Site("test"), tx, Run { start: Lba(0), count: 40 }).expect("a discard");
+    commit(&blocks, &[tx]);
+    let tx = blocks.begin().expect("a transaction");
+    (0..1000).for_each(|i| put(tx, 2 * i, 2, Placement::Fresh));
+    put(tx, 2001, 2, Placement::Overwrite);
+    commit(&blocks, &[tx]);
+    let next = World::from_image(&wide.latest(), config);
+    let blocks = open(&next);
+    let mut bytes = [0; BLOCK];
+    for at in (0..1000).map(|i| 2 * i).chain([2001]) {
+        blocks.read(None, Lba(at), &mut bytes).expect("a read");
+        assert!(bytes == *page(2), "block {at}");
+    }
+}
+
 /// What has written nothing is as durable as all that it comes after.
 #[test]
 fn nothing_comes_after_others() {
