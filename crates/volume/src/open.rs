@@ -636,7 +636,6 @@ fn engine(
     kind.open(Opening {
         region: region.clone(),
         transactions,
-        queues: None,
         log: superblock.log,
         heads: superblock.heads,
         bitmaps: superblock.bitmaps,

@@ -152,8 +152,8 @@ fn last(device: &dyn Queues, areas: Areas, volume: [u8; 16], wanted: Option<u64>
     Ok(header)
 }
 
-/// Makes a header durable that was read, before the other slot is written: whoever wrote it may have died before it
-/// was.
+/// Writes the header that was read once more, durably, before the other slot is written. Its writer may have died
+/// before it was durable.
 fn believe(device: &dyn Queues, areas: Areas, volume: [u8; 16], header: &Header) -> Result<()> {
     match device.guarantees().flushes_own_writes {
         true => write_header(device, areas, volume, header, (RECOVER_BELIEVE, RECOVER_BELIEVE)),

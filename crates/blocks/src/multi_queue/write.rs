@@ -48,7 +48,7 @@ impl Shared {
             if is_free || state.head > state.tail {
                 continue;
             }
-            // Who waited with room of its own could wait for one that waits, too.
+            // Two transactions that have room and wait for more could wait for each other.
             if !admits || !running.rooms.is_empty() || state.reserved == 0 {
                 let what = "images of blocks that running transactions write over; commit or abort some";
                 return Err(Error::NoSpace(what.into()));
@@ -139,7 +139,8 @@ impl Shared {
             if goes_directly {
                 // What describes it gets its room later: transactions that only store content keep none from others.
                 if self.descriptions(running.entries()) > (self.areas.len() / SPARE).max(1) {
-                    // Above the tail, no block that it has stored has an image then, and gets none: nothing is to be said.
+                    // Then no block that it has stored has an image above the tail, and none gets one: the transaction
+                    // need not revoke any.
                     self.checkpoint(true)?;
                     running.revoked = Runs::default();
                 }

@@ -306,8 +306,8 @@ fn each_entry_has_a_place() {
     }
 }
 
-/// Content in more places than descriptions have room for, over blocks that have older images in the journal: it is there
-/// after the owner has died, and no older image comes home.
+/// Content in more places than descriptions have room for, over blocks that have older images in the journal. After the
+/// owner has died it is there, and no older image comes home.
 #[test]
 fn content_in_very_many_places() {
     let config = SimConfig { log_len: 2200 * BLOCK as u64, log: Medium::BLOCKS, ..SimConfig::disk() };

@@ -232,7 +232,6 @@ const FEW_PAGES: Trial = Trial {
     lanes_in_turn: false,
     is_locked: false,
     replays: false,
-    window: false,
     queues_in_turn: false,
     journal: None,
     mistake: None,

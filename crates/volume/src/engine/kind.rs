@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use wholly_blocks::TxBlocks;
-use wholly_blocks::multi_queue::Queues;
 use wholly_error::{Error, Result};
 use wholly_media::{Guarantees, Region, Site};
 
@@ -53,8 +52,6 @@ pub struct Opening {
     pub region: Arc<dyn Region>,
     /// The medium's own transactions, if it has some.
     pub transactions: Option<Arc<dyn TxBlocks>>,
-    /// Its queues, if it has some.
-    pub queues: Option<Arc<dyn Queues>>,
     pub log: Option<LogArea>,
     pub heads: Option<HeadTable>,
     pub bitmaps: Option<Layout>,
@@ -179,8 +176,8 @@ engines! {
     /// Bitmaps on the medium, and one transaction for each group. On any medium, with the same promise; a mount after a
     /// crash reads no maps.
     OpLog => super::op_log::DESCRIPTION,
-    /// Like `OpLog`, over a journal for each queue of the device: groups of several threads are transactions on queues
-    /// of their own. On disks, and on devices with queues, with the same promise.
+    /// Like `OpLog`, with a journal for each of several queues: groups of several threads are transactions on queues of
+    /// their own. On any medium but a flash disk, with the same promise.
     MultiQueue => super::multi_queue::DESCRIPTION,
     /// Like `FineGrainedWal`, but a block is moved if half of it is written over. For comparison, on persistent memory,
     /// with the same promise.

@@ -327,8 +327,6 @@ pub struct Trial {
     /// `op_log:replay`: what a group has recorded is kept, and done once more at its commit, as in CFS's paper; it must
     /// come to the same bytes. For comparison alone.
     pub replays: bool,
-    /// `multi_queue`: recovery believes the device's window, and blocks have no checksums.
-    pub window: bool,
     /// `multi_queue`: transactions take queues in turn, and not by the thread.
     pub queues_in_turn: bool,
     /// A mistake of its journal.

@@ -42,7 +42,8 @@
 use std::sync::Arc;
 
 use sync::{AtomicU64, Ordering};
-use wholly_blocks::multi_queue::{self, DiskQueues, MultiQueue, Options, Proof};
+use wholly_blocks::TxBlocks;
+use wholly_blocks::multi_queue::{self, DiskQueues, MultiQueue, Options};
 use wholly_error::Result;
 use wholly_media::Region;
 
@@ -66,22 +67,16 @@ const MOST: u64 = 16384;
 pub const DESCRIPTION: Description = Description {
     name: "multi_queue",
     number: 8,
-    about: "The same promise on devices with queues, and on disks: a journal for each queue",
+    about: "The same promise: bitmaps, and a journal for each of several queues",
     log: Some(area),
     make_log: Some(|region, log, volume| MultiQueue::format_region(region, log.run(), volume)),
     sites: &[page_engine::OWN_SITES, multi_queue::SITES],
-    open: |Opening {
-               region, transactions, queues, log, bitmaps, volume_id, incarnation, cache_bytes, tuning, ..
-           }| {
+    open: |Opening { region, transactions, log, bitmaps, volume_id, incarnation, cache_bytes, tuning, .. }| {
         bitmaps?;
         let log = log.filter(|_| transactions.is_none())?;
-        let queues = match queues {
-            Some(queues) => queues,
-            None => Arc::new(DiskQueues::new(region.clone(), queues_of(&log))),
-        };
+        let queues = Arc::new(DiskQueues::new(region.clone(), queues_of(&log)));
         let trial = tuning.trial;
         let options = Options {
-            proof: if trial.window { Proof::Window } else { Proof::Checksum },
             in_turn: trial.queues_in_turn,
             mistake: trial.journal,
             // What is written before the commit is content that makes room in memory: it goes home at once.
@@ -136,6 +131,6 @@ impl Below for OnQueues {
     }
 
     fn images(&self) -> Option<u64> {
-        wholly_blocks::TxBlocks::guarantees(&*self.journal).most_overwrites
+        self.journal.guarantees().most_overwrites
     }
 }

@@ -10,7 +10,7 @@ use wholly_vfs::GroupId;
 use super::replay::{List, check_same};
 use super::{COMMIT, FRESH, Mistake, PageEngine, Paged, Toggle};
 use crate::engine::draft::Lines;
-use crate::engine::{Load, Operation, Part, Replay, StorageView, corrupt};
+use crate::engine::{Engine, Load, Operation, Part, Replay, StorageView, corrupt};
 use crate::format::log::LINE;
 use crate::format::{BLOCK, Fault, Lba, Run};
 
@@ -83,7 +83,7 @@ impl PageEngine {
             blocks.iter().try_for_each(|block| self.pages.get(*block).map(drop))?;
             let _turn = self.turn.read().unwrap();
             self.blocks.admit(tx, images)?;
-            self.write_own(paged, tx)?;
+            self.write_own(paged, tx, images)?;
             let _newest = self.newest.lock().unwrap();
             let mut pages = Vec::new();
             self.write_changed(tx, &blocks, &mut changes, |block, page| pages.push((block, page)))?;
@@ -103,7 +103,7 @@ impl PageEngine {
                 self.blocks.lend(tx, run)?;
                 left -= run.count;
             }
-            self.write_own(paged, tx)?;
+            self.write_own(paged, tx, images)?;
             // The transaction has the pages: there may be more than memory takes.
             self.write_changed(tx, &blocks, &mut changes, |_, _| {})?;
             let sequence = self.blocks.order(COMMIT, &[tx], &after)?;
@@ -119,7 +119,7 @@ impl PageEngine {
     }
 
     /// Writes what only the group has.
-    fn write_own(&self, paged: &Paged, tx: Txid) -> Result<()> {
+    fn write_own(&self, paged: &Paged, tx: Txid, images: u64) -> Result<()> {
         for (block, page) in &paged.pages {
             self.blocks.write(COMMIT, tx, Lba(*block), page.clone(), Placement::Overwrite, Tag::Data)?;
         }
@@ -128,13 +128,11 @@ impl PageEngine {
                 self.blocks.write(FRESH, tx, Lba(*block), page, Placement::Fresh, Tag::Data)?;
             }
         }
-        // Where the order is not total, room is kept for one description. What is not discarded goes home for nothing.
-        let of = self.blocks.guarantees();
-        let entries = paged.pages.len() + paged.fresh.len() + paged.changed.len() + paged.stolen.iter().count();
-        let most = if self.has_total_order() {
-            usize::MAX
-        } else {
-            (of.lent_by_overwrite as usize / 2).saturating_sub(entries)
+        // Where the order is not total, there is room for one description, of these and of the group's images. What is
+        // not discarded goes home for nothing.
+        let most = match self.is_total() {
+            true => usize::MAX,
+            false => (self.blocks.guarantees().lent_by_overwrite / 2).saturating_sub(images) as usize,
         };
         paged.freed.iter().take(most).try_for_each(|run| self.blocks.discard(COMMIT, tx, *run))
     }

@@ -404,10 +404,6 @@ impl PageEngine {
         }
     }
 
-    fn has_total_order(&self) -> bool {
-        self.blocks.guarantees().order == Order::Total
-    }
-
     /// That a place was given out.
     fn check_given(&self, at: CommitSequence) -> Result<()> {
         let last = self.failing(self.blocks.order(COMMIT, &[], &[]))?;
@@ -471,7 +467,7 @@ impl PageEngine {
             return Ok(());
         }
         match self.hand_over(STEAL, &mut draft.paged) {
-            // Others that run have all room for what describes it. It stays in memory.
+            // It cannot go straight home yet, and others have all room for images. It stays in memory.
             Err(Error::NoSpace(_)) => Ok(()),
             handed_over => self.failing(handed_over),
         }
@@ -796,7 +792,7 @@ impl Engine for PageEngine {
 
     fn wait(&self, upto: CommitSequence) -> Result<()> {
         self.check_given(upto)?;
-        self.failing(match self.has_total_order() {
+        self.failing(match self.is_total() {
             true => self.blocks.wait(COMMIT, Sequence(upto.0)),
             // What it does not depend on is told one by one.
             false => {
@@ -813,11 +809,11 @@ impl Engine for PageEngine {
     }
 
     fn is_total(&self) -> bool {
-        self.has_total_order()
+        self.blocks.guarantees().order == Order::Total
     }
 
     fn join(&self, all: &[CommitSequence]) -> Result<CommitSequence> {
-        if self.has_total_order() || all.len() < 2 {
+        if self.is_total() || all.len() < 2 {
             return Ok(all.iter().copied().max().unwrap_or(CommitSequence(0)));
         }
         let after: Vec<Sequence> = all.iter().map(|at| Sequence(at.0)).collect();
@@ -826,7 +822,7 @@ impl Engine for PageEngine {
     }
 
     fn send(&self, at: CommitSequence) -> Result<()> {
-        if !self.has_total_order() {
+        if !self.is_total() {
             self.failing(self.blocks.send(COMMIT, Sequence(at.0)))?;
         }
         self.failing(self.blocks.make_room(COMMIT))

@@ -22,7 +22,6 @@ const ROOMY: Trial = Trial {
     lanes_in_turn: false,
     is_locked: false,
     replays: false,
-    window: false,
     queues_in_turn: false,
     journal: None,
     mistake: None,
