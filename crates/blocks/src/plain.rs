@@ -40,14 +40,18 @@ fn parts(offset: u64, len: usize) -> impl Iterator<Item = (u64, std::ops::Range<
 
 impl<B: PlainBlocks> Plain<B> {
     pub fn new(of: Arc<B>, guarantees: &BlockGuarantees, unit: u32) -> Plain<B> {
-        let blocks = guarantees.blocks;
+        let BlockGuarantees { blocks, emulated, description, .. } = guarantees;
+        Self::over(of, *blocks, unit, (*emulated, description.clone()))
+    }
+
+    pub fn over(of: Arc<B>, blocks: u64, unit: u32, (emulated, description): (bool, String)) -> Plain<B> {
         let guarantees = Guarantees {
             kind: Kind::Disk,
             atomic_unit: unit,
             block: BLOCK as u32,
             domain: PersistenceDomain::Device,
-            emulated: guarantees.emulated,
-            description: guarantees.description.clone(),
+            emulated,
+            description,
         };
         Plain { of, blocks, guarantees }
     }

@@ -161,7 +161,7 @@ fn list(subject: SubjectArg, ui: &Ui) -> Result<Exit, Failure> {
         SubjectArg::Volume(engine) => {
             listed.workloads.clear();
             listed.worlds.retain(|world| volume::worlds(engine).contains(&&*world.name));
-            let others = volume::FLASH.iter().chain(&volume::BLOCKS);
+            let others = volume::FLASH.iter().chain(&volume::BLOCKS).chain(&volume::DEVICES);
             let others = others.filter(|name| volume::setting_for(engine, name).is_some());
             listed.worlds.extend(others.map(|name| named((name, blocks::about(name)))));
         }

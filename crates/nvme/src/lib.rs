@@ -23,7 +23,7 @@
 //! | [`spec`] | what NVM Express prescribes |
 //! | [`transport`] | the border between driver and controller |
 //! | `driver` | [`Controller`]: open, recovery, transactions; its rules are in the heads of `driver` and `driver/queue` |
-//! | `queues` | [`DeviceQueues`]: what the journal of a volume is written against |
+//! | `queues`, `disk` | [`DeviceQueues`]: what the journal of a volume is written against; [`Disk`]: one for several lives |
 //! | [`model`] | a controller in memory or files, that counts, and crashes |
 //! | [`qtest`] | QEMU's controller |
 //! | [`site`](mod@site) | the places that store, order and ring |
@@ -31,6 +31,7 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod disk;
 mod driver;
 pub mod model;
 pub mod qtest;
@@ -39,6 +40,7 @@ pub mod site;
 pub mod spec;
 pub mod transport;
 
+pub use disk::Disk;
 #[doc(hidden)]
 pub use driver::Mistake;
 pub use driver::{

@@ -8,6 +8,7 @@ use wholly_blocks::{BLOCK, Lba, Page, Txid};
 use wholly_error::{Error, Result};
 use wholly_media::Site;
 
+use crate::driver::Shape;
 use crate::{Controller, DmaPage, Lease, Life, Ticket, Window};
 
 /// A controller's queues, each leased for as long as the journal runs. Each content is copied once, into pages that the
@@ -67,7 +68,13 @@ impl DeviceQueues {
     /// # Errors
     /// `Unsupported` if the controller has no queues for transactions, with the reason.
     pub fn new(controller: Controller) -> Result<DeviceQueues> {
-        let shape = controller.shape()?;
+        controller.shape()?;
+        Ok(Self::if_any(controller))
+    }
+
+    /// The same, or none: then no life begins.
+    pub(crate) fn if_any(controller: Controller) -> DeviceQueues {
+        let shape = controller.shape().unwrap_or(Shape { queues: 0, entries: 0, pages: 0 });
         let info = controller.info();
         let guarantees = QueueGuarantees {
             blocks: info.blocks,
@@ -81,7 +88,7 @@ impl DeviceQueues {
             emulated: true,
             description: format!("{} queues of a controller", shape.queues),
         };
-        Ok(DeviceQueues { leases: OnceLock::new(), controller, guarantees })
+        DeviceQueues { leases: OnceLock::new(), controller, guarantees }
     }
 
     /// The controller.

@@ -24,7 +24,7 @@ use wholly_host::{Claim, Refused};
 use wholly_host::{Inherit, keep_for_ever};
 use wholly_vfs::{Errno, GroupId, begun_before_fork};
 
-use crate::medium::opened_volume;
+use crate::medium::{Kind, Location, opened_volume};
 use crate::open::{Mounted, failed};
 use crate::{Volume, VolumeOptions, owner};
 
@@ -53,6 +53,11 @@ impl Inherit for Owned {
 
     fn take_over(&self) -> Result<Volume> {
         let name = self.path.display().to_string();
+        if Location::of(&self.path).kind == Kind::Qemu {
+            // Its QEMU is the parent's.
+            let why = "a volume on QEMU's controller stays with the process that has opened it: open it again here";
+            return Err(Error::Busy(name, why.into()));
+        }
         let keeps_back = (self.keeps_back)();
         let (claim, what) = (self.lock.claim(), if keeps_back { "its changes in memory" } else { "it" });
         if let Err(busy) = if keeps_back { claim.seize_left() } else { claim.seize() } {

@@ -98,7 +98,7 @@ pub use fs::repair::{Mended, Repair};
 pub use look::{Free, VolumeInfo};
 #[doc(hidden)]
 pub use medium::FlashFile;
-pub use medium::{Location, Medium};
+pub use medium::{Kind, Location, Medium};
 pub use open::{Dumped, Object, Repaired, Volume, VolumeCalls, VolumeFile, VolumeGroup, VolumeOptions, VolumeStat};
 pub use policy::PolicyVfs;
 pub use vfs::VolumeVfs;

@@ -17,7 +17,7 @@ use crate::format::superblock::Superblock;
 use crate::fs::bitmaps::{self, Spaces};
 use crate::fs::mount::{self, Saved};
 use crate::fs::space::Space;
-use crate::medium::{Location, in_memory, region_to_read};
+use crate::medium::{Kind, Location, in_memory, region_to_read};
 use crate::open::{failed, open_file};
 use crate::{EngineKind, Volume, VolumeOptions, owner};
 
@@ -147,7 +147,11 @@ fn look(path: &Path) -> Result<VolumeInfo> {
     let region = region_to_read(copy, path)?;
     let superblock = mount::read_superblock(&*region)?;
     let engine = EngineKind::of(&superblock)?;
-    let in_use_by = user(&file, path)?;
+    let other = Location::of(path).other();
+    let in_use_by = match (user(&file, path)?, other) {
+        (None, Some(other)) => user(&other, path)?,
+        (user, _) => user,
+    };
     let (medium, emulated) = medium(file, path, &*region, engine)?;
     let label = superblock.label.split(|byte| *byte == 0).next().unwrap_or_default();
     Ok(VolumeInfo {
@@ -168,7 +172,7 @@ fn look(path: &Path) -> Result<VolumeInfo> {
 
 /// The process that has it open, if it is on a flash disk.
 fn user_of_flash(path: &Path) -> Result<Option<String>> {
-    match Location::of(path).is_flash {
+    match Location::of(path).kind == Kind::Flash {
         true => user(&open_file(path, OFlags::RDONLY)?, path),
         false => Ok(None),
     }
@@ -185,6 +189,11 @@ fn user(file: &OwnedFd, path: &Path) -> Result<Option<String>> {
 
 /// What an open would take it for, without asking for a right to write.
 fn medium(file: OwnedFd, path: &Path, disk: &dyn Region, engine: EngineKind) -> Result<(String, bool)> {
+    match Location::of(path).kind {
+        Kind::NvmeModel => return Ok(("a model of an NVMe controller over files".into(), true)),
+        Kind::Qemu => return Ok(("QEMU's NVMe controller over files".into(), true)),
+        Kind::File | Kind::Flash => {}
+    }
     if in_memory(&file, path)? || !engine.takes_disks() {
         let options = PmemOptions { writable: false, name: path.display().to_string(), ..PmemOptions::default() };
         let pmem = PmemRegion::window(file.as_fd(), BLOCK as u64, options)?;

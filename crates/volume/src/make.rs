@@ -20,7 +20,7 @@ use crate::format::BLOCK;
 use crate::format::bitmap::{Layout, fitting};
 use crate::format::log::ForLog;
 use crate::fs::mount;
-use crate::medium::{Location, Opened, is_whole, opened, region_to_read};
+use crate::medium::{Kind, Location, Opened, is_whole, opened, region_to_read};
 use crate::open::{Access, LENGTH, Volume, VolumeOptions, failed, lock, own};
 use crate::owner::Lock;
 
@@ -85,13 +85,15 @@ impl<'p> Target<'p> {
         const TRIES: u32 = 20;
         for _ in 0..TRIES {
             let (file, lock, made) = match (own(path, Access::Use), path.file_name()) {
-                (Err(Error::NotFound(_)), Some(name)) if !Location::of(path).is_flash => match make(path, name)? {
-                    Some((file, made)) => {
-                        let (file, lock) = lock(file, path, Access::Use)?;
-                        (file, lock, Some(made))
+                (Err(Error::NotFound(_)), Some(name)) if Location::of(path).kind == Kind::File => {
+                    match make(path, name)? {
+                        Some((file, made)) => {
+                            let (file, lock) = lock(file, path, Access::Use)?;
+                            (file, lock, Some(made))
+                        }
+                        None => continue,
                     }
-                    None => continue,
-                },
+                }
                 (opened, _) => {
                     let (file, lock) = opened?;
                     (file, lock, None)
@@ -127,7 +129,7 @@ impl<'p> Target<'p> {
         if !options.force {
             // Before the region is opened, which may write to it.
             let found = match *is_whole {
-                true if Location::of(path).is_flash => found_on(&*region_to_read(copy()?, path)?)?,
+                true if Location::of(path).kind != Kind::File => found_on(&*region_to_read(copy()?, path)?)?,
                 true => found_on(&DiskRegion::open_read_only(copy()?, path.display().to_string())?)?,
                 false => found(file.as_fd()).map_err(|errno| failed("read", path, errno))?,
             };
@@ -136,16 +138,17 @@ impl<'p> Target<'p> {
             }
             self.has_none.set(!is_whole);
         }
-        let medium = opened(copy()?, path, options.medium)?;
-        let region = &medium.region;
+        let medium = opened(copy()?, path, (options.medium, options.queues))?;
+        let (region, has) = (&medium.region, medium.has());
         let block = BLOCK as u64;
-        let engine = options.engine.unwrap_or_else(|| EngineKind::for_medium(region.guarantees()));
+        let engine = options.engine.unwrap_or_else(|| EngineKind::chosen(region.guarantees(), has));
         let len = if *is_whole || bytes == 0 { region.len() } else { bytes } / block * block;
         engine.check_medium(&**region)?;
         let Description { keeps_bitmaps, .. } = *engine.description();
         let blocks = if keeps_bitmaps { fitting(len / block) } else { len / block };
-        let log = engine.log_on(medium.transactions.is_some());
-        mount::log_area(log, keeps_bitmaps.then(|| Layout::of_new(blocks)), ForLog { blocks, queues: options.queues })?;
+        let log = engine.log_on(has.transactions);
+        let wanted = ForLog { blocks, queues: has.queues_for(options.queues)? };
+        mount::log_area(log, keeps_bitmaps.then(|| Layout::of_new(blocks)), wanted)?;
         if *is_whole {
             Volume::format_watched(&medium, options, watch)?;
             return Ok(medium);

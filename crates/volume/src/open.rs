@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use sync::{AtomicBool, Ordering, thread};
 use wholly_blocks::TxBlocks;
+use wholly_blocks::multi_queue::{Queues, region_of};
 use wholly_error::{Error, Result};
 use wholly_host::Forked;
 use wholly_media::{Error as MediaError, Guarantees, Region, Site};
@@ -19,7 +20,7 @@ use wholly_vfs::Timestamp;
 
 use crate::engine::fine_grained_wal;
 use crate::engine::hybrid_log::WriteBack;
-use crate::engine::kind::{Description, EngineKind, Left, Logs, Opening, Tuning};
+use crate::engine::kind::{Description, EngineKind, Has, Left, Logs, Opening, Tuning};
 use crate::engine::none::NoneEngine;
 use crate::engine::patch::{self, Patch};
 use crate::engine::{DurableAt, Engine, InoGen, InodeMap, Moved, Reached, Trial};
@@ -238,7 +239,7 @@ impl Volume {
     /// # Errors
     /// [`Error::NoSpace`] if it is too small.
     pub fn format_region(region: &dyn Region, options: &VolumeOptions) -> Result<()> {
-        Self::format_as(region, options, new_id()?, &|_, _| (), false)
+        Self::format_as(region, options, new_id()?, &|_, _| (), Has::default())
     }
 
     /// The same on a medium, telling how far it is.
@@ -247,7 +248,7 @@ impl Volume {
         options: &VolumeOptions,
         watch: &dyn Fn(u64, u64),
     ) -> Result<()> {
-        Self::format_as(&*medium.region, options, new_id()?, watch, medium.transactions.is_some())
+        Self::format_as(&*medium.region, options, new_id()?, watch, medium.has())
     }
 
     /// [`format_region_as`](Self::format_region_as) on a medium that has transactions of its own.
@@ -256,7 +257,18 @@ impl Volume {
     /// As `format_region`.
     #[doc(hidden)]
     pub fn format_blocks_as(blocks: &dyn TxBlocks, options: &VolumeOptions, volume_id: [u8; 16]) -> Result<()> {
-        Self::format_as(&*blocks.plain(), options, volume_id, &|_, _| (), true)
+        let has = Has { transactions: true, ..Has::default() };
+        Self::format_as(&*blocks.plain(), options, volume_id, &|_, _| (), has)
+    }
+
+    /// [`format_region_as`](Self::format_region_as) on the queues of a device.
+    ///
+    /// # Errors
+    /// As `format_region`.
+    #[doc(hidden)]
+    pub fn format_queues_as(queues: Arc<dyn Queues>, options: &VolumeOptions, volume_id: [u8; 16]) -> Result<()> {
+        let medium = on_queues(queues);
+        Self::format_as(&*medium.region, options, volume_id, &|_, _| (), medium.has())
     }
 
     /// [`format_region`](Self::format_region) with an id that no other volume has.
@@ -265,7 +277,7 @@ impl Volume {
     /// As `format_region`.
     #[doc(hidden)]
     pub fn format_region_as(region: &dyn Region, options: &VolumeOptions, volume_id: [u8; 16]) -> Result<()> {
-        Self::format_as(region, options, volume_id, &|_, _| (), false)
+        Self::format_as(region, options, volume_id, &|_, _| (), Has::default())
     }
 
     fn format_as(
@@ -273,11 +285,11 @@ impl Volume {
         options: &VolumeOptions,
         volume_id: [u8; 16],
         watch: &dyn Fn(u64, u64),
-        has_transactions: bool,
+        has: Has,
     ) -> Result<()> {
-        let engine = options.engine.unwrap_or_else(|| EngineKind::for_medium(region.guarantees()));
+        let engine = options.engine.unwrap_or_else(|| EngineKind::chosen(region.guarantees(), has));
         engine.check_medium(region)?;
-        engine.check_transactions(has_transactions)?;
+        engine.check_transactions(has.transactions)?;
         let Timestamp { sec, nsec } = (options.clock)();
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let Description { number, zeroes_log, make_log, has_heads, keeps_bitmaps, .. } = *engine.description();
@@ -287,8 +299,8 @@ impl Volume {
             owner,
             now: Time { sec, nsec },
             engine: number,
-            log: engine.log_on(has_transactions),
-            queues: options.queues,
+            log: engine.log_on(has.transactions),
+            queues: has.queues_for(options.queues)?,
             zeroes_log,
             make_log,
             has_heads,
@@ -343,8 +355,17 @@ impl Volume {
     /// Those of [`open`](Self::open).
     #[doc(hidden)]
     pub fn open_blocks(blocks: Arc<dyn TxBlocks>, options: &VolumeOptions) -> Result<Volume> {
-        let medium = medium::Opened { region: blocks.plain(), transactions: Some(blocks) };
+        let medium = medium::Opened { region: blocks.plain(), transactions: Some(blocks), queues: None };
         Self::open_changed(medium, None, options.clone(), |engine| engine)
+    }
+
+    /// A volume on the queues of a device. For the explorer.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    #[doc(hidden)]
+    pub fn open_queues(queues: Arc<dyn Queues>, options: &VolumeOptions) -> Result<Volume> {
+        Self::open_changed(on_queues(queues), None, options.clone(), |engine| engine)
     }
 
     /// `owned`: the lock of the file or device, a descriptor of it and its path.
@@ -357,14 +378,15 @@ impl Volume {
     }
 
     fn open_changed(
-        medium::Opened { region, transactions }: medium::Opened,
+        medium: medium::Opened,
         owned: Option<(owner::Lock, OwnedFd, PathBuf)>,
         options: VolumeOptions,
         change: impl FnOnce(Box<dyn Engine>) -> Box<dyn Engine>,
     ) -> Result<Volume> {
+        let region = medium.region.clone();
         repair::finish(&*region)?;
         let cache = options.cache_bytes.max(1 << 20);
-        let engine = change(engine(&region, transactions, cache, &options)?);
+        let engine = change(engine(medium, cache, &options)?);
         let mut core = mount::mount(&region, engine, cache / 4, options.clock)?;
         core.checkpointers = Checkpointers::new(options.idle_clock);
         if options.instant_recovery {
@@ -621,21 +643,25 @@ fn new_id() -> Result<[u8; 16]> {
     Ok(id)
 }
 
+fn on_queues(queues: Arc<dyn Queues>) -> medium::Opened {
+    medium::Opened { region: region_of(queues.clone()), transactions: None, queues: Some(queues) }
+}
+
 /// The engine of a volume.
 fn engine(
-    region: &Arc<dyn Region>,
-    transactions: Option<Arc<dyn TxBlocks>>,
+    medium::Opened { region, transactions, queues }: medium::Opened,
     cache_bytes: usize,
     options: &VolumeOptions,
 ) -> Result<Box<dyn Engine>> {
-    let superblock = mount::read_superblock(&**region)?;
+    let superblock = mount::read_superblock(&*region)?;
     let kind = EngineKind::of(&superblock)?;
-    kind.check_medium(&**region)?;
+    kind.check_medium(&*region)?;
     kind.check_transactions(transactions.is_some())?;
     let VolumeOptions { write_back, move_from, trial, .. } = *options;
     kind.open(Opening {
-        region: region.clone(),
+        region,
         transactions,
+        queues,
         log: superblock.log,
         heads: superblock.heads,
         bitmaps: superblock.bitmaps,
@@ -880,7 +906,7 @@ fn give_log(
 ) -> Result<()> {
     let region = &*medium.region;
     let superblock = mount::read_superblock(region)?;
-    let area = EngineKind::of(&superblock)?.log_on(medium.transactions.is_some());
+    let area = EngineKind::of(&superblock)?.log_on(medium.has().transactions);
     let Some(area) = area.filter(|_| superblock.log.is_none()) else { return Ok(()) };
     let examined = check::examine(region, &superblock, &mut |progress| watch(progress))?;
     let fault = "it has no log: it was made on a flash disk".to_owned();
@@ -1075,11 +1101,25 @@ pub(crate) enum Access {
     Use,
 }
 
+/// Opens the file of a volume that says who has it.
 pub(crate) fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd> {
+    let location = Location::of(path);
+    // Whoever owns the directory of a device must not lead us elsewhere.
+    let flags = if location.is_nvme() { flags | OFlags::NOFOLLOW } else { flags };
+    open_named(&location.locked(), flags).map_err(|error| match error {
+        Error::NotFound(missing) if location.is_nvme() => Error::NotFound(format!(
+            "{missing}; a device is a directory with the files `image` (its blocks) and `pmr` (its persistent memory \
+             region): make them with `truncate --size`"
+        )),
+        error => error,
+    })
+}
+
+/// Opens a file or block device.
+pub(crate) fn open_named(path: &Path, flags: OFlags) -> Result<OwnedFd> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let neither = || Error::Unsupported("it is no file and no block device: name one that has a volume".into());
-    let named = Location::of(path).file.as_os_str().as_bytes();
-    let opened = rustix::fs::openat(CWD, named, flags, Mode::RUSR | Mode::WUSR);
+    let opened = rustix::fs::openat(CWD, path.as_os_str().as_bytes(), flags, Mode::RUSR | Mode::WUSR);
     let file = opened.map_err(|errno| if errno == Errno::ISDIR { neither() } else { failed("open", path, errno) })?;
     let stat = rustix::fs::fstat(&file).map_err(|errno| failed("fstat", path, errno))?;
     match FileType::from_raw_mode(stat.st_mode) {
@@ -1096,13 +1136,13 @@ pub(crate) fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd> {
 /// `mkfs` and `fsck` of others.
 pub(crate) fn own(path: &Path, access: Access) -> Result<(OwnedFd, owner::Lock)> {
     let is_device = |stat: &rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
-    let (flags, named) = (flags_of(access), Location::of(path).file.as_os_str().as_bytes());
+    let (flags, named) = (flags_of(access), Location::of(path).locked());
     // A child process has a copy of the descriptor from its fork to its exec, and the kernel keeps the device claimed
     // as long: it may be free in a moment.
     const TRIES: u32 = 20;
     let mut tries = 0..TRIES;
     let file = loop {
-        let found = rustix::fs::statat(CWD, named, AtFlags::empty());
+        let found = rustix::fs::statat(CWD, named.as_os_str().as_bytes(), AtFlags::empty());
         let alone = found.is_ok_and(|stat| is_device(&stat));
         match open_file(path, if alone { flags | OFlags::EXCL } else { flags }) {
             Err(Error::Media(error)) if alone && error.errno == Errno::BUSY => match tries.next() {
@@ -1121,7 +1161,15 @@ pub(crate) fn own(path: &Path, access: Access) -> Result<(OwnedFd, owner::Lock)>
             }
         }
     };
-    lock(file, path, access)
+    let locked = lock(file, path, access)?;
+    // As another kind of device.
+    if access == Access::Use
+        && let Some(other) = Location::of(path).other()
+        && wholly_media::is_locked(other.as_fd()).map_err(|errno| failed("lock", path, errno))?
+    {
+        return Err(busy(path, &other));
+    }
+    Ok(locked)
 }
 
 fn busy(path: &Path, file: &OwnedFd) -> Error {
@@ -1138,7 +1186,7 @@ fn flags_of(access: Access) -> OFlags {
 /// Locks what was opened, if nobody else has. The descriptor that this gives is another one, to read and write by.
 pub(crate) fn lock(file: OwnedFd, path: &Path, access: Access) -> Result<(OwnedFd, owner::Lock)> {
     let name = path.display().to_string();
-    let again = open_file(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())), flags_of(access));
+    let again = open_named(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())), flags_of(access));
     // Without `/proc`, a child that lets go of the lock keeps it all the same until it ends.
     let again = again.or_else(|_| fcntl_dupfd_cloexec(&file, 0).map_err(|errno| failed("dup", path, errno)))?;
     let lock = match access {
@@ -1152,9 +1200,13 @@ pub(crate) fn lock(file: OwnedFd, path: &Path, access: Access) -> Result<(OwnedF
 }
 
 /// A volume that is looked at.
-fn only_read(path: &Path) -> Result<(Arc<dyn Region>, owner::Lock)> {
+fn only_read(path: &Path) -> Result<(Arc<dyn Region>, Vec<owner::Lock>)> {
     let (file, lock) = own(path, Access::Read)?;
-    Ok((region_to_read(file, path)?, lock))
+    let mut locks = vec![lock];
+    if let Some(other) = Location::of(path).other() {
+        locks.push(self::lock(other, path, Access::Read)?.1);
+    }
+    Ok((region_to_read(file, path)?, locks))
 }
 
 #[cfg(test)]

@@ -108,6 +108,20 @@ impl Place {
         Place { image, options }
     }
 
+    /// On a model of an NVMe controller, with the engine for that.
+    fn nvme(name: &str) -> Place {
+        let directory = std::env::temp_dir().join(format!("wholly-forked-{name}-nvme-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        for (file, bytes) in [("image", 16 << 20), ("pmr", 64 << 10)] {
+            std::fs::File::create_new(directory.join(file)).unwrap().set_len(bytes).unwrap();
+        }
+        let image = PathBuf::from(format!("nvme-model:{}", directory.display()));
+        let engine = Some(EngineKind::MultiQueue);
+        let options = VolumeOptions { engine, cache_bytes: 1 << 20, ..VolumeOptions::default() };
+        Volume::format(&image, 0, &options).unwrap();
+        Place { image, options }
+    }
+
     fn engine(&self) -> EngineKind {
         self.options.engine.expect("it was made with one")
     }
@@ -148,7 +162,8 @@ impl std::fmt::Debug for Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(Location::of(&self.image).file);
+        let file = Location::of(&self.image).file;
+        let _ = std::fs::remove_file(file).or_else(|_| std::fs::remove_dir_all(file));
     }
 }
 
@@ -166,6 +181,7 @@ fn on_each(name: &str, test: impl Fn(&Place)) {
         }
     }
     test(&Place::flash(name));
+    test(&Place::nvme(name));
 }
 
 /// The same where a child can come first.

@@ -49,6 +49,7 @@
 //! |---|---|
 //! | `queues.rs` | the device |
 //! | `disk.rs`, `look.rs` | a disk as one, and one that is only read |
+//! | `plain.rs` | a device as a region |
 //! | `layout.rs` | the bytes |
 //! | `running.rs`, `write.rs` | transactions that run |
 //! | `queue.rs`, `order.rs` | transactions that are ordered |
@@ -62,6 +63,7 @@ mod disk;
 mod layout;
 mod look;
 mod order;
+mod plain;
 mod queue;
 mod queues;
 mod read;
@@ -86,6 +88,7 @@ pub use disk::DiskQueues;
 pub use layout::MOST_QUEUES;
 use layout::{Areas, Header, LEAST_AREA, Seed, entries_of};
 use look::Looked;
+pub use plain::region_of;
 use queue::{Ordered, Queue};
 pub use queues::{Life, QueueGuarantees, Queues, Unfinished, Write};
 use running::AllRunning;

@@ -6,7 +6,7 @@ use crate::args::{MkfsArgs, TuneArgs};
 use crate::error::{Exit, Failure};
 use crate::output::{Ui, size};
 use std::sync::atomic::{AtomicU64, Ordering};
-use wholly_volume::{Location, Volume, VolumeOptions};
+use wholly_volume::{Kind, Location, Volume, VolumeOptions};
 
 /// Makes a volume.
 pub fn mkfs(args: &MkfsArgs, ui: &Ui) -> Result<Exit, Failure> {
@@ -19,8 +19,8 @@ pub fn mkfs(args: &MkfsArgs, ui: &Ui) -> Result<Exit, Failure> {
         ..VolumeOptions::default()
     };
     let failed = |error| failure("mkfs", &args.volume, error);
-    let Location { file, is_flash } = Location::of(&args.volume);
-    if args.size.is_none() && !is_flash && !file.exists() {
+    let Location { file, kind } = Location::of(&args.volume);
+    if args.size.is_none() && kind == Kind::File && !file.exists() {
         let why = "it does not exist, and no --size says how large it is to be";
         return Err(Failure::new(format!("mkfs {}", args.volume.display()), why).exit(Exit::USAGE));
     }

@@ -28,12 +28,12 @@ use crate::error::{Exit, Failure};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use wholly::Error;
-use wholly_volume::{Location, Medium, Volume, VolumeOptions};
+use wholly_volume::{Kind, Location, Medium, Volume, VolumeOptions};
 
-/// Whether a path is that of a volume, and not of a directory: a file, a block device or a flash disk.
+/// Whether a path is that of a volume, and not of a directory: a file, a block device, a flash disk or a controller.
 pub fn is_one(path: &Path) -> bool {
-    let Location { file, is_flash } = Location::of(path);
-    is_flash || std::fs::metadata(file).is_ok_and(|found| !found.is_dir())
+    let Location { file, kind } = Location::of(path);
+    kind != Kind::File || std::fs::metadata(file).is_ok_and(|found| !found.is_dir())
 }
 
 /// A path of a volume or a directory, with another one of its file, as `find` gives it.
@@ -76,8 +76,10 @@ fn medium(medium: args::Medium) -> Medium {
 /// `verb` failed on the volume at `path`.
 pub fn failure(verb: &str, path: &Path, error: Error) -> Failure {
     let what = format!("{verb} {}", path.display());
-    let Location { file, is_flash } = Location::of(path);
+    let location = Location::of(path);
+    let (file, is_flash) = (location.file, location.kind == Kind::Flash);
     match error {
+        Error::NotFound(missing) if location.is_nvme() => Failure::new(what, missing),
         Error::NotFound(missing) if is_flash => {
             Failure::new(what, format!("{missing} is not there")).advice("`wholly flash init` makes a flash disk")
         }
@@ -87,7 +89,7 @@ pub fn failure(verb: &str, path: &Path, error: Error) -> Failure {
                 .advice(format!("`wholly flash check {}` lists what is damaged of the flash disk", file.display()))
                 .exit(Exit::DAMAGED)
         }
-        Error::Invalid(why) if is_flash => Failure::new(what, why),
+        Error::Invalid(why) => Failure::new(what, why),
         Error::Busy(_, why) => Failure::new(what, why).advice("unmount it first"),
         Error::Exists(found) => {
             let found = found.strip_prefix(&format!("{}: ", path.display())).map(str::to_owned).unwrap_or(found);

@@ -22,6 +22,7 @@ mod later;
 mod made;
 mod mount;
 mod nvme;
+mod nvme_volumes;
 mod one_door;
 mod origins;
 mod parked;

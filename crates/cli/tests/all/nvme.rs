@@ -26,7 +26,7 @@ fn content(place: &Place) -> [Vec<u8>; 2] {
     ["image", "pmr"].map(|name| std::fs::read(place.dir.join("dev").join(name)).unwrap())
 }
 
-fn has_qemu() -> bool {
+pub fn has_qemu() -> bool {
     let has = Command::new(wholly_nvme::qtest::PROGRAM).arg("--version").output().is_ok();
     assert!(has || std::env::var_os("CI").is_none(), "QEMU is missing: scripts/setup installs it");
     has

@@ -78,7 +78,7 @@ pub fn log(program: &Program) -> Run {
 }
 
 fn options(setting: &Setting) -> Options {
-    let proof = if setting.name.starts_with("ccnvme-window") { Proof::Window } else { Proof::Checksum };
+    let proof = if believes_window(&setting.name) { Proof::Window } else { Proof::Checksum };
     let mistake = mistake(setting);
     Options { proof, room: Some(ROOM), held_fresh: 2, in_turn: true, mistake, ..Options::default() }
 }
@@ -100,33 +100,47 @@ pub fn open(
     let (queues, model): (Arc<dyn Queues>, _) = match setting.name.starts_with("queues") {
         true => (Arc::new(DiskQueues::new(world.log(), program.queues)), None),
         false => {
-            let model = device(world, program, setting)?;
-            if setting.name.starts_with("ccnvme-lost") && is_after_crash {
-                match world.now() % 2 {
-                    0 => model.set_faults(Faults { region: 1, ..Faults::default() }),
-                    _ => model.lose_region(),
-                }
-            }
-            // The head is durable before anybody is told, where what the window names is dropped.
-            let waits = setting.name.starts_with("ccnvme-window") && !setting.name.ends_with("@M10");
-            let acknowledge = if waits { Acknowledge::HeadDurable } else { Acknowledge::Finished };
-            let options = DriverOptions { queues: program.queues, depth: 8, acknowledge, ..DriverOptions::default() };
-            let controller = Controller::open(model.clone(), options)?;
-            controller.abandon();
-            (Arc::new(DeviceQueues::new(controller)?), Some(model))
+            let seed = program.steps.len() as u64;
+            let (queues, model) = device_queues(world, (program.queues, seed), &setting.name, is_after_crash)?;
+            (Arc::new(queues), Some(model))
         }
     };
     Ok((MultiQueue::open(queues, (program.blocks, log(program)), VOLUME, options(setting))?, model))
 }
 
-fn device(world: &Arc<World>, program: &Program, setting: &Setting) -> Result<Arc<Model>, Error> {
+/// So many queues of a device in a world with this name, as a new process finds them. The device goes on when the
+/// process dies.
+pub fn device_queues(
+    world: &Arc<World>,
+    (queues, seed): (u16, u64),
+    name: &str,
+    is_after_crash: bool,
+) -> Result<(DeviceQueues, Arc<Model>), Error> {
     let config = Config {
         lba_bytes: 4096,
-        has_write_cache: setting.sim.device.is_some_and(|device| device.has_write_cache),
-        queues: program.queues + 1,
+        has_write_cache: world.config().device.is_some_and(|device| device.has_write_cache),
+        queues: queues + 1,
         interrupts: 0,
-        seed: world.now() + program.steps.len() as u64,
+        seed: world.now() + seed,
         ..Config::default()
     };
-    Model::new("device", world.device(), config)
+    let model = Model::new("device", world.device(), config)?;
+    if name.starts_with("ccnvme-lost") && is_after_crash {
+        match world.now() % 2 {
+            0 => model.set_faults(Faults { region: 1, ..Faults::default() }),
+            _ => model.lose_region(),
+        }
+    }
+    // The head is durable before anybody is told, where what the window names is dropped.
+    let waits = believes_window(name) && !name.ends_with("@M10");
+    let acknowledge = if waits { Acknowledge::HeadDurable } else { Acknowledge::Finished };
+    let options = DriverOptions { queues, depth: 8, acknowledge, ..DriverOptions::default() };
+    let controller = Controller::open(model.clone(), options)?;
+    controller.abandon();
+    Ok((DeviceQueues::new(controller)?, model))
+}
+
+/// Whether a journal in the world with this name believes the window of its queues.
+pub fn believes_window(name: &str) -> bool {
+    name.starts_with("ccnvme-window")
 }

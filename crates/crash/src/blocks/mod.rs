@@ -13,7 +13,7 @@
 //! Nothing of a run comes from the machine. Each write puts another page.
 
 mod drawn;
-mod journal;
+pub(crate) mod journal;
 mod programs;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -232,6 +232,7 @@ const FEW_PAGES: Trial = Trial {
     lanes_in_turn: false,
     is_locked: false,
     replays: false,
+    believes_window: false,
     queues_in_turn: false,
     journal: None,
     mistake: None,

@@ -38,7 +38,7 @@ use wholly_sim::{CountingRegion, Counts, Medium, SimConfig, World};
 use wholly_vfs::Timestamp;
 use wholly_volume::{DurableAt, EngineKind, Mistake, Reached, Trial, Volume, VolumeCalls, VolumeOptions};
 
-use crate::blocks::Kind;
+use crate::blocks::{Kind, journal};
 use crate::life::Life;
 use crate::look::{exact, tree};
 use crate::run::{Recorder, Run};
@@ -82,6 +82,12 @@ pub const FLASH: [&str; 2] = ["flash", "flash-torn"];
 /// The worlds in which the medium of `page_cache_wal` is what transactions of blocks promise, and nothing besides.
 pub const BLOCKS: [&str; 2] = ["blocks", "blocks-dependent"];
 
+/// The worlds in which the medium of `multi_queue` is a device with queues in its region.
+pub const DEVICES: [&str; 4] = ["ccnvme", "ccnvme-ordered", "ccnvme-lost", "ccnvme-window"];
+
+/// Queues of a volume on such a device.
+const QUEUES: u16 = 2;
+
 /// A process ends on such a medium.
 const DEATH: Site = Site("volume.death");
 
@@ -112,7 +118,8 @@ pub fn tick() {
 
 /// The world with this name, for volumes.
 pub fn setting(name: &str) -> Option<Setting> {
-    let of_blocks = || [Kind::Xftl, Kind::Contract].into_iter().find_map(|kind| kind.setting(name));
+    let kinds = [Kind::Xftl, Kind::Contract, Kind::MultiQueue];
+    let of_blocks = || kinds.into_iter().find_map(|kind| kind.setting(name));
     let setting = Setting::find(name).or_else(of_blocks)?;
     let log_len = if is_flash(&setting.sim) { OverRegion::bytes(&flash_disk().0) } else { BYTES };
     let sim = SimConfig { thread: || THREAD.get(), log_len, ..(*setting.sim).clone() };
@@ -125,7 +132,7 @@ fn is_flash(sim: &SimConfig) -> bool {
 
 /// Whether the medium has transactions of its own.
 fn has_blocks(sim: &SimConfig) -> bool {
-    sim.log == Medium::BLOCKS
+    sim.log == Medium::BLOCKS && sim.device.is_none()
 }
 
 /// Blocks of transactions on a flash disk that may wait together.
@@ -178,6 +185,7 @@ fn blank(sim: Arc<SimConfig>) -> Arc<World> {
 pub fn setting_for(engine: EngineKind, name: &str) -> Option<Setting> {
     setting(name).filter(|setting| match &setting.sim {
         sim if has_blocks(sim) => engine == EngineKind::OpLog,
+        sim if sim.device.is_some() => engine == EngineKind::MultiQueue,
         sim => sim.log.is_pmem() || engine.takes_disks(),
     })
 }
@@ -293,7 +301,7 @@ impl Drop for OpenVolume {
 }
 
 fn options(engine: EngineKind) -> VolumeOptions {
-    let queues = (engine == EngineKind::MultiQueue).then_some(2);
+    let queues = (engine == EngineKind::MultiQueue).then_some(QUEUES);
     VolumeOptions { cache_bytes: 1 << 20, engine: Some(engine), queues, clock, ..VolumeOptions::default() }
 }
 
@@ -305,6 +313,10 @@ fn format(world: &Arc<World>, engine: EngineKind, volume_id: [u8; 16]) -> Result
         EngineKind::OpLog if is_flash(world.config()) => {
             transactions(world).and_then(|blocks| Volume::format_blocks_as(&*blocks, &options(engine), volume_id))
         }
+        EngineKind::MultiQueue if world.config().device.is_some() => {
+            let queues = journal::device_queues(world, (QUEUES, 0), "", false).map(|(queues, _)| Arc::new(queues));
+            queues.and_then(|queues| Volume::format_queues_as(queues, &options(engine), volume_id))
+        }
         _ => medium(world).and_then(|medium| Volume::format_region_as(&*medium, &options(engine), volume_id)),
     };
     made.map_err(|error| format!("making it: {error}"))
@@ -315,17 +327,37 @@ fn has_bitmaps(region: &dyn Region) -> wholly::Result<bool> {
     Ok(copies.iter().any(|copy| copy.decoded.as_ref().is_ok_and(|superblock| superblock.bitmaps.is_some())))
 }
 
-/// By `program`; `None`: by somebody else.
-fn open(world: &Arc<World>, region: Arc<dyn Region>, program: Option<&dyn Program>) -> wholly::Result<OpenVolume> {
+/// Who opens a volume.
+#[derive(Clone, Copy)]
+enum By<'b> {
+    /// The program, in the world with this name.
+    Program(&'b dyn Program, &'b str),
+    /// The same after a crash.
+    AfterCrash(&'b dyn Program, &'b str),
+    /// Somebody else.
+    Other,
+}
+
+fn open(world: &Arc<World>, region: Arc<dyn Region>, by: By<'_>) -> wholly::Result<OpenVolume> {
+    let (program, name) = match by {
+        By::Program(program, name) | By::AfterCrash(program, name) => (Some(program), name),
+        By::Other => (None, ""),
+    };
     // In one world, groups of one thread come in several lanes; elsewhere in one, as users have them.
     let lanes_in_turn = world.config().log == Medium::PMEM;
     let trial = program.map_or_else(Trial::default, Program::trial);
     // Lines and lists of operations come to the same bytes at each commit. No other mistake is to be seen by that.
     let replays = trial.mistake.is_none_or(|mistake| mistake == Mistake::RemoveForgotten);
-    let trial = Trial { lanes_in_turn, replays, queues_in_turn: true, ..trial };
+    let believes_window = journal::believes_window(name);
+    let trial = Trial { lanes_in_turn, replays, queues_in_turn: true, believes_window, ..trial };
     let options = VolumeOptions { trial, ..options(EngineKind::None) };
     let opened = match program {
         _ if has_blocks(world.config()) => Volume::open_blocks(world.blocks(), &options),
+        _ if world.config().device.is_some() => {
+            let is_after_crash = matches!(by, By::AfterCrash(..));
+            let (queues, _) = journal::device_queues(world, (QUEUES, 0), name, is_after_crash)?;
+            Volume::open_queues(Arc::new(queues), &options)
+        }
         // The engine with bitmaps uses the transactions of a flash disk.
         _ if is_flash(world.config()) && has_bitmaps(&*region)? => Volume::open_blocks(transactions(world)?, &options),
         Some(program) => program.open(region, &options),
@@ -338,7 +370,7 @@ fn open(world: &Arc<World>, region: Arc<dyn Region>, program: Option<&dyn Progra
 fn look(world: &Arc<World>) -> Result<State, String> {
     let sound = SimConfig { mutations: Vec::new(), ..(**world.config()).clone() };
     let world = World::from_image(&world.latest(), sound);
-    let volume = medium(&world).and_then(|medium| open(&world, medium, None));
+    let volume = medium(&world).and_then(|medium| open(&world, medium, By::Other));
     let volume = volume.map_err(|error| format!("without a crash, open: {error}"))?;
     serves(&volume)
 }
@@ -376,7 +408,7 @@ impl<P: Program> Subject for OnVolume<P> {
         turn_to(0, MADE);
         let world = blank(Arc::new(SimConfig { mutations: Vec::new(), ..(*sim).clone() }));
         let made = format(&world, self.engine, volume_id).and_then(|()| {
-            let opened = medium(&world).and_then(|medium| open(&world, medium, None));
+            let opened = medium(&world).and_then(|medium| open(&world, medium, By::Other));
             let mut volume = opened.map_err(|error| error.to_string())?;
             self.program.prepare(&volume)?;
             // Reads after a crash renew the access time of those files only that have changed since this time.
@@ -391,15 +423,16 @@ impl<P: Program> Subject for OnVolume<P> {
         Beginning { world: World::from_image(&world.latest(), sim), state, is_made }
     }
 
-    fn perform(&self, _setting: &Setting, recorder: &mut Recorder) -> Result<(), String> {
+    fn perform(&self, setting: &Setting, recorder: &mut Recorder) -> Result<(), String> {
         let time_passes = self.program.time_passes();
         turn_to(0, if time_passes { RUNS } else { MADE });
         let making = self.program.making();
         let state = if making == Making::New { State::default() } else { look(&recorder.world)? };
         let region = CountingRegion::new(recorder.world.log());
         let (engine, program, pending) = (self.engine, &self.program as &dyn Program, Vec::new());
+        let by = By::Program(program, &setting.name);
         let running =
-            Running { engine, program, recorder, region, volume: None, state, pending, steps: 0, time_passes };
+            Running { engine, program, by, recorder, region, volume: None, state, pending, steps: 0, time_passes };
         // What a panic left may not be fit to be dropped.
         let mut running = ManuallyDrop::new(running);
         if making != Making::Before {
@@ -413,14 +446,26 @@ impl<P: Program> Subject for OnVolume<P> {
     }
 
     fn check(&self, world: &Arc<World>) -> Result<(), String> {
-        let checked = medium(world).and_then(|medium| Volume::check_region(&*medium));
+        let checked = match world.config().device {
+            None => medium(world).and_then(|medium| Volume::check_region(&*medium)),
+            // A look at the blocks alone does not see what the region tells.
+            Some(_) => {
+                let sound = SimConfig { mutations: Vec::new(), ..(**world.config()).clone() };
+                let world = World::from_image(&world.latest(), sound);
+                let region = world.log();
+                open(&world, region.clone(), By::Other)
+                    .and_then(|mut open| open.0.take().expect("it is open").close())
+                    .and_then(|()| Volume::check_region(&*region))
+            }
+        };
         let checked = checked.map_err(|error| error.to_string())?;
         checked.findings.first().map_or(Ok(()), |finding| Err(finding.to_string()))
     }
 
-    fn open(&self, world: &Arc<World>, _setting: &Setting) -> Result<OpenVolume, NotOpened> {
+    fn open(&self, world: &Arc<World>, setting: &Setting) -> Result<OpenVolume, NotOpened> {
         turn_to(0, LATER);
-        medium(world).and_then(|medium| open(world, medium, Some(&self.program))).map_err(|error| match error {
+        let by = By::AfterCrash(&self.program, &setting.name);
+        medium(world).and_then(|medium| open(world, medium, by)).map_err(|error| match error {
             Error::Unsupported(_) | Error::Corrupt { .. } => NotOpened::Unmade(error.to_string()),
             error => NotOpened::Failed(error.to_string()),
         })
@@ -486,6 +531,7 @@ fn at_rest(world: &Arc<World>) -> Result<(), String> {
 pub struct Running<'r> {
     engine: EngineKind,
     program: &'r dyn Program,
+    by: By<'r>,
     recorder: &'r mut Recorder,
     /// What is opened.
     region: Arc<CountingRegion>,
@@ -636,7 +682,7 @@ impl Running<'_> {
             if is_flash(world.config()) {
                 running.region = CountingRegion::new(medium(world).map_err(|error| error.to_string())?);
             }
-            let opened = open(world, running.region.clone(), Some(running.program));
+            let opened = open(world, running.region.clone(), running.by);
             let volume = opened.map_err(|error| error.to_string())?;
             if volume.durable_at() != DurableAt::Return || running.program.orders() {
                 volume.keep_access_times();

@@ -233,7 +233,8 @@ struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if !self.link.is_abandoned() {
+        // One that was closed is off; another life may have begun.
+        if !self.link.is_abandoned() && !self.link.has_ended() {
             // One that does not even do that is cut off when its transport ends.
             let _ = disable(&self.link, self.capabilities);
         }
@@ -568,6 +569,16 @@ impl Controller {
             shared.in_memory.lock().unwrap().push(queue.clone());
             Ok(queue)
         })
+    }
+
+    /// Whoever has it goes on no more. The controller stays enabled until it is opened again.
+    pub(crate) fn end(&self) {
+        self.shared.link.end();
+    }
+
+    /// Whether it was closed, or has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.shared.link.has_ended()
     }
 
     /// From now on the controller goes on when this is dropped, as it does when the process dies.

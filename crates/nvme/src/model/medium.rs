@@ -170,6 +170,15 @@ impl DeviceFile {
         Ok(DeviceFile { fd, path, len, owner: None })
     }
 
+    /// The file that somebody has opened, and keeps others from.
+    ///
+    /// # Errors
+    /// `Media`.
+    pub fn given(fd: OwnedFd, path: PathBuf) -> Result<DeviceFile> {
+        let len = fstat(&fd).map_err(|errno| media("stat", &path, errno))?.st_size as u64;
+        Ok(DeviceFile { fd, path, len, owner: None })
+    }
+
     /// Takes its lock, until this is dropped.
     ///
     /// # Errors
@@ -245,6 +254,15 @@ impl InFiles {
     pub fn open(directory: &Path) -> Result<InFiles> {
         let open = |name| DeviceFile::open(directory, name, true).and_then(DeviceFile::lock);
         Ok(InFiles { blocks: open(FILES[0])?, region: open(FILES[1])? })
+    }
+
+    /// The same for a caller that has opened `image`, and keeps others from it.
+    ///
+    /// # Errors
+    /// `NotFound` and `Invalid` for `pmr`; `Media`.
+    pub fn owned(image: OwnedFd, directory: &Path) -> Result<InFiles> {
+        let blocks = DeviceFile::given(image, directory.join(FILES[0]))?;
+        Ok(InFiles { blocks, region: DeviceFile::open(directory, FILES[1], true)? })
     }
 }
 

@@ -36,6 +36,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use rustix::fd::OwnedFd;
 use sync::{Mutex, thread_token};
 use wholly_blocks::BLOCK;
 use wholly_error::{Error, Result};
@@ -201,8 +202,19 @@ impl Model {
     /// # Errors
     /// As [`InFiles::open`].
     pub fn in_directory(directory: &Path) -> Result<Arc<Model>> {
-        let medium = Arc::new(InFiles::open(directory)?);
-        Model::new(format!("nvme-model:{}", directory.display()), medium, Config::default())
+        Self::in_files(InFiles::open(directory)?, directory)
+    }
+
+    /// The same for a caller that has opened `image`, and keeps others from it.
+    ///
+    /// # Errors
+    /// As [`InFiles::owned`].
+    pub fn in_owned_directory(image: OwnedFd, directory: &Path) -> Result<Arc<Model>> {
+        Self::in_files(InFiles::owned(image, directory)?, directory)
+    }
+
+    fn in_files(files: InFiles, directory: &Path) -> Result<Arc<Model>> {
+        Model::new(format!("nvme-model:{}", directory.display()), Arc::new(files), Config::default())
     }
 
     /// What it is.

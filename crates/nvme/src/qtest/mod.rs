@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use sync::Mutex;
 use wholly_blocks::BLOCK;
 use wholly_error::{Error, Result};
@@ -144,10 +144,21 @@ impl Qemu {
     /// `Unsupported` if QEMU is not installed or refuses, in its words; `NotFound` without the files; `Invalid` if the
     /// region's length is no power of two; `Busy` if another process has the device.
     pub fn start(directory: &Path, options: &QemuOptions) -> Result<Arc<Qemu>> {
+        Self::start_over(directory, options, DeviceFile::open(directory, FILES[1], true)?.lock()?)
+    }
+
+    /// The same for a caller that has opened `pmr`, and keeps others from it.
+    ///
+    /// # Errors
+    /// As `start`.
+    pub fn start_owned(pmr: OwnedFd, directory: &Path, options: &QemuOptions) -> Result<Arc<Qemu>> {
+        Self::start_over(directory, options, DeviceFile::given(pmr, directory.join(FILES[1]))?)
+    }
+
+    fn start_over(directory: &Path, options: &QemuOptions, region: DeviceFile) -> Result<Arc<Qemu>> {
         let name = format!("qemu:{}", directory.display());
-        let image = DeviceFile::open(directory, FILES[0], true)?;
         // QEMU locks the image itself.
-        let region = DeviceFile::open(directory, FILES[1], true)?.lock()?;
+        let image = DeviceFile::open(directory, FILES[0], true)?;
         let region_len = region.len;
         if !region_len.is_power_of_two() || region_len < BLOCK as u64 {
             let text =

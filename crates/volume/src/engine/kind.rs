@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use wholly_blocks::TxBlocks;
+use wholly_blocks::multi_queue::Queues;
 use wholly_error::{Error, Result};
 use wholly_media::{Guarantees, Region, Site};
 
 use super::hybrid_log::WriteBack;
 use super::patch::Patch;
-use super::{Engine, InoGen, InodeMap, Moved, Trial, corrupt};
+use super::{Engine, InoGen, InodeMap, Moved, Trial, corrupt, multi_queue};
 use crate::format::bitmap::Layout;
 use crate::format::head::HeadTable;
 use crate::format::log::{ForLog, LogArea, LogSeed, MakeLog};
@@ -52,6 +53,8 @@ pub struct Opening {
     pub region: Arc<dyn Region>,
     /// The medium's own transactions, if it has some.
     pub transactions: Option<Arc<dyn TxBlocks>>,
+    /// The medium's queues, if it has some.
+    pub queues: Option<Arc<dyn Queues>>,
     pub log: Option<LogArea>,
     pub heads: Option<HeadTable>,
     pub bitmaps: Option<Layout>,
@@ -64,6 +67,31 @@ pub struct Opening {
     pub incarnation: u64,
     pub cache_bytes: usize,
     pub tuning: Tuning,
+}
+
+/// What a medium has beside a region.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Has {
+    /// Transactions of its own.
+    pub transactions: bool,
+    /// So many queues.
+    pub queues: Option<u16>,
+}
+
+impl Has {
+    /// How many queues a new volume has, of which somebody may have chosen a number.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the medium has fewer.
+    pub fn queues_for(self, chosen: Option<u16>) -> Result<Option<u16>> {
+        match (self.queues, chosen) {
+            (Some(most), Some(queues)) if queues > most => Err(Error::Invalid(format!(
+                "{queues} queues: the device has {most} for transactions, so a volume has from 1 to {most}"
+            ))),
+            (Some(most), None) if most < multi_queue::QUEUES => Ok(Some(most)),
+            _ => Ok(chosen),
+        }
+    }
 }
 
 /// What is varied for measurement and for tests.
@@ -220,9 +248,18 @@ impl EngineKind {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }
 
-    /// The one that a new volume on such a medium gets, unless somebody chooses.
+    /// The one that a new volume on such a medium gets, unless somebody chooses. On a controller that has queues for
+    /// transactions it is `MultiQueue`.
     pub fn for_medium(medium: &Guarantees) -> EngineKind {
-        if medium.is_pmem() { EngineKind::HybridLog } else { EngineKind::OpLog }
+        Self::chosen(medium, Has::default())
+    }
+
+    pub(crate) fn chosen(medium: &Guarantees, has: Has) -> EngineKind {
+        match medium.is_pmem() {
+            true => EngineKind::HybridLog,
+            false if has.queues.is_some() => EngineKind::MultiQueue,
+            false => EngineKind::OpLog,
+        }
     }
 
     pub(crate) fn of(superblock: &Superblock) -> Result<EngineKind> {

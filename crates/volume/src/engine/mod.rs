@@ -327,6 +327,8 @@ pub struct Trial {
     /// `op_log:replay`: what a group has recorded is kept, and done once more at its commit, as in CFS's paper; it must
     /// come to the same bytes. For comparison alone.
     pub replays: bool,
+    /// `multi_queue`: its journal believes the window of a device's queues, and no checksums, as in the paper.
+    pub believes_window: bool,
     /// `multi_queue`: transactions take queues in turn, and not by the thread.
     pub queues_in_turn: bool,
     /// A mistake of its journal.
@@ -739,8 +741,20 @@ pub trait Engine: Load + Send + Sync {
     }
 
     /// A new incarnation is durable: what was logged before and not kept is void.
-    fn start(&self, incarnation: u64) {
+    ///
+    /// # Errors
+    /// The medium's.
+    fn start(&self, incarnation: u64) -> Result<()> {
         let _ = incarnation;
+        Ok(())
+    }
+
+    /// The volume is unmounted, durably: nothing of a log is needed any more.
+    ///
+    /// # Errors
+    /// The medium's.
+    fn close(&self) -> Result<()> {
+        Ok(())
     }
 
     /// Blocks that a group needs for what it logs.

@@ -388,7 +388,7 @@ pub fn mount(
         superblock.incarnation += 1;
         write_superblock(&mut Plain { region: &**region, next: 0 }, &mut superblock)?;
         region.fence(FENCE)?;
-        core.engine.start(superblock.incarnation);
+        core.engine.start(superblock.incarnation)?;
     }
     if core.engine.moves_blocks() {
         core.engine.set_inode_file(core.storage.map(), inode_blocks(&core, &**region)?);
@@ -463,7 +463,8 @@ pub fn unmount(core: &Core, region: &dyn Region) -> Result<()> {
     superblock.saved = saved;
     superblock.is_clean = true;
     write_superblock(&mut Plain { region, next: 0 }, &mut superblock)?;
-    Ok(region.fence(FENCE)?)
+    region.fence(FENCE)?;
+    core.engine.close()
 }
 
 fn save(core: &Core, region: &dyn Region) -> Result<Option<(Lba, u64)>> {

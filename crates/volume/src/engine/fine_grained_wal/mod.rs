@@ -289,8 +289,9 @@ impl Engine for FineGrainedWal {
         Ok(None)
     }
 
-    fn start(&self, incarnation: u64) {
+    fn start(&self, incarnation: u64) -> Result<()> {
         self.base.start(incarnation);
+        Ok(())
     }
 
     fn log_blocks(&self, logged: Logged) -> u64 {

@@ -436,10 +436,11 @@ impl Engine for HybridLog {
         self.sign(live, used)
     }
 
-    fn start(&self, incarnation: u64) {
+    fn start(&self, incarnation: u64) -> Result<()> {
         self.base.start(incarnation);
         self.incarnation.store(incarnation, Ordering::Release);
         self.enter();
+        Ok(())
     }
 
     fn log_blocks(&self, logged: Logged) -> u64 {

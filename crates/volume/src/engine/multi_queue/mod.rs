@@ -43,7 +43,7 @@ use std::sync::Arc;
 
 use sync::{AtomicU64, Ordering};
 use wholly_blocks::TxBlocks;
-use wholly_blocks::multi_queue::{self, DiskQueues, MultiQueue, Options};
+use wholly_blocks::multi_queue::{self, DiskQueues, MultiQueue, Options, Proof};
 use wholly_error::Result;
 use wholly_media::Region;
 
@@ -52,12 +52,13 @@ use super::op_log;
 use super::page_engine::{self, Below, Of, PageEngine};
 use super::patch::Patch;
 use crate::format::log::{ForLog, LogArea};
+use crate::format::superblock::Superblock;
 use crate::format::{BLOCK, Lba};
 
 const OF: Of = Of { name: "multi_queue", keeps_bitmaps: true, places_late: true };
 
 /// Queues of a new volume, unless somebody chooses.
-const QUEUES: u64 = 4;
+pub const QUEUES: u16 = 4;
 /// The fewest blocks of a queue's area.
 const LEAST: u64 = 48;
 /// The most blocks of all areas: 64 MiB.
@@ -71,12 +72,15 @@ pub const DESCRIPTION: Description = Description {
     log: Some(area),
     make_log: Some(|region, log, volume| MultiQueue::format_region(region, log.run(), volume)),
     sites: &[page_engine::OWN_SITES, multi_queue::SITES],
-    open: |Opening { region, transactions, log, bitmaps, volume_id, incarnation, cache_bytes, tuning, .. }| {
+    open: |Opening {
+               region, transactions, queues, log, bitmaps, volume_id, incarnation, cache_bytes, tuning, ..
+           }| {
         bitmaps?;
         let log = log.filter(|_| transactions.is_none())?;
-        let queues = Arc::new(DiskQueues::new(region.clone(), queues_of(&log)));
+        let queues = queues.unwrap_or_else(|| Arc::new(DiskQueues::new(region.clone(), queues_in(&log))));
         let trial = tuning.trial;
         let options = Options {
+            proof: if trial.believes_window { Proof::Window } else { Proof::Checksum },
             in_turn: trial.queues_in_turn,
             mistake: trial.journal,
             // What is written before the commit is content that makes room in memory: it goes home at once.
@@ -96,12 +100,18 @@ pub const DESCRIPTION: Description = Description {
 /// The areas of a new volume: 1/64 of it, and more if somebody asks for many queues.
 fn area(start: Lba, ForLog { blocks, queues }: ForLog) -> LogArea {
     let all = (blocks / 64).clamp(LEAST, MOST);
-    let lanes = queues.map_or((all / (2 * LEAST)).clamp(1, QUEUES), |queues| u64::from(queues.max(1)));
+    let lanes = queues.map_or((all / (2 * LEAST)).clamp(1, QUEUES.into()), |queues| u64::from(queues.max(1)));
     LogArea { start, half_blocks: all.div_ceil(lanes).max(LEAST).div_ceil(2) as u32, lanes: lanes as u32 }
 }
 
-fn queues_of(log: &LogArea) -> u16 {
+fn queues_in(log: &LogArea) -> u16 {
     log.lanes.clamp(1, u32::from(multi_queue::MOST_QUEUES)) as u16
+}
+
+/// Queues of a volume with this engine. On a device that has fewer it uses these.
+pub fn queues_of(superblock: &Superblock) -> Option<u16> {
+    let log = superblock.log.filter(|_| superblock.engine == DESCRIPTION.number)?;
+    Some(queues_in(&log))
 }
 
 fn left(region: &dyn Region, logs: &Logs<'_>) -> Left {
@@ -124,6 +134,10 @@ impl Below for OnQueues {
     fn start(&self, incarnation: u64) -> Result<()> {
         self.incarnation.store(incarnation, Ordering::Release);
         self.journal.start(incarnation)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.journal.close()
     }
 
     fn write_back(&self) -> Result<()> {

@@ -29,6 +29,14 @@ pub trait Below: Send + Sync {
         Ok(())
     }
 
+    /// All is home: nothing is ordered any more.
+    ///
+    /// # Errors
+    /// The medium's.
+    fn close(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Brings home all that is ordered.
     ///
     /// # Errors

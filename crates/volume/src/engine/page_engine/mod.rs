@@ -610,9 +610,12 @@ impl Engine for PageEngine {
         Ok(None)
     }
 
-    fn start(&self, incarnation: u64) {
-        // Whoever commits next is told of an error.
-        let _ = self.failing(self.below.start(incarnation));
+    fn start(&self, incarnation: u64) -> Result<()> {
+        self.failing(self.below.start(incarnation))
+    }
+
+    fn close(&self) -> Result<()> {
+        self.failing(self.below.close())
     }
 
     fn log_blocks(&self, logged: Logged) -> u64 {

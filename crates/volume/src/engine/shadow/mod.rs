@@ -250,8 +250,9 @@ impl Engine for Shadow {
         *self.places.write().unwrap() = Places { map, blocks, present };
     }
 
-    fn start(&self, incarnation: u64) {
+    fn start(&self, incarnation: u64) -> Result<()> {
         self.base.start(incarnation);
+        Ok(())
     }
 
     fn log_blocks(&self, logged: Logged) -> u64 {

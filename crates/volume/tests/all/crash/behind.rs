@@ -186,8 +186,12 @@ impl Engine for Delayed {
         self.engine.recover()
     }
 
-    fn start(&self, incarnation: u64) {
-        self.engine.start(incarnation);
+    fn start(&self, incarnation: u64) -> wholly::Result<()> {
+        self.engine.start(incarnation)
+    }
+
+    fn close(&self) -> wholly::Result<()> {
+        self.engine.close()
     }
 
     fn log_blocks(&self, logged: Logged) -> u64 {

@@ -3,15 +3,19 @@
 //! and in the journal.
 
 use wholly_blocks::multi_queue::Mistake as OfJournal;
-use wholly_crash::volume::{Calls, OnVolume};
-use wholly_crash::{Limits, coverage, explore};
+use wholly_crash::volume::{Calls, DEVICES, OnVolume};
+use wholly_crash::{Limits, Outcome, coverage, explore};
+use wholly_media::Site;
 use wholly_volume::{EngineKind, Mistake};
 
 use super::paged::{of_all, own, roomy_world};
 use super::programs::{Done, STORIES, world};
-use super::survival::{explored, limits};
+use super::survival::{explored, is_long, limits};
 
 const ENGINE: EngineKind = EngineKind::MultiQueue;
+
+const START: Site = Site("nvme.start.head");
+const COMMIT: Site = Site("nvme.commit.tail");
 
 #[test]
 fn calls_and_groups_survive_wholly_or_not_at_all_on_queues() {
@@ -29,6 +33,23 @@ fn calls_and_groups_survive_wholly_or_not_at_all_on_queues() {
     let of_devices = ["mq.start", "mq.close", "mq.room"];
     sites.retain(|site| site.0.starts_with("mq.") && !of_devices.contains(&site.0));
     assert_eq!(coverage::uncovered(&sites, &outcome), [], "these were no crash points");
+}
+
+/// The same on the queues of a device, with each of what it may keep, by checksums and by the window.
+#[test]
+fn calls_and_groups_survive_wholly_or_not_at_all_on_a_device() {
+    let few = Limits { whole_one_in: 100, ..limits() };
+    let mut outcome = Outcome::default();
+    for (number, world) in DEVICES.map(roomy_world).into_iter().enumerate() {
+        let mut programs = own(ENGINE);
+        if !is_long() {
+            // Another one in each world, and the one with the most states.
+            programs.swap(0, number + 1);
+            programs.truncate(2 - usize::from(number > 0));
+        }
+        outcome.merge(explored(&[world], &programs, &few));
+    }
+    assert_eq!(coverage::uncovered(&[START, COMMIT], &outcome), [], "these were no crash points");
 }
 
 /// The explorer runs the same programs without them, in all worlds. Mistakes of the journal by itself are seen by

@@ -22,6 +22,7 @@ const ROOMY: Trial = Trial {
     lanes_in_turn: false,
     is_locked: false,
     replays: false,
+    believes_window: false,
     queues_in_turn: false,
     journal: None,
     mistake: None,
