@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use wholly_crash::blocks;
 use wholly_host::HostMedium;
-use wholly_volume::EngineKind;
+use wholly_volume::{DataMode, EngineKind};
 
 const ABOUT: &str = "Atomic updates of several files: wholly or not at all";
 
@@ -874,6 +874,7 @@ Options:
   valid=SECONDS             how long the kernel caches names and attributes (1)
   group_timeout=SECONDS     a group of a program that makes no calls for so long is aborted (300)
   threads=N                 most threads that serve the kernel, started as they are needed (32)
+  data=MODE                 the mode that the volume was made with, `ordered` or `journal`: another one is refused
   checkpointers=N           threads that write back in the background, of a volume with the engine hybrid_log (half of
                             the processors)
 
@@ -1177,7 +1178,7 @@ impl std::fmt::Display for NvmeDevice {
 /// `wholly mkfs`.
 #[derive(Args, Debug)]
 pub struct MkfsArgs {
-    /// The file or block device, or flash:FILE
+    /// The file or block device, flash:FILE, nvme-model:DIR or qemu:DIR
     pub volume: PathBuf,
     /// How large a file becomes, such as 1G; by default as large as it is
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -1194,6 +1195,10 @@ pub struct MkfsArgs {
     /// How many queues the engine multi_queue has a journal for [default: 4, fewer on a small volume]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub queues: Option<u16>,
+    /// What the engine multi_queue does with new content: `ordered` stores it in its place, `journal` in the journal
+    /// first [default: ordered]
+    #[arg(long, value_name = "MODE", value_parser = data_parser())]
+    pub data: Option<DataMode>,
     /// What the file is taken for
     #[arg(long, value_enum, default_value_t = Medium::Auto)]
     pub medium: Medium,
@@ -1211,6 +1216,11 @@ fn engine_parser() -> impl TypedValueParser<Value = EngineKind> {
     let value = |engine: &EngineKind| PossibleValue::new(engine.name()).help(engine.about());
     PossibleValuesParser::new(EngineKind::ALL.iter().map(value))
         .map(|name| EngineKind::named(&name).expect("each possible value is a name"))
+}
+
+fn data_parser() -> impl TypedValueParser<Value = DataMode> {
+    PossibleValuesParser::new(DataMode::ALL.map(DataMode::name))
+        .map(|name| DataMode::named(&name).expect("each possible value is a name"))
 }
 
 /// `wholly fsck`.

@@ -20,7 +20,7 @@ use std::time::Duration;
 use wholly::{Options, StoreVfs};
 use wholly_fuse::{Mount, MountOptions, Unmounter};
 use wholly_vfs::{Errno, Groups, Policy};
-use wholly_volume::{EngineKind, PolicyVfs, Volume, VolumeOptions, VolumeVfs};
+use wholly_volume::{DataMode, EngineKind, PolicyVfs, Volume, VolumeOptions, VolumeVfs};
 
 /// What the process in the background says once programs can use the mount.
 const READY: &str = "ready";
@@ -42,6 +42,7 @@ struct Plan {
     has_policy: bool,
     /// Threads of a volume that write back in the background, if it was said.
     checkpointers: Option<usize>,
+    data: Option<DataMode>,
     /// Change the flags of a mount that is there.
     remount: bool,
 }
@@ -112,6 +113,7 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
         policy: Policy::PerSync,
         has_policy: false,
         checkpointers: None,
+        data: None,
         remount: false,
     };
     let is_volume = volume::is_one(&plan.dir);
@@ -130,6 +132,10 @@ fn plan(args: &MountArgs) -> Result<Plan, Failure> {
             }
             None if is_volume && let Some(number) = option.strip_prefix("checkpointers=") => {
                 parse_checkpointers(number).map(|number| plan.checkpointers = Some(number))
+            }
+            None if is_volume && let Some(name) = option.strip_prefix("data=") => {
+                let mode = DataMode::named(name).ok_or("data: `ordered` or `journal`");
+                mode.map(|mode| plan.data = Some(mode)).map_err(str::to_owned)
             }
             None => plan.mount.set(option).map_err(|error| error.to_string()),
         };
@@ -206,7 +212,7 @@ fn serve(plan: &Plan, ui: &Ui, ready: impl FnOnce() -> Result<(), Failure>) -> R
     let find = |name| Named::find(name).map_err(|error| failed(plan, error));
     let point = find(&plan.point)?;
     if volume::is_one(&plan.dir) {
-        let options = VolumeOptions { checkpointers: plan.checkpointers, ..VolumeOptions::default() };
+        let options = VolumeOptions { checkpointers: plan.checkpointers, data: plan.data, ..VolumeOptions::default() };
         let volume = volume::open_as("mount", &plan.dir, &options)?;
         let mount = Mount::new(by_policy(plan, &volume)?, &point.itself(), &plan.mount);
         let mount = mount.map_err(|error| failed(plan, error))?;

@@ -88,7 +88,7 @@ mod policy;
 mod vfs;
 
 pub use engine::hybrid_log::WriteBack;
-pub use engine::kind::EngineKind;
+pub use engine::kind::{DataMode, EngineKind};
 #[doc(hidden)]
 pub use engine::{DurableAt, Reached};
 pub use engine::{Mistake, Trial};

@@ -19,7 +19,7 @@ use crate::fs::mount::{self, Saved};
 use crate::fs::space::Space;
 use crate::medium::{Kind, Location, in_memory, region_to_read};
 use crate::open::{failed, open_file};
-use crate::{EngineKind, Volume, VolumeOptions, owner};
+use crate::{DataMode, EngineKind, Volume, VolumeOptions, owner};
 
 /// What [`Volume::look`] tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub struct VolumeInfo {
     pub version: u32,
     /// The engine.
     pub engine: EngineKind,
+    /// What that does with content, if it has several ways.
+    pub data: Option<DataMode>,
     /// The medium, in words.
     pub medium: String,
     /// Whether persistence is only emulated.
@@ -159,6 +161,7 @@ fn look(path: &Path) -> Result<VolumeInfo> {
         label: String::from_utf8_lossy(label).into_owned(),
         version: superblock.version,
         engine,
+        data: (engine == EngineKind::MultiQueue).then(|| DataMode::of(&superblock)),
         medium,
         emulated,
         block_bytes: BLOCK as u64,

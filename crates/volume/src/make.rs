@@ -144,6 +144,7 @@ impl<'p> Target<'p> {
         let engine = options.engine.unwrap_or_else(|| EngineKind::chosen(region.guarantees(), has));
         let len = if *is_whole || bytes == 0 { region.len() } else { bytes } / block * block;
         engine.check_medium(&**region)?;
+        engine.check_data(options.data)?;
         let Description { keeps_bitmaps, .. } = *engine.description();
         let blocks = if keeps_bitmaps { fitting(len / block) } else { len / block };
         let log = engine.log_on(has.transactions);

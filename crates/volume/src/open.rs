@@ -20,7 +20,7 @@ use wholly_vfs::Timestamp;
 
 use crate::engine::fine_grained_wal;
 use crate::engine::hybrid_log::WriteBack;
-use crate::engine::kind::{Description, EngineKind, Has, Left, Logs, Opening, Tuning};
+use crate::engine::kind::{DataMode, Description, EngineKind, Has, Left, Logs, Opening, Tuning};
 use crate::engine::none::NoneEngine;
 use crate::engine::patch::{self, Patch};
 use crate::engine::{DurableAt, Engine, InoGen, InodeMap, Moved, Reached, Trial};
@@ -56,6 +56,9 @@ pub struct VolumeOptions {
     /// How many queues a new volume has a journal for, with the engine `multi_queue`. `None`: 4, or fewer on a small
     /// one.
     pub queues: Option<u16>,
+    /// What the engine `multi_queue` does with content. A new volume has this mode, `None`: `Ordered`; one that is
+    /// opened was made with this one, `None`: with any.
+    pub data: Option<DataMode>,
     /// Whether a new volume may replace what is in the file or device.
     pub force: bool,
     /// The clock that times of files are taken from.
@@ -87,6 +90,7 @@ impl Default for VolumeOptions {
             engine: None,
             label: String::new(),
             queues: None,
+            data: None,
             force: false,
             clock: crate::fs::clock,
             instant_recovery: false,
@@ -290,6 +294,7 @@ impl Volume {
         let engine = options.engine.unwrap_or_else(|| EngineKind::chosen(region.guarantees(), has));
         engine.check_medium(region)?;
         engine.check_transactions(has.transactions)?;
+        engine.check_data(options.data)?;
         let Timestamp { sec, nsec } = (options.clock)();
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let Description { number, zeroes_log, make_log, has_heads, keeps_bitmaps, .. } = *engine.description();
@@ -301,6 +306,7 @@ impl Volume {
             engine: number,
             log: engine.log_on(has.transactions),
             queues: has.queues_for(options.queues)?,
+            journals_content: options.data == Some(DataMode::Journal),
             zeroes_log,
             make_log,
             has_heads,
@@ -657,6 +663,14 @@ fn engine(
     let kind = EngineKind::of(&superblock)?;
     kind.check_medium(&*region)?;
     kind.check_transactions(transactions.is_some())?;
+    let data = DataMode::of(&superblock);
+    if let Some(wanted) = options.data.filter(|wanted| *wanted != data) {
+        let (wanted, data) = (wanted.name(), data.name());
+        return Err(Error::Invalid(format!(
+            "data mode {wanted}: the volume was made with {data}; open it with that or with none, or make one with \
+             `wholly mkfs --engine multi_queue --data {wanted}` and copy the files"
+        )));
+    }
     let VolumeOptions { write_back, move_from, trial, .. } = *options;
     kind.open(Opening {
         region,
@@ -670,6 +684,7 @@ fn engine(
         volume_id: superblock.volume_id,
         volume: Seed::of(&superblock.volume_id),
         incarnation: superblock.incarnation,
+        journals_content: data == DataMode::Journal,
         cache_bytes,
         tuning: Tuning { write_back, move_from, trial },
     })

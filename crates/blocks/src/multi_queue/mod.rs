@@ -190,6 +190,8 @@ pub struct Options {
     pub in_turn: bool,
     /// Fresh pages of a transaction that stay in memory: the others go home before it is ordered.
     pub held_fresh: u64,
+    /// Fresh pages that were admitted are journaled, as those are that are written over (data journaling, 5.1).
+    pub journals_fresh: bool,
     #[doc(hidden)]
     pub mistake: Option<Mistake>,
 }
@@ -201,6 +203,7 @@ impl Default for Options {
             room: None,
             most_overwrites: None,
             held_fresh: 16,
+            journals_fresh: false,
             in_turn: false,
             mistake: None,
         }

@@ -128,6 +128,10 @@ impl Shared {
         page: Page,
         how: Placement,
     ) -> Result<()> {
+        let how = match self.options.journals_fresh && running.admitted > 0 {
+            true => Placement::Overwrite,
+            false => how,
+        };
         let is_stored = running.stored.get(at.0).is_some();
         let holds_much = running.admitted == 0 && running.fresh >= self.options.held_fresh;
         if is_stored || (how == Placement::Fresh && holds_much) {

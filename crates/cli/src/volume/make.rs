@@ -16,6 +16,7 @@ pub fn mkfs(args: &MkfsArgs, ui: &Ui) -> Result<Exit, Failure> {
         force: args.force,
         engine: args.engine,
         queues: args.queues,
+        data: args.data,
         ..VolumeOptions::default()
     };
     let failed = |error| failure("mkfs", &args.volume, error);

@@ -6,7 +6,7 @@ use crate::mounted::{self, Mount};
 use crate::output::{Name, Ui, count, print, size};
 use serde::Serialize;
 use std::path::Path;
-use wholly_volume::{Free, Volume, VolumeInfo};
+use wholly_volume::{DataMode, Free, Volume, VolumeInfo};
 
 #[derive(Serialize)]
 pub struct Stat {
@@ -17,6 +17,8 @@ pub struct Stat {
     /// The version of the format.
     version: u32,
     engine: &'static str,
+    /// What the engine does with content; null where there is one way.
+    data: Option<&'static str>,
     medium: String,
     pub emulated: bool,
     /// How often it was opened, by whatever command.
@@ -38,7 +40,7 @@ impl Stat {
     /// Looks at a volume, for a verb.
     pub fn of(verb: &str, path: &Path) -> Result<Stat, Failure> {
         let info = Volume::look(path).map_err(|error| failure(verb, path, error))?;
-        let VolumeInfo { volume_id, label, version, engine, medium, emulated, .. } = info;
+        let VolumeInfo { volume_id, label, version, engine, data, medium, emulated, .. } = info;
         let VolumeInfo { block_bytes, blocks, opens, is_clean, in_use_by, free, .. } = info;
         let mount = mounted::mount_of(path);
         let free = free.or_else(|| {
@@ -51,6 +53,7 @@ impl Stat {
             label,
             version,
             engine: engine.name(),
+            data: data.map(DataMode::name),
             medium,
             emulated,
             opens,
@@ -95,8 +98,9 @@ pub fn stat(path: &Path, ui: &Ui) -> Result<Exit, Failure> {
 
 fn text(stat: &Stat) -> String {
     let label = if stat.label.is_empty() { "none" } else { &stat.label };
+    let data = stat.data.map(|mode| format!(", data {mode}")).unwrap_or_default();
     let mut text = format!(
-        "{}\n  volume id    {}\n  label        {label}\n  engine       {}\n  medium       {}\n",
+        "{}\n  volume id    {}\n  label        {label}\n  engine       {}{data}\n  medium       {}\n",
         stat.volume, stat.volume_id, stat.engine, stat.medium
     );
     let user = match &stat.in_use_by {

@@ -125,7 +125,14 @@ fn bad_input_says_what_to_do() {
     is_refused(&["mkfs", &model, "--queues", "9"], "the device has 7");
     is_refused(&["mkfs", &model, "--medium", "pmem"], "an NVMe controller is a disk");
     is_refused(&["mkfs", &model, "--engine", "hybrid_log"], "on a disk");
-    wholly(&["mkfs", &model, "--queues", "7"]).exits(0);
+    is_refused(&["mkfs", &model, "--engine", "op_log", "--data", "journal"], "only multi_queue has one");
+    wholly(&["mkfs", &model, "--queues", "7", "--data", "journal"]).exits(0);
+    assert_eq!(wholly(&["--json", "stat", &model]).json()["data"], "journal");
+    let point = rig.path("point");
+    is_refused(&["mount", "-o", "data=ordered", &model, &point], "made with journal");
+    let unknown = wholly(&["mount", "-o", "data=writeback", &model, &point]);
+    unknown.exits(16);
+    assert!(unknown.err.contains("`ordered` or `journal`"), "{}", unknown.err);
     is_refused(&["mkfs", &model], "it holds a volume of Wholly");
     // With a region for fewer queues, it goes on with those. Without queues, a new volume has the engine for disks.
     let region = rig.path("dev/pmr");

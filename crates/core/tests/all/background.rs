@@ -76,11 +76,11 @@ fn threads(config: SimConfig, seed: u64) {
                 });
             }
         });
-        // Groups may hold all of the log, so that it grows: in later lives perhaps as long as all that they write.
-        assert!(life > 0 || store.stat().home_bytes_written > 0, "the log is small, so much of it went home");
+        // How much of it has gone home by now is the scheduler's: groups may hold all of the log, so that it grows.
         if life == 1 {
             store.checkpoint().unwrap();
             assert_eq!(store.stat().pending_blocks, 0);
+            assert!(store.stat().home_bytes_written > 0);
         }
         // The process dies, perhaps in the middle of a pass.
         world = World::from_image(&world.kill(), config.clone());

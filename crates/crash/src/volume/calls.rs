@@ -233,6 +233,7 @@ const FEW_PAGES: Trial = Trial {
     is_locked: false,
     replays: false,
     believes_window: false,
+    journals_content: false,
     queues_in_turn: false,
     journal: None,
     mistake: None,

@@ -85,6 +85,9 @@ pub const BLOCKS: [&str; 2] = ["blocks", "blocks-dependent"];
 /// The worlds in which the medium of `multi_queue` is a device with queues in its region.
 pub const DEVICES: [&str; 4] = ["ccnvme", "ccnvme-ordered", "ccnvme-lost", "ccnvme-window"];
 
+/// The worlds in which `multi_queue` journals new content, too: in half of them.
+const JOURNALED: [&str; 3] = ["disk-torn", "ccnvme-ordered", "ccnvme-window"];
+
 /// Queues of a volume on such a device.
 const QUEUES: u16 = 2;
 
@@ -349,7 +352,8 @@ fn open(world: &Arc<World>, region: Arc<dyn Region>, by: By<'_>) -> wholly::Resu
     // Lines and lists of operations come to the same bytes at each commit. No other mistake is to be seen by that.
     let replays = trial.mistake.is_none_or(|mistake| mistake == Mistake::RemoveForgotten);
     let believes_window = journal::believes_window(name);
-    let trial = Trial { lanes_in_turn, replays, queues_in_turn: true, believes_window, ..trial };
+    let journals_content = JOURNALED.contains(&name);
+    let trial = Trial { lanes_in_turn, replays, queues_in_turn: true, believes_window, journals_content, ..trial };
     let options = VolumeOptions { trial, ..options(EngineKind::None) };
     let opened = match program {
         _ if has_blocks(world.config()) => Volume::open_blocks(world.blocks(), &options),

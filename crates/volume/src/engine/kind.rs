@@ -14,7 +14,7 @@ use super::{Engine, InoGen, InodeMap, Moved, Trial, corrupt, multi_queue};
 use crate::format::bitmap::Layout;
 use crate::format::head::HeadTable;
 use crate::format::log::{ForLog, LogArea, LogSeed, MakeLog};
-use crate::format::superblock::Superblock;
+use crate::format::superblock::{COMPATIBLE_JOURNALED, Superblock};
 use crate::format::{Fault, Lba, Seed};
 
 /// What is to be known of an engine.
@@ -65,6 +65,8 @@ pub struct Opening {
     pub volume_id: [u8; 16],
     pub volume: Seed,
     pub incarnation: u64,
+    /// Whether new content is journaled, too.
+    pub journals_content: bool,
     pub cache_bytes: usize,
     pub tuning: Tuning,
 }
@@ -158,6 +160,44 @@ impl Left {
         match patches {
             Ok(patches) => self.patches.extend(patches),
             Err(error) => self.damage.push(error),
+        }
+    }
+}
+
+/// What the engine `multi_queue` does with the content of files. In both modes a change is there wholly or not at all.
+/// (MQFS, 5.1.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum DataMode {
+    /// New content goes straight to its place; content that is written over is journaled.
+    #[default]
+    Ordered,
+    /// All content is journaled, as far as a commit has at most an eighth of what the journal has room for: what is
+    /// written to many places at once is written in one piece, and again later.
+    Journal,
+}
+
+impl DataMode {
+    /// All of them.
+    pub const ALL: [DataMode; 2] = [DataMode::Ordered, DataMode::Journal];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            DataMode::Ordered => "ordered",
+            DataMode::Journal => "journal",
+        }
+    }
+
+    /// The mode with this name.
+    pub fn named(name: &str) -> Option<DataMode> {
+        Self::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+
+    /// The one of a volume.
+    pub(crate) fn of(superblock: &Superblock) -> DataMode {
+        match superblock.later.compatible & COMPATIBLE_JOURNALED {
+            0 => DataMode::Ordered,
+            _ => DataMode::Journal,
         }
     }
 }
@@ -303,6 +343,17 @@ impl EngineKind {
     /// Whether it takes no transactions of the medium, and makes its own on queues.
     fn needs_queues(self) -> bool {
         self == EngineKind::MultiQueue
+    }
+
+    /// That a new volume can have such a mode.
+    pub(crate) fn check_data(self, data: Option<DataMode>) -> Result<()> {
+        match data {
+            Some(DataMode::Journal) if self != EngineKind::MultiQueue => Err(Error::Unsupported(format!(
+                "the data mode journal with the engine {}: only multi_queue has one; leave it out, or choose that engine",
+                self.name()
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// That it can be on a medium with transactions of its own, or without.

@@ -329,6 +329,8 @@ pub struct Trial {
     pub replays: bool,
     /// `multi_queue`: its journal believes the window of a device's queues, and no checksums, as in the paper.
     pub believes_window: bool,
+    /// `multi_queue`: new content is journaled, whatever the volume says.
+    pub journals_content: bool,
     /// `multi_queue`: transactions take queues in turn, and not by the thread.
     pub queues_in_turn: bool,
     /// A mistake of its journal.

@@ -36,6 +36,8 @@ pub const FEATURE_REPAIR: u64 = 2;
 pub const FEATURE_GIVEN_BACK: u64 = 4;
 /// Features that a reader must know.
 pub const KNOWN_INCOMPATIBLE: u64 = FEATURE_BITMAPS | FEATURE_REPAIR | FEATURE_GIVEN_BACK;
+/// Of the features that nobody need know: the engine `multi_queue` journals new content, too.
+pub const COMPATIBLE_JOURNALED: u64 = 1;
 /// Features that a writer must know.
 pub const KNOWN_READ_ONLY: u64 = 0;
 
@@ -133,8 +135,10 @@ pub struct Later {
 }
 
 impl Later {
-    /// Nothing.
-    pub const NONE: Later = Later { compatible: 0, more: [0; BYTES - 264] };
+    /// Nothing but such features.
+    pub const fn with(compatible: u64) -> Later {
+        Later { compatible, more: [0; BYTES - 264] }
+    }
 }
 
 /// What is wrong with a superblock that is sound, but has a version or features that are not known here.

@@ -26,7 +26,7 @@ use crate::format::inode::{self, FIRST, INODE, LINE, Line, More, Owned, PER_BLOC
 use crate::format::log::{ForLog, LogArea, MakeLog};
 use crate::format::pointer::Pointer;
 use crate::format::saved::{MAX_RUNS, Table};
-use crate::format::superblock::{LATER, Later, MIN_BLOCKS, Superblock, VERSION, copies};
+use crate::format::superblock::{COMPATIBLE_JOURNALED, LATER, Later, MIN_BLOCKS, Superblock, VERSION, copies};
 use crate::format::{BLOCK, Fault, Lba, Run, Seed, Stream};
 
 const WIPE: Site = Site("volume.wipe");
@@ -107,6 +107,8 @@ pub struct Making<'m> {
     pub log: Option<fn(Lba, ForLog) -> LogArea>,
     /// Queues of the log, if somebody has chosen.
     pub queues: Option<u16>,
+    /// Whether new content is journaled, too.
+    pub journals_content: bool,
     /// Whether the log is written over with zeros: writing to space that was only allocated is slow on a disk.
     pub zeroes_log: bool,
     /// What else the log needs.
@@ -196,7 +198,7 @@ pub fn format(region: &dyn Region, making: &Making<'_>) -> Result<()> {
         bitmaps,
         doubts_bitmaps: false,
         repair: None,
-        later: Later::NONE,
+        later: Later::with(if making.journals_content { COMPATIBLE_JOURNALED } else { 0 }),
     };
     // What was there is not found any more: it is overwritten now.
     // A volume that was made before may end where the medium does.

@@ -19,7 +19,7 @@
 //! | versions of blocks, `chp`, checkpoint (5.2) | the journal's |
 //! | shadow pages (5.3) | lines of the group over the newest page, and bits changed there, in memory, under the lock that orders |
 //! | path of a new file (5.3) | names are committed by their own calls; a group is ordered after those that changed the same inodes |
-//! | ordered mode (5.1) | content of fresh blocks goes straight home; what is written over is journaled |
+//! | ordered mode, data journaling (5.1) | content of fresh blocks goes straight home, or is journaled; what is written over is always journaled ([`DataMode`](crate::DataMode)) |
 //! | reuse (5.4), recovery (5.5) | the journal's |
 //!
 //! # Invariants
@@ -47,6 +47,7 @@ use wholly_blocks::multi_queue::{self, DiskQueues, MultiQueue, Options, Proof};
 use wholly_error::Result;
 use wholly_media::Region;
 
+use super::Engine;
 use super::kind::{Description, Left, Logs, Opening};
 use super::op_log;
 use super::page_engine::{self, Below, Of, PageEngine};
@@ -54,8 +55,6 @@ use super::patch::Patch;
 use crate::format::log::{ForLog, LogArea};
 use crate::format::superblock::Superblock;
 use crate::format::{BLOCK, Lba};
-
-const OF: Of = Of { name: "multi_queue", keeps_bitmaps: true, places_late: true };
 
 /// Queues of a new volume, unless somebody chooses.
 pub const QUEUES: u16 = 4;
@@ -72,30 +71,34 @@ pub const DESCRIPTION: Description = Description {
     log: Some(area),
     make_log: Some(|region, log, volume| MultiQueue::format_region(region, log.run(), volume)),
     sites: &[page_engine::OWN_SITES, multi_queue::SITES],
-    open: |Opening {
-               region, transactions, queues, log, bitmaps, volume_id, incarnation, cache_bytes, tuning, ..
-           }| {
-        bitmaps?;
-        let log = log.filter(|_| transactions.is_none())?;
-        let queues = queues.unwrap_or_else(|| Arc::new(DiskQueues::new(region.clone(), queues_in(&log))));
-        let trial = tuning.trial;
-        let options = Options {
-            proof: if trial.believes_window { Proof::Window } else { Proof::Checksum },
-            in_turn: trial.queues_in_turn,
-            mistake: trial.journal,
-            // What is written before the commit is content that makes room in memory: it goes home at once.
-            held_fresh: 0,
-            ..Options::default()
-        };
-        let blocks = region.len() / BLOCK as u64;
-        let journal = Arc::new(MultiQueue::at_rest(queues, (blocks, log.run()), volume_id, options).ok()?);
-        let below = Box::new(OnQueues { journal: journal.clone(), incarnation: AtomicU64::new(incarnation) });
-        let pages = trial.pages.unwrap_or(cache_bytes / BLOCK);
-        Some(Box::new(PageEngine::new(region, journal, below, (pages, trial), OF)))
-    },
+    open,
     left,
     ..op_log::DESCRIPTION
 };
+
+fn open(opening: Opening) -> Option<Box<dyn Engine>> {
+    let Opening { region, transactions, queues, log, bitmaps, volume_id, journals_content, tuning, .. } = opening;
+    bitmaps?;
+    let log = log.filter(|_| transactions.is_none())?;
+    let queues = queues.unwrap_or_else(|| Arc::new(DiskQueues::new(region.clone(), queues_in(&log))));
+    let trial = tuning.trial;
+    let journals_content = journals_content || trial.journals_content;
+    let options = Options {
+        proof: if trial.believes_window { Proof::Window } else { Proof::Checksum },
+        in_turn: trial.queues_in_turn,
+        mistake: trial.journal,
+        // What is written before the commit is content that makes room in memory: it goes home at once.
+        held_fresh: 0,
+        journals_fresh: journals_content,
+        ..Options::default()
+    };
+    let blocks = region.len() / BLOCK as u64;
+    let journal = Arc::new(MultiQueue::at_rest(queues, (blocks, log.run()), volume_id, options).ok()?);
+    let below = Box::new(OnQueues { journal: journal.clone(), incarnation: AtomicU64::new(opening.incarnation) });
+    let pages = trial.pages.unwrap_or(opening.cache_bytes / BLOCK);
+    let of = Of { name: "multi_queue", keeps_bitmaps: true, places_late: true, journals_content };
+    Some(Box::new(PageEngine::new(region, journal, below, (pages, trial), of)))
+}
 
 /// The areas of a new volume: 1/64 of it, and more if somebody asks for many queues.
 fn area(start: Lba, ForLog { blocks, queues }: ForLog) -> LogArea {

@@ -49,7 +49,7 @@ use super::page_engine::{Of, OnMedium, PageEngine};
 use crate::format::BLOCK;
 use crate::format::log::LogSeed;
 
-const OF: Of = Of { name: "op_log", keeps_bitmaps: true, places_late: true };
+const OF: Of = Of { name: "op_log", keeps_bitmaps: true, places_late: true, journals_content: false };
 
 /// What is to be known of the engine.
 pub const DESCRIPTION: Description = Description {

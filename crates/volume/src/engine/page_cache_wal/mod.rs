@@ -8,7 +8,7 @@ use super::kind::{Description, Opening};
 use super::page_engine::{self, Of, PageEngine, SITES, area};
 
 /// Without bitmaps.
-const OF: Of = Of { name: "page_cache_wal", keeps_bitmaps: false, places_late: false };
+const OF: Of = Of { name: "page_cache_wal", keeps_bitmaps: false, places_late: false, journals_content: false };
 
 /// What is to be known of the engine.
 pub const DESCRIPTION: Description = Description {

@@ -299,6 +299,8 @@ pub struct Of {
     pub keeps_bitmaps: bool,
     /// Whether content gets its place late.
     pub places_late: bool,
+    /// Whether new content is journaled, too, as far as an eighth of what the journal has room for.
+    pub journals_content: bool,
 }
 
 /// See the module.
@@ -370,13 +372,13 @@ impl PageEngine {
         blocks: Arc<dyn TxBlocks>,
         below: Box<dyn Below>,
         (pages, trial): (usize, Trial),
-        Of { name, keeps_bitmaps, places_late }: Of,
+        Of { name, keeps_bitmaps, places_late, journals_content }: Of,
     ) -> Self {
         let most = blocks.guarantees().most_overwrites.unwrap_or(u64::MAX);
         let pages = PageCache::new(blocks.clone(), pages);
         PageEngine {
             most_private: (pages.total() / 8).min(most / 8).clamp(1, 64) as usize,
-            small: (most / 8).min(SMALL),
+            small: if journals_content { most / 8 } else { (most / 8).min(SMALL) },
             region,
             blocks,
             below,
@@ -894,7 +896,7 @@ mod tests {
             (area, BLOCKS),
             (Seed::of(&[1; 16]), 1),
             (0, trial),
-            Of { name: "", keeps_bitmaps: false, places_late: false },
+            Of { name: "", keeps_bitmaps: false, places_late: false, journals_content: false },
         )
     }
 

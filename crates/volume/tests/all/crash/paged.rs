@@ -23,6 +23,7 @@ const ROOMY: Trial = Trial {
     is_locked: false,
     replays: false,
     believes_window: false,
+    journals_content: false,
     queues_in_turn: false,
     journal: None,
     mistake: None,

@@ -5,6 +5,7 @@ mod bitmaps;
 mod borders;
 mod checkpointers;
 mod damage;
+mod devices;
 mod durable;
 mod fixtures;
 mod flash;
