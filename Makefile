@@ -66,6 +66,9 @@ crash: ## explore crashes beyond what `make test` does, hours on 2 cores; ARGS="
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject volume:page_cache_wal $(ARGS)
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject volume:op_log --world disk \
 	  --world disk-torn --world flash --world flash-torn --world blocks --world blocks-dependent $(ARGS)
+	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject volume:multi_queue --world disk \
+	  --world disk-torn --world pmem --world ccnvme --world ccnvme-ordered --world ccnvme-lost \
+	  --world ccnvme-window $(ARGS)
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject blocks:contract $(ARGS)
 	$(CARGO) run --release --package wholly-cli -- crash --effort thorough --subject blocks:log --world disk \
 	  --world disk-torn --world pmem $(ARGS)
