@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use wholly_crash::blocks;
 use wholly_host::HostMedium;
-use wholly_volume::{DataMode, EngineKind};
+use wholly_volume::{DataMode, EngineKind, Kind, Location};
 
 const ABOUT: &str = "Atomic updates of several files: wholly or not at all";
 
@@ -234,7 +234,7 @@ Examples:
 /// `wholly dump`.
 #[derive(Args, Debug)]
 pub struct DumpArgs {
-    /// The store, or the file or block device with a volume, or flash:FILE
+    /// The store, or the file or block device with a volume, or flash:FILE, nvme-model:DIR or qemu:DIR
     #[arg(default_value = ".", value_hint = ValueHint::AnyPath)]
     pub dir: PathBuf,
     /// In a volume: the object that is shown; symbolic links are not followed
@@ -887,7 +887,7 @@ Examples:
 /// `wholly mount`.
 #[derive(Args, Debug)]
 pub struct MountArgs {
-    /// The store, or the file or block device with a volume, or flash:FILE
+    /// The store, or the file or block device with a volume, or flash:FILE, nvme-model:DIR or qemu:DIR
     #[arg(value_hint = ValueHint::AnyPath)]
     pub dir: PathBuf,
     /// The mount point [default: the store's own directory]
@@ -942,7 +942,7 @@ Examples:
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("change").args(["size", "label"]).required(true).multiple(true))]
 pub struct TuneArgs {
-    /// The file or block device with the volume, or flash:FILE
+    /// The file or block device with the volume, or flash:FILE, nvme-model:DIR or qemu:DIR
     pub volume: PathBuf,
     /// How large it becomes, such as 2G
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -1158,13 +1158,10 @@ impl std::str::FromStr for NvmeDevice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<NvmeDevice, String> {
-        let known = [("nvme-model:", false), ("qemu:", true)];
-        let found = known.iter().find_map(|(prefix, is_qemu)| Some((text.strip_prefix(prefix)?, *is_qemu)));
-        match found {
-            Some((directory, is_qemu)) if !directory.is_empty() => {
-                Ok(NvmeDevice { is_qemu, directory: directory.into() })
-            }
-            _ => Err("a device is nvme-model:DIR or qemu:DIR".into()),
+        let location = Location::of(text.as_ref());
+        match location.is_nvme() && !location.file.as_os_str().is_empty() {
+            true => Ok(NvmeDevice { is_qemu: location.kind == Kind::Qemu, directory: location.file.into() }),
+            false => Err("a device is nvme-model:DIR or qemu:DIR".into()),
         }
     }
 }
@@ -1189,7 +1186,8 @@ pub struct MkfsArgs {
     /// Overwrite what is there
     #[arg(short = 'f', long)]
     pub force: bool,
-    /// What makes changes permanent [default: hybrid_log on persistent memory, op_log on disks]
+    /// What makes changes permanent [default: hybrid_log on persistent memory, op_log on disks,
+    /// multi_queue on NVMe controllers with queues for transactions]
     #[arg(long, value_parser = engine_parser())]
     pub engine: Option<EngineKind>,
     /// How many queues the engine multi_queue has a journal for [default: 4, fewer on a small volume]
@@ -1226,7 +1224,7 @@ fn data_parser() -> impl TypedValueParser<Value = DataMode> {
 /// `wholly fsck`.
 #[derive(Args, Debug)]
 pub struct FsckArgs {
-    /// The file or block device, or flash:FILE
+    /// The file or block device, flash:FILE, nvme-model:DIR or qemu:DIR
     pub volume: PathBuf,
     /// Change nothing
     #[arg(short = 'n', conflicts_with_all = ["automatic", "yes"])]
@@ -1251,7 +1249,7 @@ pub struct FsckArgs {
 /// `wholly import` and `wholly export`.
 #[derive(Args, Debug)]
 pub struct CopyArgs {
-    /// The file or block device with the volume, or flash:FILE
+    /// The file or block device with the volume, or flash:FILE, nvme-model:DIR or qemu:DIR
     pub volume: PathBuf,
     /// The directory
     pub dir: PathBuf,

@@ -85,7 +85,7 @@ impl Queues for Disk {
     }
 
     fn start(&self, site: Site, life: Life) -> Result<()> {
-        // A life that nobody has closed ends as it does in a crash.
+        // If the last life was not closed, opening the controller again ends it, as after a crash.
         self.now_without(|controller| controller.has_ended() || controller.queues() > 0)?.start(site, life)
     }
 

@@ -16,6 +16,7 @@ use wholly_blocks::multi_queue::{Queues, region_of};
 use wholly_error::{Error, Result};
 use wholly_host::Forked;
 use wholly_media::{Error as MediaError, Guarantees, Region, Site};
+use wholly_nvme::model::WANTED;
 use wholly_vfs::Timestamp;
 
 use crate::engine::fine_grained_wal;
@@ -1122,10 +1123,7 @@ pub(crate) fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd> {
     // Whoever owns the directory of a device must not lead us elsewhere.
     let flags = if location.is_nvme() { flags | OFlags::NOFOLLOW } else { flags };
     open_named(&location.locked(), flags).map_err(|error| match error {
-        Error::NotFound(missing) if location.is_nvme() => Error::NotFound(format!(
-            "{missing}; a device is a directory with the files `image` (its blocks) and `pmr` (its persistent memory \
-             region): make them with `truncate --size`"
-        )),
+        Error::NotFound(missing) if location.is_nvme() => Error::NotFound(format!("{missing}; {WANTED}")),
         error => error,
     })
 }

@@ -17,7 +17,7 @@ use wholly_posix::Tree;
 use wholly_vfs::{Context, Errno, GroupId, Groups, Ino, Mode, OFlags, Vfs};
 use wholly_vfs::{Policy, Rename};
 use wholly_volume::{
-    EngineKind, Location, Medium, PolicyVfs, Volume, VolumeFile, VolumeGroup, VolumeOptions, VolumeVfs,
+    EngineKind, Kind, Location, Medium, PolicyVfs, Volume, VolumeFile, VolumeGroup, VolumeOptions, VolumeVfs,
 };
 
 unsafe extern "C" {
@@ -321,6 +321,32 @@ fn use_first(hold: Hold, end: End) -> Result<(), Error> {
         std::mem::forget((volume, a, vfs, policed));
     }
     Ok(())
+}
+
+/// A child cannot go on with its parent's QEMU. It is told so, and the parent's volume is as it was.
+#[test]
+fn a_volume_on_qemu_stays_with_its_parent() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if Command::new(wholly_nvme::qtest::PROGRAM).arg("--version").output().is_err() {
+        assert!(std::env::var_os("CI").is_none(), "QEMU is missing: scripts/setup installs it");
+        return;
+    }
+    let place = Place::nvme("qemu");
+    let image = Location { kind: Kind::Qemu, ..Location::of(&place.image) }.written(Location::of(&place.image).file);
+    let volume = Volume::open(&image, &place.options).unwrap();
+    volume.create_file("a", 0o644).unwrap().write_at(0, b"before").unwrap();
+    let child = Child::fork(|| match volume.create_file("b", 0o644) {
+        Err(error) if error.to_string().contains("stays with the process that has opened it") => Ok(()),
+        Err(error) => Err(error),
+        Ok(_) => Err(Error::Invalid("a child has used its parent's QEMU".into())),
+    });
+    child.join();
+    assert!(volume.metadata("b").is_err());
+    volume.create_file("c", 0o644).unwrap().write_at(0, b"after").unwrap();
+    volume.close().unwrap();
+    place.check_unmounted();
+    let volume = place.open();
+    assert_eq!([volume.read_file("a").unwrap(), volume.read_file("c").unwrap()], [&b"before"[..], b"after"]);
 }
 
 fn a_child_comes_first(name: &str, end: End) {

@@ -16,8 +16,8 @@ struct PlainQueues {
     parts: Mutex<()>,
 }
 
-/// What a device has at home, for what is in no transaction. Nobody may use it to write a block that a running journal
-/// has written and not brought home.
+/// A region over the blocks of a device, for reads and writes outside of transactions. A journal may run on the device:
+/// then only blocks that it never writes may be written here.
 ///
 /// # Example
 /// ```

@@ -31,7 +31,7 @@ pub struct Ordered {
     pub blocks: Vec<u64>,
     /// Blocks whose content is at home already.
     pub stored: Vec<Run>,
-    /// Those of them of which older images do not count.
+    /// Those of them whose older images do not count.
     pub revoked: Vec<Run>,
     pub discarded: Vec<Run>,
     /// Blocks that it was lent: they have images until it is home.

@@ -143,7 +143,7 @@ fn bad_input_says_what_to_do() {
     wholly(&["tune", &model, "--label", "y"]).exits(0);
     wholly(&["mkfs", "--force", &model]).exits(0);
     assert_eq!(wholly(&["--json", "stat", &model]).json()["engine"], "op_log");
-    // Whoever owns the directory leads nobody elsewhere.
+    // A link in place of a file is not followed.
     std::fs::remove_file(&region).unwrap();
     std::os::unix::fs::symlink(rig.path("dev/image"), &region).unwrap();
     is_refused(&["tune", &model, "--label", "z"], "symbolic links");

@@ -226,18 +226,7 @@ pub const BY_HAND: &[(&str, &str, &str)] = &[
 /// One in so many of the pairs is `some-pairs`.
 const ONE_IN: usize = 20;
 /// Few pages, so that content is stored before its commit.
-const FEW_PAGES: Trial = Trial {
-    pages: Some(16),
-    ring: None,
-    lanes_in_turn: false,
-    is_locked: false,
-    replays: false,
-    believes_window: false,
-    journals_content: false,
-    queues_in_turn: false,
-    journal: None,
-    mistake: None,
-};
+const FEW_PAGES: Trial = Trial { pages: Some(16), ..Trial::NONE };
 
 /// The script of a seed: two threads write to two files, in calls and groups, and two others write back, a block at a
 /// time. Now and then a file is cut or removed, or the process dies.

@@ -330,7 +330,7 @@ fn has_bitmaps(region: &dyn Region) -> wholly::Result<bool> {
     Ok(copies.iter().any(|copy| copy.decoded.as_ref().is_ok_and(|superblock| superblock.bitmaps.is_some())))
 }
 
-/// Who opens a volume.
+/// By whom a volume is opened.
 #[derive(Clone, Copy)]
 enum By<'b> {
     /// The program, in the world with this name.

@@ -571,7 +571,7 @@ impl Controller {
         })
     }
 
-    /// Whoever has it goes on no more. The controller stays enabled until it is opened again.
+    /// From now on each call on it fails, as after a close. The device is not shut down.
     pub(crate) fn end(&self) {
         self.shared.link.end();
     }

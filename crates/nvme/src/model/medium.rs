@@ -128,6 +128,10 @@ impl Medium for InMemory {
 /// Names of the files of a device in a directory: its blocks, its region.
 pub const FILES: [&str; 2] = ["image", "pmr"];
 
+/// What to do where one is missing.
+pub const WANTED: &str = "a device is a directory with the files `image` (its blocks) and `pmr` (its persistent memory \
+                          region): make them with `truncate --size`";
+
 /// In two files of a directory.
 pub struct InFiles {
     blocks: DeviceFile,
@@ -155,11 +159,7 @@ impl DeviceFile {
         let opened =
             openat(CWD, path.as_os_str().as_bytes(), access | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
         let fd = opened.map_err(|errno| match errno {
-            Errno::NOENT => Error::NotFound(format!(
-                "{}; a device is a directory with the files `image` (its blocks) and `pmr` (its persistent memory \
-                 region): make them with `truncate --size`",
-                path.display()
-            )),
+            Errno::NOENT => Error::NotFound(format!("{}; {WANTED}", path.display())),
             errno => media("open", &path, errno),
         })?;
         let len = fstat(&fd).map_err(|errno| media("stat", &path, errno))?.st_size as u64;

@@ -46,7 +46,7 @@ use crate::spec::{PmrStatus, ReadBarrier, Status};
 use crate::transport::{Counts, Memory, PersistentRegion, Transport};
 use device::Device;
 pub(crate) use medium::DeviceFile;
-pub use medium::{FILES, InFiles, InMemory, Medium, RegionFile, Rung};
+pub use medium::{FILES, InFiles, InMemory, Medium, RegionFile, Rung, WANTED};
 pub use profile::Profile;
 
 /// The address of the region for the controller: beyond all memory.

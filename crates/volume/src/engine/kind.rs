@@ -81,7 +81,8 @@ pub(crate) struct Has {
 }
 
 impl Has {
-    /// How many queues a new volume has, of which somebody may have chosen a number.
+    /// How many queues a new volume has, given the number that the user asks for, if any. `None`: as many as the engine
+    /// takes by itself.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the medium has fewer.

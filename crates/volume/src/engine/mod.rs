@@ -314,7 +314,7 @@ pub enum Structure {
 }
 
 /// What tests change of engines. No other value than the default serves a user.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trial {
     /// The most pages of `page_cache_wal`, instead of what `cache_bytes` says.
     pub pages: Option<usize>,
@@ -337,6 +337,28 @@ pub struct Trial {
     pub journal: Option<wholly_blocks::multi_queue::Mistake>,
     /// A mistake.
     pub mistake: Option<Mistake>,
+}
+
+impl Trial {
+    /// Nothing is changed.
+    pub const NONE: Trial = Trial {
+        pages: None,
+        ring: None,
+        lanes_in_turn: false,
+        is_locked: false,
+        replays: false,
+        believes_window: false,
+        journals_content: false,
+        queues_in_turn: false,
+        journal: None,
+        mistake: None,
+    };
+}
+
+impl Default for Trial {
+    fn default() -> Self {
+        Trial::NONE
+    }
 }
 
 /// Mistakes that the explorer must see.

@@ -36,7 +36,7 @@ pub const FEATURE_REPAIR: u64 = 2;
 pub const FEATURE_GIVEN_BACK: u64 = 4;
 /// Features that a reader must know.
 pub const KNOWN_INCOMPATIBLE: u64 = FEATURE_BITMAPS | FEATURE_REPAIR | FEATURE_GIVEN_BACK;
-/// Of the features that nobody need know: the engine `multi_queue` journals new content, too.
+/// A feature that programs need not know: the engine `multi_queue` journals new content, too.
 pub const COMPATIBLE_JOURNALED: u64 = 1;
 /// Features that a writer must know.
 pub const KNOWN_READ_ONLY: u64 = 0;

@@ -16,18 +16,7 @@ use super::scripts::{SCRIPTS, Script, nothing};
 use super::survival::{explored, limits};
 
 /// So many pages that none is stolen: all waits in the log.
-const ROOMY: Trial = Trial {
-    pages: Some(256),
-    ring: None,
-    lanes_in_turn: false,
-    is_locked: false,
-    replays: false,
-    believes_window: false,
-    journals_content: false,
-    queues_in_turn: false,
-    journal: None,
-    mistake: None,
-};
+const ROOMY: Trial = Trial { pages: Some(256), ..Trial::NONE };
 /// The same, and a log that is often full.
 const SHORT_LOG: Trial = Trial { ring: Some(10), ..ROOMY };
 
