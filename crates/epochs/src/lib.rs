@@ -16,7 +16,7 @@
 //! | | under `per-sync` | under `shared` |
 //! |---|---|---|
 //! | `fsync`, `fdatasync`, `fatomic`, a write with `O_SYNC` | commits the file's epoch | commits the epoch |
-//! | a close (a store: the last one of a file) | commits the file's epoch | nothing, unless nobody is left who could sync |
+//! | the last close of a file | commits the file's epoch | nothing, unless nobody is left who could sync |
 //! | `fsync` of a directory | nothing is pending | commits the epoch |
 //! | `sync`, the end | commits all epochs | commits the epoch |
 //! | no space | the call fails | commits the epoch, and makes the call once more |
@@ -381,12 +381,18 @@ impl<B: Below> Policies<B> {
         self.files().iter().map(|file| self.clean(below, file)).fold(Ok(()), Result::and)
     }
 
-    /// Commits what a close of a file commits.
+    /// Commits what the last close of a file commits. `is_last` is asked while no content call on the file runs: an
+    /// open that comes meanwhile may go on to cut the file, and nobody has asked for that to last.
     ///
     /// # Errors
     /// Those of [`Below::commit`].
-    pub fn close(&self, below: &B, file: &Arc<B::File>) -> Result<()> {
-        if self.is_shared() { Ok(()) } else { self.clean(below, file) }
+    pub fn close(&self, below: &B, file: &Arc<B::File>, is_last: impl FnOnce() -> bool) -> Result<()> {
+        if self.is_shared() || !self.is_dirty(file) {
+            return Ok(());
+        }
+        let slot = self.slot(file);
+        let mut held = slot.epoch.write().unwrap();
+        if is_last() { self.commit(below, slot, &mut held) } else { Ok(()) }
     }
 
     /// Commits the epoch before it is asked for, as `shared` may. Whether there was one.

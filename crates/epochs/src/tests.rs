@@ -78,7 +78,9 @@ fn a_file_has_an_epoch_of_its_own_or_all_have_one() {
         assert_eq!(below.committed(), []);
         policies.clean(&below, &b).unwrap();
         assert_eq!((below.committed(), epoch(&policies, &b)), (vec![expected[1]], None));
-        policies.close(&below, &a).unwrap();
+        policies.close(&below, &a, || false).unwrap();
+        assert_eq!((below.committed(), policies.is_dirty(&a)), (vec![], policy == Policy::PerSync), "a handle is open");
+        policies.close(&below, &a, || true).unwrap();
         below.change(&policies, &c).unwrap();
         policies.sync(&below, None).unwrap();
         let shared = policy != Policy::PerSync;

@@ -19,7 +19,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use epochs::{Below, MOST_DIRTY, Policies};
-use sync::{Condvar, Mutex, Spawned, spawn};
+use sync::{Condvar, Mutex, Ordering, Spawned, spawn};
 use wholly_vfs::{
     Attr, Committed, Context, Errno, GroupId, Groups, Handle, Ino, OFlags, Policy, Result, Seen, SetAttr, Ticket, Vfs,
 };
@@ -448,8 +448,9 @@ wholly_vfs::pass_on! {
         }
 
         fn release(&self, ctx: &Context, handle: Handle) -> Result<()> {
-            let (file, flags) = self.opened(&handle)?;
-            let mut closed = self.epochs.close(&self.vfs, &file);
+            let (inode, flags) = self.vfs.of_handle(&handle)?;
+            let file = inode.mark().clone();
+            let mut closed = self.epochs.close(&self.vfs, &file, || inode.opens.load(Ordering::Relaxed) == 1);
             if self.epochs.policy == Policy::PerSync && flags.intersects(OFlags::WRONLY | OFlags::RDWR) {
                 // Another thread may have ordered what was written by it, and wait.
                 closed = closed.and_then(|()| self.vfs.mounted().core.wait_for_inode(file.number()));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sync::Mutex;
+use sync::{Mutex, Ordering};
 use wholly_error::Error;
 use wholly_vfs::groups::{only, only_private};
 use wholly_vfs::rules::names::{check_node, check_target};
@@ -165,6 +165,7 @@ impl UnguardedVfs {
 
     fn number(&self, held: Held<'_>, flags: OFlags) -> Handle {
         let inode = held.keep();
+        inode.opens.fetch_add(1, Ordering::Relaxed);
         let handle = self.handles.open(Open { inode: inode.clone(), flags });
         self.open.lock().unwrap().insert(handle.number(), inode);
         handle
@@ -173,6 +174,7 @@ impl UnguardedVfs {
     fn close(&self, handle: &Handle) -> Result<()> {
         let open: &Open = self.handles.close(handle)?;
         self.open.lock().unwrap().remove(&handle.number());
+        open.inode.opens.fetch_sub(1, Ordering::Relaxed);
         self.core().forget(&open.inode, 1);
         Ok(())
     }

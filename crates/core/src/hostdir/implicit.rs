@@ -172,7 +172,7 @@ impl StoreInner {
         self.end(|epochs, store| match store {
             // Implicit groups that could not be committed are given up, because they hold the store.
             store if is_last => epochs.end(store, file),
-            Some(store) => _ = epochs.close(store, file),
+            Some(store) => _ = epochs.close(store, file, || file.handles.load(Ordering::Acquire) == 0),
             None => {}
         });
     }

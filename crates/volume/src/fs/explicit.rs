@@ -546,6 +546,7 @@ impl Core {
             leaves: Leaves::new(self.known.clone()),
             refs: AtomicU64::new(0),
             idled: AtomicU32::new(0),
+            opens: AtomicU64::new(0),
             unborn: sync::AtomicBool::new(false),
             twin: Some(Twin { group: explicit.clone(), shared: shared.clone(), changes }),
             mark: sync::OnceLock::new(),

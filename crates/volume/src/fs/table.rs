@@ -50,6 +50,8 @@ pub struct Inode {
     pub(super) refs: AtomicU64,
     /// How often it had no references.
     pub(super) idled: AtomicU32,
+    /// Open handles.
+    pub opens: AtomicU64,
     /// Whether a group that has made it has not committed: the storage version has nothing of it.
     pub unborn: AtomicBool,
     /// Of the inode as an explicit group sees it.
@@ -217,6 +219,7 @@ impl Core {
             leaves: Leaves::new(self.known.clone()),
             refs: AtomicU64::new(1),
             idled: AtomicU32::new(0),
+            opens: AtomicU64::new(0),
             unborn: AtomicBool::new(unborn),
             twin: None,
             mark: OnceLock::new(),

@@ -139,9 +139,10 @@ impl StoreVfs {
 
     pub(super) fn close_file(&self, ctx: &Context, file: &OpenFile) -> Result<()> {
         let inner = file.file.inner(&self.store)?;
-        if matches!(self.way(ctx), Ok(Way::Policy)) && inner.handles.load(Ordering::Acquire) == 1 {
+        if matches!(self.way(ctx), Ok(Way::Policy)) {
             // Where the last close commits, this is what it has to say.
-            self.used(|| self.store.epochs.close(&self.store, inner))?;
+            let is_last = || inner.handles.load(Ordering::Acquire) == 1;
+            self.used(|| self.store.epochs.close(&self.store, inner, is_last))?;
         }
         Ok(())
     }

@@ -43,12 +43,13 @@ use Act::{End, Lasts, Pends, Takes};
 /// The timer never ends a group here.
 const SHARED: Policy = Policy::Shared { interval: Duration::MAX };
 
-fn two(t: &Tree<'_>) -> Result<()> {
+fn three(t: &Tree<'_>) -> Result<()> {
     t.file("a", 0o644, &[1; 12_288])?;
+    t.file("closed", 0o600, &[3; 100])?;
     t.file("b", 0o600, &[2; 9000]).map(drop)
 }
 
-/// Does something to a file, which stays open: a close may be a sync.
+/// Does something to a file, which stays open: the last close may be a sync.
 fn to(t: &Tree<'_>, path: &str, call: impl FnOnce(&wholly_posix::File<'_>) -> Result<()>) -> Result<()> {
     let file = ManuallyDrop::new(t.open(path, OFlags::RDWR)?);
     call(&file)
@@ -75,7 +76,7 @@ static ALL: [Policed; 2] = [
     Policed {
         name: "from sync to sync",
         policy: Policy::PerSync,
-        before: two,
+        before: three,
         acts: &[
             Pends(|t| write(t, "a", 100, &[10; 5000])),
             Pends(|t| to(t, "a", |a| a.append(&[11; 300]).map(drop))),
@@ -86,8 +87,10 @@ static ALL: [Policed; 2] = [
                 sync(t, "a")
             }),
             Pends(|t| write(t, "a", 0, &[14; 12_588])),
-            // A close.
-            Lasts(|t| t.open("b", OFlags::RDWR).map(drop)),
+            Pends(|t| t.open("b", OFlags::RDWR).map(drop)),
+            // The last close.
+            Lasts(|t| t.open("closed", OFlags::RDWR)?.write_all(50, &[30; 500])),
+            Lasts(|t| sync(t, "b")),
             Pends(|t| to(t, "a", |a| a.truncate(5000).map(drop))),
             Pends(|t| write(t, "a", 4500, &[15; 6000])),
             Lasts(|t| t.vfs.sync(&t.ctx)),
@@ -108,7 +111,7 @@ static ALL: [Policed; 2] = [
     Policed {
         name: "all calls together",
         policy: SHARED,
-        before: two,
+        before: three,
         acts: &[
             Pends(|t| write(t, "a", 100, &[20; 5000])),
             Pends(|t| write(t, "b", 64, &[21; 64])),
@@ -181,7 +184,7 @@ fn names_come_after_pending_content() {
         let volume = Volume::open_region(world.log(), &options).expect("open it");
         let vfs = PolicyVfs::new(&volume, policed.policy).expect("it has groups");
         let tree = Tree::new(&vfs, Ino::ROOT);
-        two(&tree).expect("two files");
+        three(&tree).expect("three files");
         write(&tree, "a", 0, &[5; 9000]).expect("write");
         tree.rename("a", "c").expect("rename");
         // The process dies.

@@ -68,6 +68,30 @@ fn a_shared_epoch_takes_bounded_memory() {
     }
 }
 
+/// The last close of a file commits its content, and no other one does: on a mount, a close of one program may be told
+/// when another has opened the file already, and cut it.
+#[test]
+fn the_last_close_commits() {
+    for engine in engines() {
+        let place = Place::of_zeros(32 << 20, engine);
+        let volume = place.open();
+        let vfs = PolicyVfs::new(&volume, Policy::PerSync).expect("it has groups");
+        let tree = Tree::new(&vfs, Ino::ROOT);
+        for name in ["cut", "closed"] {
+            let first = tree.file(name, 0o644, b"before").expect("make a file");
+            first.fsync().expect("sync");
+            let last = tree.open(name, OFlags::RDWR | OFlags::TRUNC).expect("open");
+            drop(first);
+            last.write_all(0, b"after").expect("write");
+            if name == "closed" { drop(last) } else { forget(last) }
+        }
+        forget(tree);
+        let volume = after_death(&place, volume, vfs);
+        assert_eq!(content(&volume, "cut"), b"before", "{}", engine.name());
+        assert_eq!(content(&volume, "closed"), b"after", "{}", engine.name());
+    }
+}
+
 /// Under `shared` an epoch is committed once it fills a quarter of the log, in lines that its commit logs, whatever the
 /// size of its pieces.
 #[test]
