@@ -15,7 +15,7 @@
 //!
 //! | | under `per-sync` | under `shared` |
 //! |---|---|---|
-//! | `fsync`, `fdatasync`, `fatomic`, a write with `O_SYNC` | commits the file's epoch | commits the epoch |
+//! | `fsync`, `fdatasync`, `fatomic`, a write with `O_SYNC` | commits the file's epoch, by `fdatasync` perhaps without times | commits the epoch |
 //! | the last close of a file | commits the file's epoch | nothing, unless nobody is left who could sync |
 //! | `fsync` of a directory | nothing is pending | commits the epoch |
 //! | `sync`, the end | commits all epochs | commits the epoch |
@@ -94,13 +94,13 @@ pub trait Below {
         false
     }
 
-    /// Commits an epoch. When this returns, everybody sees what is durable, or has its place in the order and is
+    /// Commits an epoch; with `data_only`, times of files may stay in memory alone. When this returns, everybody sees what is durable, or has its place in the order and is
     /// durable when the call returns that asked for it. The epoch has ended if it is taken out; else it goes on after
     /// the error, and the next sync tries again.
     ///
     /// # Errors
     /// If the epoch is not durable.
-    fn commit(&self, epoch: &mut Option<Self::Epoch>) -> Result<()>;
+    fn commit(&self, epoch: &mut Option<Self::Epoch>, data_only: bool) -> Result<()>;
 }
 
 /// What a file keeps for policies.
@@ -292,7 +292,7 @@ impl<B: Below> Policies<B> {
         // A call that fails may have changed something before that, and one that does not, nothing.
         if !below.has(&epoch, file) {
             self.dirty.fetch_sub(1, Ordering::AcqRel);
-            below.commit(&mut Some(epoch))?;
+            below.commit(&mut Some(epoch), false)?;
             return done;
         }
         let slot = self.slot(file);
@@ -309,11 +309,11 @@ impl<B: Below> Policies<B> {
     }
 
     /// Commits the epoch in a slot that is held.
-    fn commit(&self, below: &B, slot: &Mark<B::Epoch>, held: &mut Shut<'_, B>) -> Result<()> {
+    fn commit(&self, below: &B, slot: &Mark<B::Epoch>, held: &mut Shut<'_, B>, data_only: bool) -> Result<()> {
         if !self.runs(slot) {
             return Ok(());
         }
-        let committed = below.commit(held);
+        let committed = below.commit(held, data_only);
         if held.is_none() {
             self.has_ended(slot);
         }
@@ -346,7 +346,7 @@ impl<B: Below> Policies<B> {
                 all.push(slot.epoch.write().unwrap());
             }
             if self.is_dirty(file) {
-                self.commit(below, slot, all.last_mut().expect("one was just taken"))?;
+                self.commit(below, slot, all.last_mut().expect("one was just taken"), false)?;
             }
         }
         Ok(all)
@@ -369,13 +369,27 @@ impl<B: Below> Policies<B> {
         if self.is_shared() { self.sync_all(below) } else { file.map_or(Ok(()), |file| self.clean(below, file)) }
     }
 
+    /// Commits what a sync of a file's data makes durable: times may stay in memory alone.
+    ///
+    /// # Errors
+    /// Those of [`Below::commit`].
+    pub fn sync_data(&self, below: &B, file: &Arc<B::File>) -> Result<()> {
+        if self.is_shared() {
+            return self.sync_all(below);
+        }
+        match self.is_dirty(file) {
+            true => self.commit(below, self.slot(file), &mut self.slot(file).epoch.write().unwrap(), true),
+            false => Ok(()),
+        }
+    }
+
     /// Commits all epochs.
     ///
     /// # Errors
     /// The first of [`Below::commit`].
     pub fn sync_all(&self, below: &B) -> Result<()> {
         if self.is_shared() {
-            return self.commit(below, &self.shared, &mut self.shared.epoch.write().unwrap());
+            return self.commit(below, &self.shared, &mut self.shared.epoch.write().unwrap(), false);
         }
         // One that is not committed keeps none of the others.
         self.files().iter().map(|file| self.clean(below, file)).fold(Ok(()), Result::and)
@@ -392,7 +406,7 @@ impl<B: Below> Policies<B> {
         }
         let slot = self.slot(file);
         let mut held = slot.epoch.write().unwrap();
-        if is_last() { self.commit(below, slot, &mut held) } else { Ok(()) }
+        if is_last() { self.commit(below, slot, &mut held, false) } else { Ok(()) }
     }
 
     /// Commits the epoch before it is asked for, as `shared` may. Whether there was one.
@@ -434,7 +448,7 @@ impl<B: Below> Policies<B> {
         // A call that panicked may have left anything of its file, or of the epoch.
         let Ok(mut held) = slot.epoch.write() else { return };
         // If it fails, so does what comes after it.
-        let _ = below.map(|below| self.commit(below, slot, &mut held));
+        let _ = below.map(|below| self.commit(below, slot, &mut held, false));
         if self.runs(slot) && held.take().is_some() {
             self.has_ended(slot);
         }

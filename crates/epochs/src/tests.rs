@@ -30,7 +30,7 @@ impl Below for Counting {
         files.lock().unwrap().contains(&file.number())
     }
 
-    fn commit(&self, epoch: &mut Option<Self::Epoch>) -> Result<()> {
+    fn commit(&self, epoch: &mut Option<Self::Epoch>, _data_only: bool) -> Result<()> {
         if self.is_full.load(Ordering::Relaxed) != 0 {
             return Err(Error::NoSpace("a commit".into()));
         }

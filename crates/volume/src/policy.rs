@@ -116,8 +116,8 @@ impl Below for UnguardedVfs {
     }
 
     /// Who calls waits until it is durable, once it has let go of the epochs.
-    fn commit(&self, epoch: &mut Option<GroupId>) -> wholly_error::Result<()> {
-        epoch.take().map_or(Ok(()), |group| self.commit_ordered(group))
+    fn commit(&self, epoch: &mut Option<GroupId>, data_only: bool) -> wholly_error::Result<()> {
+        epoch.take().map_or(Ok(()), |group| self.commit_ordered(group, data_only))
     }
 }
 
@@ -270,6 +270,15 @@ impl Policed {
         self.naming(|| self.known(ino).into_iter().collect(), call)
     }
 
+    /// Commits the epoch that a file is dirty in.
+    fn sync_epoch(&self, file: &Arc<Mark>, data_only: bool) -> Result<()> {
+        let synced = match data_only {
+            true => self.epochs.sync_data(&self.vfs, file),
+            false => self.epochs.sync(&self.vfs, Some(file)),
+        };
+        Ok(synced?)
+    }
+
     /// Makes a call that looks at a file.
     fn looking<T>(
         &self,
@@ -308,7 +317,7 @@ impl Policed {
         let within = |group: &GroupId| call(&self.vfs, &Context { group: Some(*group), ..ctx.clone() });
         let done = self.epochs.change(&self.vfs, &file, 1 + (bytes / PIECE) as u64, within)?;
         if flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
-            self.epochs.sync(&self.vfs, Some(&file))?;
+            self.sync_epoch(&file, !flags.contains(OFlags::SYNC))?;
             // Another thread may have ordered it, and wait, or have failed.
             self.vfs.mounted().core.sync_inode(file.number())?;
         }
@@ -433,17 +442,17 @@ wholly_vfs::pass_on! {
         }
 
         fn fsync(&self, ctx: &Context, handle: &Handle) -> Result<()> {
-            self.epochs.sync(&self.vfs, Some(&self.opened(handle)?.0))?;
+            self.sync_epoch(&self.opened(handle)?.0, false)?;
             self.vfs.fsync(ctx, handle)
         }
 
         fn fdatasync(&self, ctx: &Context, handle: &Handle) -> Result<()> {
-            self.fsync(ctx, handle)
+            self.sync_epoch(&self.opened(handle)?.0, true)?;
+            self.vfs.fdatasync(ctx, handle)
         }
 
         fn fatomic(&self, ctx: &Context, handle: &Handle, data_only: bool) -> Result<()> {
-            let (file, _) = self.opened(handle)?;
-            self.epochs.sync(&self.vfs, Some(&file))?;
+            self.sync_epoch(&self.opened(handle)?.0, data_only)?;
             self.vfs.fatomic(ctx, handle, data_only)
         }
 

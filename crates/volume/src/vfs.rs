@@ -102,14 +102,19 @@ impl OverVolume for UnguardedVfs {
 
     fn end(&self) {
         let open = std::mem::take(&mut *self.open.lock().unwrap());
-        self.core().unawaited(|| open.into_values().for_each(|inode| self.core().forget(&inode, 1)));
+        self.core().unawaited(|| {
+            for inode in open.into_values() {
+                let _ = self.core().store_times(&inode);
+                self.core().forget(&inode, 1);
+            }
+        });
     }
 }
 
 impl UnguardedVfs {
-    /// Commits a group. The thread owes the wait.
-    pub fn commit_ordered(&self, group: GroupId) -> wholly_error::Result<()> {
-        self.core().commit_group(group).map_err(of_group)
+    /// Commits a group; with `data_only` perhaps without times. The thread owes the wait.
+    pub fn commit_ordered(&self, group: GroupId, data_only: bool) -> wholly_error::Result<()> {
+        self.core().commit_group(group, data_only).map_err(of_group)
     }
 
     /// Claims an open file for a group.
@@ -174,9 +179,12 @@ impl UnguardedVfs {
     fn close(&self, handle: &Handle) -> Result<()> {
         let open: &Open = self.handles.close(handle)?;
         self.open.lock().unwrap().remove(&handle.number());
-        open.inode.opens.fetch_sub(1, Ordering::Relaxed);
+        let stored = match open.inode.opens.fetch_sub(1, Ordering::Relaxed) {
+            1 => self.core().unawaited(|| self.core().store_times(&open.inode)),
+            _ => Ok(()),
+        };
         self.core().forget(&open.inode, 1);
-        Ok(())
+        Ok(stored?)
     }
 
     /// The attributes of an inode, with the reference that is given out.
@@ -236,6 +244,8 @@ impl UnguardedVfs {
     }
 
     fn sync_all(&self) -> Result<()> {
+        let open: Vec<_> = self.open.lock().unwrap().values().cloned().collect();
+        open.iter().try_for_each(|inode| self.core().store_times(inode))?;
         Ok(self.core().sync()?)
     }
 }
@@ -430,17 +440,21 @@ impl Vfs for UnguardedVfs {
         self.core().seek(&inode, seek)
     }
 
-    fn fsync(&self, _ctx: &Context, handle: &Handle) -> Result<()> {
+    fn fsync(&self, ctx: &Context, handle: &Handle) -> Result<()> {
+        self.core().store_times(&self.file(handle)?.inode)?;
+        self.fdatasync(ctx, handle)
+    }
+
+    fn fdatasync(&self, _ctx: &Context, handle: &Handle) -> Result<()> {
         Ok(self.core().sync_inode(self.file(handle)?.inode.id.ino)?)
     }
 
-    fn fdatasync(&self, ctx: &Context, handle: &Handle) -> Result<()> {
-        self.fsync(ctx, handle)
-    }
-
-    fn fatomic(&self, ctx: &Context, handle: &Handle, _data_only: bool) -> Result<()> {
+    fn fatomic(&self, ctx: &Context, handle: &Handle, data_only: bool) -> Result<()> {
+        if !data_only {
+            self.core().store_times(&self.file(handle)?.inode)?;
+        }
         if !self.core().engine.orders() {
-            return self.fsync(ctx, handle);
+            return self.fdatasync(ctx, handle);
         }
         // Each call is ordered when it returns.
         self.core().tells_of(self.file(handle)?.inode.id.ino);
@@ -580,7 +594,7 @@ impl Groups for UnguardedVfs {
     }
 
     fn commit_all(&self, groups: &[GroupId], _how: Committed) -> wholly_error::Result<Ticket> {
-        let committed = self.commit_ordered(only(groups)?);
+        let committed = self.commit_ordered(only(groups)?, false);
         let owed = self.core().take_told();
         // Of this mount: after `fork`, it means nothing in a child that has mounted the volume again.
         committed.map(|()| Ticket(owed.map_or(0, |upto| self.core().first_number - 1 + upto.0)))

@@ -37,7 +37,7 @@ impl Below for StoreInner {
         epoch.read().unwrap().find(file).is_some()
     }
 
-    fn commit(&self, epoch: &mut Option<Epoch>) -> Result<()> {
+    fn commit(&self, epoch: &mut Option<Epoch>, _data_only: bool) -> Result<()> {
         let Some(running) = epoch else { return Ok(()) };
         let mut running = running.write().unwrap();
         let committed = running.commit();

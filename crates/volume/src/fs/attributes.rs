@@ -200,6 +200,26 @@ impl Core {
         self.touch(&mut group, inode, &mut state, |times| times.atime = now)?;
         Ok(self.unawaited(|| group.commit())?)
     }
+
+    /// Stores the times of a file that a sync of its data kept back: they are in memory alone, until something else
+    /// changes the inode. That is so for a file that is open, or that a running group has; the end of that group asks
+    /// once more.
+    ///
+    /// # Errors
+    /// The medium's: the volume has failed then.
+    pub fn store_times(&self, inode: &Inode) -> wholly_error::Result<()> {
+        if !inode.keeps_times.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut state = inode.state.write().unwrap();
+        if state.is_claimed() || !inode.keeps_times.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut group = self.begin(inode, Kind::Implicit, 0, Need::Vital)?;
+        let fields = Fields { times: Some(state.record.times), ..Fields::default() };
+        self.assign(&mut group, inode, &mut state, &fields)?;
+        group.commit()
+    }
 }
 
 fn dir_links(state: &State, subdirs: u64) -> u64 {

@@ -44,7 +44,7 @@ pub use claims::{Claims, What};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sync::{AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, RwLock, RwLockReadGuard};
+use sync::{AtomicBool, AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, RwLock, RwLockReadGuard};
 use wholly_vfs::{Context, Errno, GroupId, Result};
 
 use super::dir::Place;
@@ -547,6 +547,7 @@ impl Core {
             refs: AtomicU64::new(0),
             idled: AtomicU32::new(0),
             opens: AtomicU64::new(0),
+            keeps_times: AtomicBool::new(false),
             unborn: sync::AtomicBool::new(false),
             twin: Some(Twin { group: explicit.clone(), shared: shared.clone(), changes }),
             mark: sync::OnceLock::new(),

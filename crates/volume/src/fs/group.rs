@@ -12,12 +12,14 @@ use wholly_vfs::GroupId;
 
 use super::Core;
 use super::explicit::Explicit;
+use crate::engine::InoGen;
 use crate::engine::draft::Draft;
 use crate::engine::{
     Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Operation, Part, Placed,
     Structure, View, is_late,
 };
 use crate::format::bitmap::Layout;
+use crate::format::inode::{self, LINE, Line};
 use crate::format::pointer::{FANOUT, MAX_DEPTH, MAX_VOLUME_BLOCKS};
 use crate::format::{BLOCK, Lba, Run};
 use noted::{Noted, Runs, Touched};
@@ -31,6 +33,20 @@ pub enum Need {
     Vital,
     /// The same, and its caller keeps an unmount waiting, or is one.
     Admitted,
+}
+
+/// The lines of an inode with its times, and the others, by their first bytes.
+const TIMES: u64 = (inode::Times::NUMBER * LINE) as u64;
+const OTHERS: [u64; 3] =
+    [(inode::Owned::NUMBER * LINE) as u64, (inode::More::NUMBER * LINE) as u64, (inode::Target::NUMBER * LINE) as u64];
+
+/// What a commit does with the changed times of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Times {
+    /// They are stored.
+    Stored,
+    /// They stay in memory.
+    KeptBack,
 }
 
 /// The place of a group that has changed nothing.
@@ -488,6 +504,26 @@ impl<'c> Group<'c> {
         core.ordered.note([Some(at.file.ino)], &mut self.body.changed);
         let zeroed = self.body.part(core, |engine, part| engine.zero(part, at, offset, len));
         zeroed.inspect_err(|error| core.fail(error))
+    }
+
+    /// What the commit does with the times of a file, if the group has changed them. With `keeps_back` it leaves them
+    /// out, where nothing else of the inode has changed.
+    ///
+    /// # Errors
+    /// The volume has failed then.
+    pub fn times_of(&mut self, on: InoGen, keeps_back: bool) -> Result<Option<Times>> {
+        let (lba, at) = self.core.storage.place(self, on.ino).inspect_err(|error| self.core.fail(error))?;
+        let record = lba.byte() + at as u64;
+        let draft = &mut self.body.draft;
+        if !draft.changes_line(record + TIMES) {
+            return Ok(None);
+        }
+        let is_alone = OTHERS.iter().all(|line| !draft.changes_line(record + line));
+        if keeps_back && is_alone {
+            draft.take_back_line(record + TIMES);
+            return Ok(Some(Times::KeptBack));
+        }
+        Ok(Some(Times::Stored))
     }
 
     /// Commits. A call of an explicit group ends instead.

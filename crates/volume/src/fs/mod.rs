@@ -286,6 +286,9 @@ impl Core {
             Some((_, mut changes)) => changes.assign(group, &state.record.times, fields),
             None => group.record(&Operation::Assign { on: inode.id, fields })?,
         }
+        if inode.twin.is_none() && fields.times.is_some() {
+            inode.keeps_times.store(false, Ordering::Relaxed);
+        }
         state.record.set(fields);
         Ok(())
     }

@@ -52,6 +52,8 @@ pub struct Inode {
     pub(super) idled: AtomicU32,
     /// Open handles.
     pub opens: AtomicU64,
+    /// Whether times are in memory alone ([`Core::store_times`]). Changed with the state locked.
+    pub keeps_times: AtomicBool,
     /// Whether a group that has made it has not committed: the storage version has nothing of it.
     pub unborn: AtomicBool,
     /// Of the inode as an explicit group sees it.
@@ -220,6 +222,7 @@ impl Core {
             refs: AtomicU64::new(1),
             idled: AtomicU32::new(0),
             opens: AtomicU64::new(0),
+            keeps_times: AtomicBool::new(false),
             unborn: AtomicBool::new(unborn),
             twin: None,
             mark: OnceLock::new(),

@@ -8,9 +8,9 @@ use wholly_vfs::{Context, Errno, GroupId, Result};
 use super::{Change, Changes, Entered, Explicit};
 use crate::engine::Fields;
 use crate::fs::dir::Place;
-use crate::fs::group::Group;
+use crate::fs::group::{Group, Times};
 use crate::fs::table::{Inode, State};
-use crate::fs::{Core, DIRECTORY};
+use crate::fs::{Core, DIRECTORY, REGULAR};
 
 type Twins = Vec<Arc<Inode>>;
 
@@ -29,17 +29,18 @@ impl Core {
         Ok((explicit, twins.into_values().collect()))
     }
 
-    /// Commits a group. The caller waits until it is durable, if it must be.
+    /// Commits a group; with `data_only` without inodes of files of which only times have changed
+    /// ([`store_times`](Self::store_times)). The caller waits until it is durable, if it must be.
     ///
     /// # Errors
     /// `EINVAL` if there is no such running group; else the volume has failed, or had before.
-    pub fn commit_group(&self, id: GroupId) -> Result<()> {
+    pub fn commit_group(&self, id: GroupId, data_only: bool) -> Result<()> {
         let _gate = self.gate.try_read().ok_or(Errno::IO)?;
         let mut prepared = Ok(());
         let (explicit, mut twins) = self.end_group(id, |explicit| {
             prepared = self.place_late(explicit, None).and_then(|()| explicit.body().prepare(self));
         })?;
-        let committed = prepared.and_then(|()| self.commit_twins(&explicit, &mut twins));
+        let committed = prepared.and_then(|()| self.commit_twins(&explicit, &mut twins, data_only));
         if committed.is_err() {
             self.abort_twins(&explicit, &twins);
         }
@@ -76,11 +77,17 @@ impl Core {
         for twin in twins {
             let shared = twin.twin.as_ref().map(|twin| twin.shared.clone());
             drop(twin);
-            shared.inspect(|shared| self.forget(shared, 1));
+            if let Some(shared) = shared {
+                if shared.opens.load(Ordering::Relaxed) == 0 {
+                    // Its last close came while the group had it.
+                    let _ = self.unawaited(|| self.store_times(&shared));
+                }
+                self.forget(&shared, 1);
+            }
         }
     }
 
-    fn commit_twins(&self, explicit: &Arc<Explicit>, twins: &mut Twins) -> wholly_error::Result<()> {
+    fn commit_twins(&self, explicit: &Arc<Explicit>, twins: &mut Twins, data_only: bool) -> wholly_error::Result<()> {
         // Of several directories it has to be known which are above which. Where they are stays as it is then.
         let dirs = twins.iter().filter(|twin| twin.kind == DIRECTORY).count();
         let _still = (dirs > 1).then(|| self.rename.lock().unwrap());
@@ -110,9 +117,20 @@ impl Core {
             let Some((shared, changes)) = twin.changes() else { continue };
             self.record_changes(&mut group, (shared, state), &changes, &mut places)?;
         }
+        // Of each twin, what becomes of its times.
+        let times: Vec<Option<Times>> = twins
+            .iter()
+            .map(|twin| match twin.kind == REGULAR {
+                true => group.times_of(twin.id, data_only && !shared(twin).unborn.load(Ordering::Acquire)),
+                false => Ok(None),
+            })
+            .collect::<wholly_error::Result<_>>()?;
         group.commit_all()?;
-        for (twin, state) in twins.iter().zip(&mut states) {
+        for ((twin, state), times) in twins.iter().zip(&mut states).zip(times) {
             let shared = shared(twin);
+            if let Some(times) = times {
+                shared.keeps_times.store(times == Times::KeptBack, Ordering::Relaxed);
+            }
             if twin.changed().is_some() {
                 self.reload(&*self.engine, shared, state)?;
                 state.subdirs = None;

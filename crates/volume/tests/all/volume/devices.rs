@@ -12,8 +12,9 @@ use wholly_nvme::model::{Config, FILES, Faults, InMemory, Model};
 use wholly_nvme::qtest::{PROGRAM, Qemu, QemuOptions};
 use wholly_nvme::spec::Status;
 use wholly_nvme::{Counts, Disk, Options, Transport};
+use wholly_posix::Tree;
 use wholly_scratch::TestDir;
-use wholly_vfs::{Calls, Policy, Rename, Timestamp};
+use wholly_vfs::{Calls, Ino, Policy, Rename, Timestamp};
 use wholly_volume::{DataMode, PolicyVfs, Trial, Volume, VolumeOptions};
 
 const BYTES: u64 = 256 << 20;
@@ -142,7 +143,55 @@ fn what_a_call_costs_the_device() {
         let options = QemuOptions { lba_bytes: 4096, ..QemuOptions::default() };
         let device: Arc<dyn Transport> = Qemu::start(directory.path(), &options).expect("QEMU");
         costs(&device, data);
+        data_syncs(&device);
     }
+}
+
+/// A sync of data leaves out an inode of which only times have changed. They are in memory until a sync, a close, or an
+/// unmount.
+fn data_syncs(device: &Arc<dyn Transport>) {
+    let volume = made(device, DataMode::Ordered);
+    let vfs = PolicyVfs::new(&volume, Policy::PerSync).expect("a policy");
+    let tree = Tree::new(&vfs, Ino::ROOT);
+    let file = tree.file("a", 0o644, &[1; 8192]).expect("make a file");
+    file.fsync().expect("sync");
+    let counted = |call: &dyn Fn() -> Result<(), Errno>| {
+        NOW.set(NOW.get() + 1);
+        let before = device.counts();
+        call().expect("a call");
+        let counts = device.counts() - before;
+        (counts.blocks, counts.region_runs, counts.sq_doorbells, counts.cq_doorbells)
+    };
+    let put = |at: u64| file.write_all(4096 * at, &[NOW.get() as u8; 4096]);
+    assert_eq!(counted(&|| put(0).and_then(|()| file.fdatasync())), (2, 3, 1, 1), "content and its description");
+    assert_eq!(counted(&|| put(1).and_then(|()| file.fsync())), (3, 3, 1, 1), "the inode, too");
+    assert_eq!(counted(&|| file.fsync()), (0, 0, 0, 0), "nothing is left");
+    let atomic = counted(&|| put(0).and_then(|()| file.fatomic(true)));
+    assert_eq!((atomic.1, atomic.2, atomic.3), (2, 1, 0));
+    file.fdatasync().expect("a sync of data");
+    assert_eq!(counted(&|| file.fsync()), (2, 3, 1, 1), "the inode and its description");
+    assert_eq!(counted(&|| put(2).and_then(|()| file.fdatasync())).0, 4 + 1, "a length is needed to read the data");
+    // Of a close, and of an unmount with an open file.
+    let times = |name: &str| tree.stat(name).expect("stat").mtime;
+    let other = tree.file("b", 0o644, &[1; 4096]).expect("make a file");
+    for (file, name) in [(&file, "a"), (&other, "b")] {
+        counted(&|| file.write_all(0, &[9; 100]).and_then(|()| file.fdatasync()));
+        assert_eq!(times(name).sec, NOW.get());
+    }
+    let expected = ["a", "b"].map(|name| times(name).sec);
+    drop(file);
+    std::mem::forget(other);
+    drop(vfs);
+    volume.close().expect("close it");
+    let volume = Volume::open_queues(disk(device), &options()).expect("open it again");
+    let found = ["a", "b"].map(|name| volume.metadata(name).expect("it is there").mtime_ns);
+    assert_eq!(found, expected.map(|sec| sec * 1_000_000_000));
+    volume.close().expect("close it");
+}
+
+#[test]
+fn a_sync_of_data_leaves_times_out() {
+    data_syncs(&(model() as Arc<dyn Transport>));
 }
 
 /// With the device held, commits of four threads on four queues are all handed over, though they share a leaf of the
