@@ -94,9 +94,9 @@ pub trait Below {
         false
     }
 
-    /// Commits an epoch; with `data_only`, times of files may stay in memory alone. When this returns, everybody sees what is durable, or has its place in the order and is
-    /// durable when the call returns that asked for it. The epoch has ended if it is taken out; else it goes on after
-    /// the error, and the next sync tries again.
+    /// Commits an epoch; with `data_only`, times of files may stay in memory alone. When this returns, everybody sees
+    /// what is durable, or has its place in the order and is durable when the call returns that asked for it. The epoch
+    /// has ended if it is taken out; else it goes on after the error, and the next sync tries again.
     ///
     /// # Errors
     /// If the epoch is not durable.

@@ -102,12 +102,9 @@ impl OverVolume for UnguardedVfs {
 
     fn end(&self) {
         let open = std::mem::take(&mut *self.open.lock().unwrap());
-        self.core().unawaited(|| {
-            for inode in open.into_values() {
-                let _ = self.core().store_times(&inode);
-                self.core().forget(&inode, 1);
-            }
-        });
+        open.values().for_each(|inode| _ = self.core().store_times(inode));
+        let _ = self.core().settle();
+        self.core().unawaited(|| open.into_values().for_each(|inode| self.core().forget(&inode, 1)));
     }
 }
 

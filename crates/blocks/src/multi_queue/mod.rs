@@ -165,6 +165,8 @@ pub enum Mistake {
     NoAfter,
     /// A block that is going is written directly.
     DirectOverGoing,
+    /// Recovery does not ask for the content of direct blocks.
+    DirectUnchecked,
     /// A direct block does not revoke older images.
     NoRevocation,
     /// The verdict is not durable before what counts goes home.

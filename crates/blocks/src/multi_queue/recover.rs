@@ -292,6 +292,7 @@ impl<'d> Found<'d> {
 
     /// The same, by what is there.
     fn decide(&self, options: &Options) -> Result<Vec<u64>> {
+        let checks_direct = options.mistake != Some(Mistake::DirectUnchecked);
         let mut counts = Vec::with_capacity(self.all.len());
         for (queue, mark) in self.header.marks.iter().enumerate() {
             let mut place = mark.first;
@@ -301,7 +302,7 @@ impl<'d> Found<'d> {
                 let counts = match parts {
                     None => false,
                     // What is proven may have been written over by its next owner; its images may not.
-                    Some(parts) if self.header.has_checksums => self.holds(parts, !is_proven)?,
+                    Some(parts) if self.header.has_checksums => self.holds(parts, !is_proven && checks_direct)?,
                     Some(parts) => is_proven || self.is_finished(queue, parts[0].tx)?,
                 };
                 if !counts && is_proven {

@@ -51,7 +51,8 @@ fn mistake(setting: &Setting) -> Option<Mistake> {
 
 /// The mistake with this name.
 pub fn mistake_named(name: &str) -> Option<Mistake> {
-    let more = [Mistake::DirectOverGoing, Mistake::NoRevocation, Mistake::NoVerdict, Mistake::ClosureOnce];
+    use Mistake::{ClosureOnce, DirectOverGoing, DirectUnchecked, NoRevocation, NoVerdict};
+    let more = [DirectOverGoing, DirectUnchecked, NoRevocation, NoVerdict, ClosureOnce];
     let of_paper = PAPER.iter().find(|(rule, _)| *rule == name).and_then(|(_, mistake)| *mistake);
     of_paper.or_else(|| more.into_iter().find(|mistake| format!("{mistake:?}") == name))
 }

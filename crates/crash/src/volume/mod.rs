@@ -25,6 +25,7 @@
 mod calls;
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ use wholly_blocks::xftl::{Config, Device, Flash, Geometry, OverRegion, SLOT, Tim
 use wholly_blocks::{Sequence, TxBlocks};
 use wholly_media::{Region, Site};
 use wholly_sim::{CountingRegion, Counts, Medium, SimConfig, World};
-use wholly_vfs::Timestamp;
+use wholly_vfs::{Stat, Timestamp};
 use wholly_volume::{DurableAt, EngineKind, Mistake, Reached, Trial, Volume, VolumeCalls, VolumeOptions};
 
 use crate::blocks::{Kind, journal};
@@ -216,6 +217,8 @@ enum Lasts {
     ByEngine,
     /// When it returns, with all before it.
     Return,
+    /// When it returns, with all before it, but for times of files.
+    ButTimes,
     /// Later: it returns at the order, if the engine orders.
     Later,
     /// It changes nothing by itself.
@@ -435,8 +438,20 @@ impl<P: Program> Subject for OnVolume<P> {
         let region = CountingRegion::new(recorder.world.log());
         let (engine, program, pending) = (self.engine, &self.program as &dyn Program, Vec::new());
         let by = By::Program(program, &setting.name);
-        let running =
-            Running { engine, program, by, recorder, region, volume: None, state, pending, steps: 0, time_passes };
+        let late_times = BTreeSet::new();
+        let running = Running {
+            engine,
+            program,
+            by,
+            recorder,
+            region,
+            volume: None,
+            state,
+            pending,
+            steps: 0,
+            time_passes,
+            late_times,
+        };
         // What a panic left may not be fit to be dropped.
         let mut running = ManuallyDrop::new(running);
         if making != Making::Before {
@@ -547,6 +562,8 @@ pub struct Running<'r> {
     pending: Vec<(Promise, u64)>,
     steps: u64,
     time_passes: bool,
+    /// Files whose times a sync of data has kept in memory.
+    late_times: BTreeSet<String>,
 }
 
 impl Running<'_> {
@@ -596,7 +613,7 @@ impl Running<'_> {
                 self.pending.clear();
                 self.state = left;
                 self.recorder.leaves(op, &self.state);
-                self.is_stored()
+                self.is_stored(lasts == Lasts::ButTimes)
             }
             Some(at) => self.pends(op, left, at, lasts),
         };
@@ -651,16 +668,18 @@ impl Running<'_> {
     }
 
     /// That the open volume says of each object what stands on the medium: what is in memory alone, no crash leaves.
-    fn is_stored(&self) -> Result<(), String> {
+    /// Such are times of a file after a sync of its data, until something stores them.
+    fn is_stored(&mut self, but_times: bool) -> Result<(), String> {
+        let before = std::mem::take(&mut self.late_times);
         let Some(volume) = &self.volume else { return Ok(()) };
         for (path, number) in self.state.paths() {
             let said = volume.metadata(&path).map(exact).map_err(|error| format!("{path}: {error}"))?;
-            match self.state.object(number).exact {
-                Some(stored) if stored != said => {
-                    return Err(format!("{path} is {stored:?} on the medium, and in memory {said:?}"));
-                }
-                _ => {}
+            let Some(stored) = self.state.object(number).exact.filter(|stored| *stored != said) else { continue };
+            let is_late = Stat { mtime_ns: said.mtime_ns, ctime_ns: said.ctime_ns, ..stored } == said;
+            if !is_late || !(but_times || before.contains(&path)) {
+                return Err(format!("{path} is {stored:?} on the medium, and in memory {said:?}"));
             }
+            self.late_times.insert(path);
         }
         Ok(())
     }
@@ -712,6 +731,15 @@ impl Running<'_> {
     pub fn sync_step<T>(&mut self, label: &str, body: impl FnOnce(&Volume) -> T) -> Result<T, String> {
         self.turn();
         self.operation(label, Lasts::Return, |running| Ok(body(running.volume())))
+    }
+
+    /// The same for a sync of data.
+    ///
+    /// # Errors
+    /// As `step`.
+    pub fn data_step<T>(&mut self, label: &str, body: impl FnOnce(&Volume) -> T) -> Result<T, String> {
+        self.turn();
+        self.operation(label, Lasts::ButTimes, |running| Ok(body(running.volume())))
     }
 
     /// The same for what a group does before its commit, and for an abort.

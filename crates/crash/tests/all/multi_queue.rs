@@ -44,7 +44,13 @@ fn the_paper_literally_is_seen() {
 /// Mistakes of an implementation.
 #[test]
 fn mistakes_are_seen() {
-    for world in ["queues@DirectOverGoing", "queues@NoRevocation", "queues@NoVerdict", "ccnvme@ClosureOnce"] {
+    for world in [
+        "queues@DirectOverGoing",
+        "queues@NoRevocation",
+        "queues@NoVerdict",
+        "ccnvme@ClosureOnce",
+        "ccnvme@DirectUnchecked",
+    ] {
         println!("{world}: {}", first_violation(world).unwrap_or_else(|| panic!("nothing is wrong with {world}")));
     }
 }

@@ -319,14 +319,6 @@ impl Draft {
         lines.is_some_and(|lines| matches!(lines.find(at), (true, place) if lines.changed[place].1.words != 0))
     }
 
-    /// Takes the changes of a line back: it stays as it is on the medium.
-    pub fn take_back_line(&mut self, at: u64) {
-        let lines = self.lines.get_mut(&(at / BLOCK as u64)).expect("it changes");
-        let (_, place) = lines.find(at);
-        let (_, line) = &mut lines.changed[place];
-        (line.new, line.words) = (line.old, 0);
-    }
-
     /// Whether a block is as it is on the medium.
     pub(super) fn is_unchanged(&self, at: Lba) -> bool {
         self.data.is_empty() && !self.images.contains_key(&at) && !self.has_lines(at)

@@ -380,6 +380,10 @@ pub enum Mistake {
     AfterNothing,
     /// `page_cache_wal`: a wait covers its own group, and what that depends on.
     WaitsForOwn,
+    /// The page engine: what is written over is written in place, in no journal (M16).
+    ContentInPlace,
+    /// The page engine: an inode with a new size is left out.
+    SizeForgotten,
     /// `op_log`: content that gets its place late does not come there.
     PlacedNowhere,
     /// `op_log:replay`: the list of operations forgets names that go.

@@ -193,8 +193,8 @@ impl Core {
         let now = self.now();
         let mut group = match self.begin(inode, Kind::Implicit, 0, Need::Vital) {
             Ok(group) => group,
-            // Nobody who reads is to be told of that.
-            Err(wholly_error::Error::NoSpace(_)) => return Ok(()),
+            // Nobody who reads is to be told of that. What a failed volume has can still be read.
+            Err(wholly_error::Error::NoSpace(_) | wholly_error::Error::Poisoned(_)) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
         self.touch(&mut group, inode, &mut state, |times| times.atime = now)?;

@@ -12,11 +12,10 @@ use wholly_vfs::GroupId;
 
 use super::Core;
 use super::explicit::Explicit;
-use crate::engine::InoGen;
 use crate::engine::draft::Draft;
 use crate::engine::{
-    Allocate, CommitSequence, DataAt, Durability, Engine, Kind, Later, Load, Logged, Operation, Part, Placed,
-    Structure, View, is_late,
+    Allocate, CommitSequence, DataAt, Durability, Engine, Fields, InoGen, Kind, Later, Load, Logged, Operation, Part,
+    Placed, Structure, View, is_late,
 };
 use crate::format::bitmap::Layout;
 use crate::format::inode::{self, LINE, Line};
@@ -514,13 +513,16 @@ impl<'c> Group<'c> {
     pub fn times_of(&mut self, on: InoGen, keeps_back: bool) -> Result<Option<Times>> {
         let (lba, at) = self.core.storage.place(self, on.ino).inspect_err(|error| self.core.fail(error))?;
         let record = lba.byte() + at as u64;
-        let draft = &mut self.body.draft;
+        let draft = &self.body.draft;
         if !draft.changes_line(record + TIMES) {
             return Ok(None);
         }
         let is_alone = OTHERS.iter().all(|line| !draft.changes_line(record + line));
         if keeps_back && is_alone {
-            draft.take_back_line(record + TIMES);
+            let stored =
+                self.core.storage.read(&*self.core.engine, on.ino).inspect_err(|error| self.core.fail(error))?;
+            let fields = Fields { times: Some(stored.times), ..Fields::default() };
+            self.record(&Operation::Assign { on, fields: &fields })?;
             return Ok(Some(Times::KeptBack));
         }
         Ok(Some(Times::Stored))
@@ -644,7 +646,7 @@ mod tests {
     use wholly_vfs::{Context, Groups, Ino, Mode, OFlags, Vfs};
 
     use super::*;
-    use crate::engine::{Fields, Trial};
+    use crate::engine::Trial;
     use crate::format::inode::ROOT;
     use crate::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 

@@ -120,8 +120,12 @@ impl PageEngine {
 
     /// Writes what only the group has.
     fn write_own(&self, paged: &Paged, tx: Txid, images: u64) -> Result<()> {
+        let placement = match self.mistake {
+            Some(Mistake::ContentInPlace) => Placement::Fresh,
+            _ => Placement::Overwrite,
+        };
         for (block, page) in &paged.pages {
-            self.blocks.write(COMMIT, tx, Lba(*block), page.clone(), Placement::Overwrite, Tag::Data)?;
+            self.blocks.write(COMMIT, tx, Lba(*block), page.clone(), placement, Tag::Data)?;
         }
         for block in &paged.fresh {
             if let Some(page) = self.pages.fresh_page(*block) {

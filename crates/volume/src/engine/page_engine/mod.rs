@@ -698,6 +698,10 @@ impl Engine for PageEngine {
             part.draft.paged.toggles.push(Toggle { bitmap, at, bits });
             return Ok(());
         }
+        let is_size = matches!(operation, Operation::Assign { fields, .. } if fields.size.is_some() && !fields.born);
+        if is_size && self.mistake == Some(Mistake::SizeForgotten) {
+            return Ok(());
+        }
         if self.replays && !operation.changes().contains(&Some(INODE_FILE)) {
             let list = part.draft.paged.list.get_or_insert_default();
             list.keep(operation);

@@ -4,12 +4,13 @@
 
 use wholly_blocks::multi_queue::Mistake as OfJournal;
 use wholly_crash::volume::{Calls, DEVICES, OnVolume};
-use wholly_crash::{Limits, Outcome, coverage, explore};
+use wholly_crash::{Limits, Outcome, Setting, Subject, coverage, explore};
 use wholly_media::Site;
-use wholly_volume::{EngineKind, Mistake};
+use wholly_volume::{EngineKind, Mistake, Trial};
 
 use super::paged::{of_all, own, roomy_world};
-use super::programs::{Done, STORIES, world};
+use super::policies::{CONTENT_IN_ORDER, TIMES_LATER};
+use super::programs::{Done, FEW_PAGES, STORIES, world};
 use super::survival::{explored, is_long, limits};
 
 const ENGINE: EngineKind = EngineKind::MultiQueue;
@@ -25,6 +26,9 @@ fn calls_and_groups_survive_wholly_or_not_at_all_on_queues() {
     let mut all = of_all(ENGINE);
     all.retain(|of_all| !matches!(of_all.program, Done::Resizing));
     outcome.merge(explored(&["disk-torn"].map(roomy_world), &all, &more_nested));
+    let policed = [&CONTENT_IN_ORDER, &TIMES_LATER]
+        .map(|policed| OnVolume { engine: ENGINE, program: Done::Policed(policed, FEW_PAGES) });
+    outcome.merge(explored(&["disk", "pmem"].map(roomy_world), &policed, &more_nested));
     let groups = STORIES.iter().map(|story| OnVolume { engine: ENGINE, program: Done::Story(story) });
     outcome.merge(explored(&["disk"].map(roomy_world), &groups.collect::<Vec<_>>(), &more_nested));
     let mut sites = ENGINE.sites();
@@ -56,14 +60,32 @@ fn calls_and_groups_survive_wholly_or_not_at_all_on_a_device() {
 /// blocks (`crates/crash/tests/all/multi_queue.rs`).
 #[test]
 fn mistakes_on_queues_are_seen() {
+    fn seen<S: Subject + Clone>(subject: &S, world: &Setting, mistake: &str) {
+        let limits = Limits { violations: 1, ..Limits::hunt() };
+        let outcome = explore(subject, world, &limits);
+        let violation = outcome.violations.first().unwrap_or_else(|| panic!("{mistake} is not seen"));
+        println!("{mistake}: {}", violation.what);
+    }
     let named = |name| Calls::named(name).expect("a program");
-    for (wrong, mistake) in [
+    for (program, mistake) in [
         (named("ordered-reuse").with(Mistake::FreeAtOrder), "FreeAtOrder"),
         (named("ordered-directory").with_journal(OfJournal::NoDependencies), "NoDependencies"),
     ] {
-        let limits = Limits { violations: 1, ..Limits::hunt() };
-        let outcome = explore(&OnVolume { engine: ENGINE, program: wrong }, &world("disk"), &limits);
-        let violation = outcome.violations.first().unwrap_or_else(|| panic!("{mistake} is not seen"));
-        println!("{mistake}: {}", violation.what);
+        seen(&OnVolume { engine: ENGINE, program }, &world("disk"), mistake);
+    }
+    let journal = |mistake| Trial { journal: Some(mistake), ..FEW_PAGES };
+    let engine = |mistake| Trial { mistake: Some(mistake), ..FEW_PAGES };
+    for (policed, trial) in [
+        (&CONTENT_IN_ORDER, journal(OfJournal::NoAfter)),
+        (&CONTENT_IN_ORDER, engine(Mistake::AfterNothing)),
+        (&CONTENT_IN_ORDER, engine(Mistake::ContentInPlace)),
+        (&TIMES_LATER, engine(Mistake::SizeForgotten)),
+    ] {
+        let program = Done::Policed(policed, trial);
+        seen(
+            &OnVolume { engine: ENGINE, program },
+            &roomy_world("disk"),
+            &format!("{:?} {:?}", trial.journal, trial.mistake),
+        );
     }
 }

@@ -12,7 +12,7 @@ use wholly_vfs::{Fallocate, Groups, Ino, OFlags, Result};
 use wholly_volume::{PolicyVfs, Volume, VolumeOptions, VolumeVfs};
 
 use super::groups::expect;
-use super::programs::Done;
+use super::programs::{Done, FEW_PAGES};
 use super::scripts::Step;
 use super::survival::{explored, limits_of_groups, models};
 
@@ -22,6 +22,8 @@ pub struct Policed {
     pub name: &'static str,
     policy: Policy,
     pub before: Step,
+    /// Whether the clock stands still: then content is all that its calls change.
+    pub is_still: bool,
     acts: &'static [Act],
 }
 
@@ -32,13 +34,17 @@ enum Act {
     Pends(Step),
     /// It lasts, with what was pending before it: all of that is one group.
     Lasts(Step),
+    /// The same, but for times of files.
+    LastsButTimes(Step),
+    /// It is ordered with what was pending before it, after all that was ordered before.
+    Orders(Step),
     /// An explicit group takes this file, and gives it back. That lasts, too.
     Takes(&'static str),
     /// The volume is given up: what is pending lasts.
     End,
 }
 
-use Act::{End, Lasts, Pends, Takes};
+use Act::{End, Lasts, LastsButTimes, Orders, Pends, Takes};
 
 /// The timer never ends a group here.
 const SHARED: Policy = Policy::Shared { interval: Duration::MAX };
@@ -72,11 +78,57 @@ fn take(vfs: &PolicyVfs, path: &str) -> Result<()> {
     })
 }
 
+/// In one moment, so that changes of one file's blocks share no block, nor an inode.
+pub static CONTENT_IN_ORDER: Policed = Policed {
+    name: "content in order",
+    policy: Policy::PerSync,
+    before: three,
+    is_still: true,
+    acts: &[
+        Pends(|t| write(t, "a", 100, &[40; 50])),
+        Orders(|t| to(t, "a", |a| a.fatomic(true))),
+        Pends(|t| write(t, "a", 9000, &[41; 50])),
+        Orders(|t| to(t, "a", |a| a.fatomic(true))),
+        Pends(|t| write(t, "a", 4100, &[42; 50])),
+        Orders(|t| to(t, "a", |a| a.fatomic(true))),
+        Pends(|t| write(t, "a", 9100, &[43; 50])),
+        Lasts(|t| sync(t, "a")),
+    ],
+};
+
+/// Syncs of data, and what stores the times that they keep back.
+pub static TIMES_LATER: Policed = Policed {
+    name: "times later",
+    policy: Policy::PerSync,
+    before: three,
+    is_still: false,
+    acts: &[
+        Pends(|t| write(t, "a", 100, &[50; 50])),
+        LastsButTimes(|t| to(t, "a", |a| a.fdatasync())),
+        Pends(|t| write(t, "a", 9000, &[51; 50])),
+        LastsButTimes(|t| to(t, "a", |a| a.fdatasync())),
+        Lasts(|t| sync(t, "a")),
+        Pends(|t| write(t, "a", 100, &[52; 50])),
+        LastsButTimes(|t| to(t, "a", |a| a.fdatasync())),
+        Lasts(|t| t.chmod("a", 0o600).map(drop)),
+        // A length is stored.
+        Pends(|t| to(t, "a", |a| a.append(&[53; 300]).map(drop))),
+        LastsButTimes(|t| to(t, "a", |a| a.fdatasync())),
+        Pends(|t| write(t, "a", 4000, &[54; 5000])),
+        LastsButTimes(|t| to(t, "a", |a| a.fdatasync())),
+        Lasts(|t| sync(t, "a")),
+        Pends(|t| write(t, "b", 100, &[55; 50])),
+        LastsButTimes(|t| to(t, "b", |b| b.fdatasync())),
+        End,
+    ],
+};
+
 static ALL: [Policed; 2] = [
     Policed {
         name: "from sync to sync",
         policy: Policy::PerSync,
         before: three,
+        is_still: false,
         acts: &[
             Pends(|t| write(t, "a", 100, &[10; 5000])),
             Pends(|t| to(t, "a", |a| a.append(&[11; 300]).map(drop))),
@@ -112,6 +164,7 @@ static ALL: [Policed; 2] = [
         name: "all calls together",
         policy: SHARED,
         before: three,
+        is_still: false,
         acts: &[
             Pends(|t| write(t, "a", 100, &[20; 5000])),
             Pends(|t| write(t, "b", 64, &[21; 64])),
@@ -137,7 +190,7 @@ static ALL: [Policed; 2] = [
 ];
 
 pub fn all() -> Vec<OnVolume<Done>> {
-    let on = |engine| ALL.iter().map(move |policed| OnVolume { engine, program: Done::Policed(policed) });
+    let on = |engine| ALL.iter().map(move |policed| OnVolume { engine, program: Done::Policed(policed, FEW_PAGES) });
     engines().flat_map(on).collect()
 }
 
@@ -149,18 +202,28 @@ impl Policed {
         for (number, act) in self.acts.iter().enumerate() {
             let before = running.state().clone();
             let label = format!("act {number}");
-            let done = running.step(&label, |_| match act {
-                Pends(step) | Lasts(step) => step(&Tree::new(vfs.as_ref().expect("not given up"), Ino::ROOT)),
+            let mut body = |_: &Volume| match act {
+                Pends(step) | Lasts(step) | LastsButTimes(step) | Orders(step) => {
+                    step(&Tree::new(vfs.as_ref().expect("not given up"), Ino::ROOT))
+                }
                 Takes(path) => take(vfs.as_ref().expect("not given up"), path),
                 End => {
                     drop(vfs.take());
                     Ok(())
                 }
-            })?;
+            };
+            let done = match act {
+                Pends(_) => running.group_step(&label, &mut body),
+                LastsButTimes(_) => running.data_step(&label, &mut body),
+                Orders(_) => running.order_step(&label, &mut body),
+                Lasts(_) | Takes(_) | End => running.step(&label, &mut body),
+            }?;
             done.map_err(|errno| format!("{label}: {errno}"))?;
             match (act, before != *running.state()) {
                 (Pends(_), true) => return Err(format!("{label} lasts")),
-                (Lasts(_) | Takes(_) | End, false) => return Err(format!("{label} does not last")),
+                (Lasts(_) | LastsButTimes(_) | Orders(_) | Takes(_) | End, false) => {
+                    return Err(format!("{label} does not last"));
+                }
                 _ => {}
             }
         }

@@ -29,10 +29,13 @@ pub enum Done {
     Trial(&'static Script, Trial),
     TrialStory(&'static Story, Trial),
     /// So is each call, or what a policy makes of several.
-    Policed(&'static Policed),
+    Policed(&'static Policed, Trial),
     /// The volume gets smaller, and larger again. Nothing of what there is changes.
     Resizing,
 }
+
+/// Few pages, so that they are stolen.
+pub const FEW_PAGES: Trial = Trial { pages: Some(16), ..Trial::NONE };
 
 /// Calls outside of groups, with the engine `fine_grained_wal`.
 pub fn calls() -> Vec<OnVolume<Done>> {
@@ -70,19 +73,24 @@ impl Program for Done {
             Done::Script(script) | Done::Still(script) | Done::Trial(script, _) => script.name.into(),
             Done::Mortal(script) => format!("{}, with deaths", script.name),
             Done::Story(story) | Done::StillStory(story) | Done::TrialStory(story, _) => story.name.clone(),
-            Done::Policed(policed) => policed.name.into(),
+            Done::Policed(policed, _) => policed.name.into(),
             Done::Resizing => "resizing".into(),
         }
     }
 
     fn time_passes(&self) -> bool {
         !matches!(self, Done::Still(_) | Done::Mortal(_) | Done::StillStory(_))
+            && !matches!(self, Done::Policed(policed, _) if policed.is_still)
+    }
+
+    fn orders(&self) -> bool {
+        matches!(self, Done::Policed(policed, _) if policed.is_still)
     }
 
     fn trial(&self) -> Trial {
         match self {
-            Done::Trial(_, trial) | Done::TrialStory(_, trial) => *trial,
-            _ => Trial { pages: Some(16), ..Trial::default() },
+            Done::Trial(_, trial) | Done::TrialStory(_, trial) | Done::Policed(_, trial) => *trial,
+            _ => FEW_PAGES,
         }
     }
 
@@ -92,7 +100,7 @@ impl Program for Done {
                 (script.before)(tree)
             }
             Done::Story(story) | Done::StillStory(story) | Done::TrialStory(story, _) => (story.before)(tree),
-            Done::Policed(policed) => (policed.before)(tree),
+            Done::Policed(policed, _) => (policed.before)(tree),
             Done::Resizing => tree.file("a", 0o644, &[1; 9000]).map(drop),
         });
         prepared.map_err(|errno| errno.to_string())
@@ -102,7 +110,7 @@ impl Program for Done {
         let script = match self {
             Done::Script(script) | Done::Still(script) | Done::Mortal(script) | Done::Trial(script, _) => script,
             Done::Story(story) | Done::StillStory(story) | Done::TrialStory(story, _) => return tell(story, running),
-            Done::Policed(policed) => return policed.perform(running),
+            Done::Policed(policed, _) => return policed.perform(running),
             Done::Resizing => {
                 running.close()?;
                 running.offline("shrink", |region| Volume::resize_region(region, BYTES - 20 * 4096))?;

@@ -241,6 +241,10 @@ fn an_error_of_the_device_is_told_to_all() {
     assert_eq!(failed.errno(), Errno::IO.raw_os_error(), "{failed}");
     let later = volume.create_file("later", 0o644).map(drop).expect_err("it has failed before");
     assert_eq!(later.errno(), Errno::IO.raw_os_error(), "{later}");
+    assert_eq!(volume.read_file("kept").expect("reads go on"), [7; 9000]);
+    assert_eq!(volume.metadata("kept").expect("looks go on").size, 9000);
+    let names: Vec<_> = volume.read_dir("").expect("lists go on").into_iter().map(|entry| entry.name).collect();
+    assert!(names.iter().any(|name| name == b"kept"), "{names:?}");
     assert!(volume.close().is_err());
     model.set_faults(Faults::default());
     let volume = Volume::open_queues(disk(&device), &options()).expect("open it again");
