@@ -187,7 +187,7 @@ fn list(subject: SubjectArg, ui: &Ui) -> Result<Exit, Failure> {
             ),
         };
         format!(
-            "{of_stores}workloads on volumes (also ones, pairs and some-pairs of all calls; random-SEED, random-0..SEED; \
+            "{of_stores}workloads on volumes (also ones, pairs, some-pairs and ordered-pairs of all calls; random-SEED, random-0..SEED; \
              and scripts):\n{}\nworlds (for volumes, those of media that the engine takes):\n{}",
             lines(&listed.workloads_on_volumes),
             lines(&listed.worlds)
@@ -253,8 +253,8 @@ impl Task {
     }
 }
 
-/// Programs on a volume that are explored where none is asked for, a line each.
-const ON_VOLUME: [&str; 3] = ["by-hand", "ones", "pairs"];
+/// Programs on a volume that are explored where none is asked for, a line each; the last ones on engines that order.
+const ON_VOLUME: [&str; 4] = ["by-hand", "ones", "pairs", "ordered-pairs"];
 
 /// What is done to a volume.
 fn tasks_on_volume(args: &CrashArgs, engine: EngineKind) -> Result<Vec<Task>, Failure> {
@@ -265,7 +265,8 @@ fn tasks_on_volume(args: &CrashArgs, engine: EngineKind) -> Result<Vec<Task>, Fa
         Effort::Thorough => (Limits::thorough(), Limits { nested_samples: 12, go_on_one_in: 8, ..Limits::hunt() }),
     };
     let asked = args.workloads.iter().map(|name| &**name);
-    let mut names: Vec<&str> = if args.workloads.is_empty() { ON_VOLUME.to_vec() } else { asked.collect() };
+    let own = ON_VOLUME.iter().copied().filter(|name| volume::orders(engine) || !name.starts_with("ordered"));
+    let mut names: Vec<&str> = if args.workloads.is_empty() { own.collect() } else { asked.collect() };
     // A million states, of what two threads write and two others write back.
     if args.workloads.is_empty() && args.effort == Effort::Thorough && engine == EngineKind::HybridLog {
         names.push("random-0..40");

@@ -190,6 +190,15 @@ pub fn pairs_on_volumes() -> Vec<Workload> {
     made(&scripts)
 }
 
+/// All pairs that make sense, each op a group: the first one returns at the order, and the second one, or is durable.
+pub fn ordered_pairs() -> Vec<Workload> {
+    let mut scripts = Vec::new();
+    for Couple { start, first, second, .. } in couples() {
+        scripts.extend(["order", "call"].map(|how| format!("{start},order.{first},{how}.{second}")));
+    }
+    made(&scripts)
+}
+
 /// How the ops of a pair come together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pair {

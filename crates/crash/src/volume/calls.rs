@@ -216,6 +216,32 @@ pub const BY_HAND: &[(&str, &str, &str)] = &[
          call.rename-C-baz/C/foo/bar/C,home,order.rename-baz/C/foo/bar-B/bar,order.create-B/foo+create-baz/foo,\
          order.rename-baz/C-B/bar/C/C,call.chmod-B/bar/C",
     ),
+    // Table 4 of MQFS: each call is a group of its own, and what is synced there is durable at its return here.
+    (
+        "ordered-create-delete",
+        "create_delete of MQFS: ten files, each second one synced, each third one removed",
+        "bare,order.create-n00,call.create-n01,order.create-n02,call.create-n03,order.create-n04,call.create-n05,\
+         order.create-n06,call.create-n07,order.create-n08,call.create-n09,order.unlink-n00,order.unlink-n03,\
+         order.unlink-n06,call.unlink-n09",
+    ),
+    (
+        "ordered-generic-035",
+        "generic/035 of xfstests: a file over one that is open, a directory over an empty one",
+        "dirs,order.create-foo+fill-foo,order.rename-foo-A/foo,order.write-@A/foo,order.mkdir-C,order.mkdir-B/C,\
+         order.rename-C-B/C,call.chmod-B",
+    ),
+    (
+        "ordered-generic-106",
+        "generic/106 of xfstests: a file loses one of its names, and then the last one with its directory",
+        "dirs,order.mkdir-C,order.create-C/foo,order.link-C/foo-C/C,home,order.unlink-C/foo,call.append-C/C,\
+         order.unlink-C/C,order.rmdir-C,home",
+    ),
+    (
+        "ordered-generic-321",
+        "generic/321 of xfstests: directories that are renamed, and what is new in them",
+        "dirs,call.mkdir-C,order.rename-C-A/C,call.chmod-A,order.create-A/C/foo,call.fill-A/C/foo,order.rename-A/C-B/C,\
+         call.chmod-B,call.chmod-A,order.mkdir-B/C/C,call.create-B/C/bar",
+    ),
     (
         "clean-unmount",
         "unmounts with versions, and calls after them",
@@ -259,8 +285,13 @@ fn drawn(seed: u64) -> String {
     script
 }
 
-/// The programs that a name stands for: `by-hand`, `ones`, `pairs`, `some-pairs`, `random-3..9` for those that are
-/// drawn from these seeds, that of one, or a script.
+/// Whether groups of an engine can return at the order.
+pub fn orders(engine: EngineKind) -> bool {
+    matches!(engine, EngineKind::PageCacheWal | EngineKind::OpLog | EngineKind::MultiQueue)
+}
+
+/// The programs that a name stands for: `by-hand`, `ones`, `pairs`, `some-pairs`, `ordered-pairs`, `random-3..9` for
+/// those that are drawn from these seeds, that of one, or a script.
 pub fn several(engine: EngineKind, name: &str) -> Option<Vec<OnVolume<Calls>>> {
     let on_volume = |program| OnVolume { engine, program };
     if let Some((from, to)) = name.strip_prefix("random-").and_then(|seeds| seeds.split_once("..")) {
@@ -269,16 +300,14 @@ pub fn several(engine: EngineKind, name: &str) -> Option<Vec<OnVolume<Calls>>> {
     }
     let workloads = match name {
         "by-hand" => {
-            let is_of = |name: &str| {
-                matches!(engine, EngineKind::PageCacheWal | EngineKind::OpLog | EngineKind::MultiQueue)
-                    || !name.starts_with("ordered")
-            };
+            let is_of = |name: &str| orders(engine) || !name.starts_with("ordered");
             let names = BY_HAND.iter().map(|(name, ..)| *name).filter(|name| is_of(name));
             return names.map(|name| Calls::named(name).map(on_volume)).collect();
         }
         "ones" => sequences::ones_on_volumes(),
         "pairs" => sequences::pairs_on_volumes(),
         "some-pairs" => sequences::pairs_on_volumes().into_iter().step_by(ONE_IN).collect(),
+        "ordered-pairs" => sequences::ordered_pairs(),
         _ => return Calls::named(name).map(|program| vec![on_volume(program)]),
     };
     Some(

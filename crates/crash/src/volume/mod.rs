@@ -48,7 +48,7 @@ use crate::subject::{Beginning, NotOpened, Subject};
 use crate::tree::State;
 use crate::workload::{Op, Promise};
 use calls::call;
-pub use calls::{BY_HAND, Calls, fill, several};
+pub use calls::{BY_HAND, Calls, fill, orders, several};
 
 /// Bytes of a volume: 128 blocks.
 pub const BYTES: u64 = 128 * 4096;

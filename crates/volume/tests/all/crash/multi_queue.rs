@@ -56,6 +56,25 @@ fn calls_and_groups_survive_wholly_or_not_at_all_on_a_device() {
     assert_eq!(coverage::uncovered(&[START, COMMIT], &outcome), [], "these were no crash points");
 }
 
+/// The programs of the paper's table 4, each call a group of its own. Without `WHOLLY_LONG` in one world, and few
+/// states.
+#[test]
+fn the_programs_of_table_4_survive() {
+    let (worlds, limits) = match is_long() {
+        true => ([&["disk", "disk-torn"], &DEVICES[..]].concat(), Limits::thorough()),
+        false => (vec!["ccnvme"], Limits::sweep()),
+    };
+    for name in ["create-delete", "generic-035", "generic-106", "generic-321"] {
+        let program = Calls::named(&format!("ordered-{name}")).expect("a program");
+        for world in &worlds {
+            let outcome = explore(&OnVolume { engine: ENGINE, program: program.clone() }, &roomy_world(world), &limits);
+            println!("{name} {world}: {outcome}");
+            outcome.assert_clean();
+            assert!(outcome.distinct >= if is_long() { 1000 } else { 400 }, "{name} in {world}: {outcome}");
+        }
+    }
+}
+
 /// The explorer runs the same programs without them, in all worlds. Mistakes of the journal by itself are seen by
 /// blocks (`crates/crash/tests/all/multi_queue.rs`).
 #[test]
