@@ -1,12 +1,17 @@
 //! A volume, Wholly's own file system: tar unpacks a tree into a mounted one, and the server of the mount is killed, or
 //! the power fails. `fsck.wholly -n` must find nothing each time. Each call of tar is a group: after a crash it is
 //! there wholly or not at all, and so are all blocks, names and counts that belong to it.
+//!
+//! Then a file on a model of an NVMe controller is written over, and the model is killed with its server: what its
+//! queues and its write cache had is gone, as in a power cut. After `fatomic` the file is wholly old or wholly new,
+//! after `fsync` new.
 
 use crate::kills::text;
 use crate::scene::{Stop, Tree};
 use indicatif::ProgressBar;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -21,6 +26,10 @@ use wholly_volume::{EngineKind, Volume, VolumeOptions, VolumeVfs};
 const KILLS: (u32, u32) = (3, 40);
 /// Kills of one volume: each time a tree more is in it.
 const KILLS_OF_ONE: u32 = 5;
+/// Power cuts after `fatomic`, and as many after `fsync`.
+const CUTS: u64 = 6;
+/// Bytes of the file that is written over: one transaction.
+const FILE: usize = 256 << 10;
 /// The name by which fsck(8) calls the command.
 const FSCK: &str = "fsck.wholly";
 
@@ -30,6 +39,8 @@ pub struct Told {
     failures: u64,
     /// Stores that the record of the power failures has.
     events: usize,
+    /// Power cuts of a controller: after `fatomic` with the file old, and with it new; after `fsync`.
+    cuts: [u64; 3],
 }
 
 /// Where the act happens: in memory, which stands for persistent memory.
@@ -50,7 +61,7 @@ impl<'a> Stage<'a> {
         symlink(wholly, stage.dir.join(FSCK))?;
         std::fs::create_dir(stage.point())?;
         stage.make(16 << 20)?;
-        let mut server = stage.serve()?;
+        let mut server = stage.serve(stage.image().as_os_str())?;
         stage.unmount()?;
         server.wait()?;
         Ok(stage)
@@ -74,21 +85,22 @@ impl<'a> Stage<'a> {
             }
             self.kill_inside(tree, kills, &mut random)?;
             kills += 1;
-            succeeded(&format!("{FSCK} -n after kill {kills}"), &self.fsck()?)?;
+            succeeded(&format!("{FSCK} -n after kill {kills}"), &self.fsck(self.image().as_os_str())?)?;
             bar.set_position(begun.elapsed().min(duration).as_millis() as u64);
         }
+        let cuts = self.cut_power()?;
         let trace = self.record(bytes)?;
         let failures = self.fail_power(&trace, seed, || {
             bar.set_position(begun.elapsed().min(duration).as_millis() as u64);
             begun.elapsed() >= duration
         })?;
-        Ok(Told { kills, failures, events: trace.events.len() })
+        Ok(Told { kills, failures, events: trace.events.len(), cuts })
     }
 
     /// Unpacks the tree into a directory of its own, and kills the server when some files are there.
     fn kill_inside(&self, tree: &Tree, number: u32, random: &mut Random) -> Result<()> {
         self.stop.check()?;
-        let mut server = self.serve()?;
+        let mut server = self.serve(self.image().as_os_str())?;
         let inside = 1 + random.below(tree.files.0.len() as u64 * 2 / 3);
         let killed = self.unpack(&format!("{number}"), |lines| {
             lines.take(inside as usize).try_for_each(|line| line.map(drop))?;
@@ -97,6 +109,47 @@ impl<'a> Stage<'a> {
         server.wait()?;
         self.unmount()?;
         killed.map(drop)
+    }
+
+    /// Writes over a file on a model of an NVMe controller, and cuts its power.
+    fn cut_power(&self) -> Result<[u64; 3]> {
+        let device = self.dir.join("device");
+        let place = format!("nvme-model:{}", device.display());
+        std::fs::create_dir(&device)?;
+        let mut mkfs = self.wholly();
+        succeeded("wholly mkfs", &mkfs.args(["mkfs", &place, "--size", "16M"]).output()?)?;
+        let (mut cuts, mut number) = ([0; 3], 0);
+        let whole = |number: u8| vec![number; FILE];
+        for cut in 0..=2 * CUTS {
+            self.stop.check()?;
+            let mut server = self.serve(place.as_ref())?;
+            let path = self.point().join("file");
+            let file = std::fs::File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
+            // The first time it is made.
+            let is_durable = cut == 0 || cut % 2 == 1;
+            file.write_all_at(&whole(number + 1), 0)?;
+            if is_durable {
+                file.sync_all()?
+            } else {
+                wholly::fatomic(&file).map_err(text)?
+            }
+            server.kill()?;
+            server.wait()?;
+            drop(file);
+            self.unmount()?;
+            let mut server = self.serve(place.as_ref())?;
+            let found = std::fs::read(&path)?;
+            let is_new = found == whole(number + 1);
+            if !is_new && (is_durable || found != whole(number)) {
+                return Err(format!("power cut {cut}: the file is neither old nor new").into());
+            }
+            number += u8::from(is_new);
+            cuts[if is_durable { 2 } else { usize::from(is_new) }] += 1;
+            self.unmount()?;
+            server.wait()?;
+        }
+        succeeded(&format!("{FSCK} -n after the last power cut"), &self.fsck(place.as_ref())?)?;
+        Ok(cuts)
     }
 
     /// Runs tar, which says each name, and what is to be done while it runs.
@@ -197,14 +250,14 @@ impl<'a> Stage<'a> {
         succeeded("wholly mkfs", &mkfs.arg("--size").arg(bytes.to_string()).output()?)
     }
 
-    fn fsck(&self) -> Result<Output> {
-        Ok(Command::new(self.dir.join(FSCK)).arg("-n").arg(self.image()).output()?)
+    fn fsck(&self, what: &OsStr) -> Result<Output> {
+        Ok(Command::new(self.dir.join(FSCK)).arg("-n").arg(what).output()?)
     }
 
-    /// Mounts the volume, by a server that is a child.
-    fn serve(&self) -> Result<Child> {
+    /// Mounts a volume, by a server that is a child.
+    fn serve(&self, what: &OsStr) -> Result<Child> {
         let mut mount = self.wholly();
-        mount.args(["mount", "--foreground"]).arg(self.image()).arg(self.point());
+        mount.args(["mount", "--foreground"]).arg(what).arg(self.point());
         mount.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
         let mut server = mount.spawn()?;
         let below = std::fs::metadata(&self.dir)?.dev();
@@ -241,6 +294,13 @@ impl Told {
         line("server killed (SIGKILL)", self.kills.to_string(), "while tar runs");
         let of = format!("simulated: tar on a mount, {} stores and fences recorded", self.events);
         line("power failures", self.failures.to_string(), &of);
+        let [old, new, durable] = self.cuts;
+        line(
+            "controller killed after fatomic",
+            (old + new).to_string(),
+            &format!("a file is old {old} times, new {new} times"),
+        );
+        line("controller killed after fsync", durable.to_string(), "it is new each time; nvme-model, emulated");
         println!();
     }
 }

@@ -20,7 +20,7 @@ use wholly_vfs::{Errno, Ino, OFlags, SetXattr};
 use wholly_volume::format::Lba;
 use wholly_volume::format::head::HeadTable;
 use wholly_volume::format::superblock::{Superblock, VERSION};
-use wholly_volume::{EngineKind, Repair, Volume, VolumeOptions, VolumeVfs};
+use wholly_volume::{DataMode, EngineKind, Repair, Volume, VolumeOptions, VolumeVfs};
 
 const BYTES: u64 = 512 << 10;
 const BLOCK: usize = 4096;
@@ -31,6 +31,8 @@ const VERSIONS: [u32; 3] = [1, 2, 4];
 
 struct Fixture {
     engine: EngineKind,
+    /// The mode that it was made with, where that is not the default.
+    data: Option<DataMode>,
     /// In each version of the format, from the first one on that has the engine.
     images: &'static [&'static [u8]],
     twins: &'static [&'static [u8]],
@@ -52,9 +54,10 @@ macro_rules! versions {
     };
 }
 
-const FIXTURES: [Fixture; 9] = [
+const FIXTURES: [Fixture; 10] = [
     Fixture {
         engine: EngineKind::None,
+        data: None,
         images: &versions!("none"),
         twins: &versions!("none-damaged"),
         byte: 5,
@@ -66,6 +69,7 @@ const FIXTURES: [Fixture; 9] = [
     },
     Fixture {
         engine: EngineKind::FineGrainedWal,
+        data: None,
         images: &versions!("fine_grained_wal"),
         twins: &versions!("fine_grained_wal-damaged"),
         byte: 9,
@@ -74,6 +78,7 @@ const FIXTURES: [Fixture; 9] = [
     },
     Fixture {
         engine: EngineKind::HybridLog,
+        data: None,
         images: &versions!("hybrid_log"),
         twins: &versions!("hybrid_log-damaged"),
         byte: 9,
@@ -82,6 +87,7 @@ const FIXTURES: [Fixture; 9] = [
     },
     Fixture {
         engine: EngineKind::Undo,
+        data: None,
         images: &versions!("undo"),
         twins: &versions!("undo-damaged"),
         byte: 5,
@@ -93,6 +99,7 @@ const FIXTURES: [Fixture; 9] = [
     },
     Fixture {
         engine: EngineKind::Shadow,
+        data: None,
         images: &versions!("shadow"),
         twins: &versions!("shadow-damaged"),
         byte: 9,
@@ -104,6 +111,7 @@ const FIXTURES: [Fixture; 9] = [
     },
     Fixture {
         engine: EngineKind::PageCacheWal,
+        data: None,
         images: &versions!("page_cache_wal"),
         twins: &versions!("page_cache_wal-damaged"),
         byte: 9,
@@ -112,6 +120,7 @@ const FIXTURES: [Fixture; 9] = [
     },
     Fixture {
         engine: EngineKind::OpLog,
+        data: None,
         images: &[include_bytes!("fixtures/volume-4-op_log.img.gz")],
         twins: &[include_bytes!("fixtures/volume-4-op_log-damaged.img.gz")],
         byte: 9,
@@ -120,6 +129,7 @@ const FIXTURES: [Fixture; 9] = [
     },
     Fixture {
         engine: EngineKind::MultiQueue,
+        data: None,
         images: &[include_bytes!("fixtures/volume-4-multi_queue.img.gz")],
         twins: &[include_bytes!("fixtures/volume-4-multi_queue-damaged.img.gz")],
         byte: 9,
@@ -127,7 +137,17 @@ const FIXTURES: [Fixture; 9] = [
         repaired: Some(9),
     },
     Fixture {
+        engine: EngineKind::MultiQueue,
+        data: Some(DataMode::Journal),
+        images: &[include_bytes!("fixtures/volume-4-multi_queue-journal.img.gz")],
+        twins: &[include_bytes!("fixtures/volume-4-multi_queue-journal-damaged.img.gz")],
+        byte: 9,
+        wrong: &["bitmap block 0 of blocks: a bitmap block has a wrong checksum"],
+        repaired: Some(9),
+    },
+    Fixture {
         engine: EngineKind::ShortcutJfs,
+        data: None,
         images: &versions!("shortcut_jfs"),
         twins: &versions!("shortcut_jfs-damaged"),
         byte: 9,
@@ -147,6 +167,11 @@ fn config(mutations: Vec<Mutation>) -> Arc<SimConfig> {
 
 fn options(engine: EngineKind) -> VolumeOptions {
     VolumeOptions { engine: Some(engine), cache_bytes: 1 << 20, label: "fixture".into(), ..VolumeOptions::default() }
+}
+
+/// What an image is called.
+fn named(engine: EngineKind, data: Option<DataMode>) -> String {
+    data.map_or(engine.name().into(), |data| format!("{}-{}", engine.name(), data.name()))
 }
 
 pub fn gzip(option: &str, bytes: &[u8]) -> Vec<u8> {
@@ -191,15 +216,18 @@ fn expect_content(region: &Arc<dyn Region>, engine: EngineKind, byte: Option<u8>
 
 #[test]
 fn volumes_of_each_version_are_opened_and_their_twins_refused() {
-    let both = |Fixture { engine, images, twins, byte, wrong, repaired }| {
+    let both = |Fixture { engine, data, images, twins, byte, wrong, repaired }| {
         let versions = images.iter().zip(twins).zip(&VERSIONS[VERSIONS.len() - images.len()..]);
-        versions.map(move |((image, twin), version)| (engine, *image, *twin, byte, wrong, repaired, *version))
+        let of = (engine, data);
+        versions.map(move |((image, twin), version)| (of, *image, *twin, byte, wrong, repaired, *version))
     };
-    for (engine, image, twin, byte, wrong, left, version) in FIXTURES.into_iter().flat_map(both) {
-        let name = format!("{} in version {version}", engine.name());
+    for ((engine, data), image, twin, byte, wrong, left, version) in FIXTURES.into_iter().flat_map(both) {
+        let name = format!("{} in version {version}", named(engine, data));
         let sound = region(&gzip("-d", image));
         let checked = Volume::check_region(&*sound).expect("check it");
         assert_eq!((checked.findings, checked.is_clean), (vec![], engine == EngineKind::None), "{name}");
+        let volume = Volume::open_region(sound.clone(), &VolumeOptions { data, ..options(engine) });
+        volume.expect("it has this mode").close().expect("close it");
         expect_content(&sound, engine, Some(byte));
         assert_eq!(Volume::check_region(&*sound).expect("check it").findings, [], "{name}");
         assert_eq!(current(&*sound).version, version, "what has made it opens it still");
@@ -391,10 +419,12 @@ fn make() {
     let (block, offset) = dumped.expect("dump it").inode.and_then(|it| it.at).expect("a record");
     image[block as usize * BLOCK + offset + 4] ^= 1;
     save("given-back-damaged", &image);
-    for engine in EngineKind::ALL.iter().copied() {
+    let all = EngineKind::ALL.iter().map(|engine| (*engine, None));
+    for (engine, data) in all.chain([(EngineKind::MultiQueue, Some(DataMode::Journal))]) {
         let world = World::new(config(Vec::new()));
-        Volume::format_region(&*world.log(), &options(engine)).expect("make a volume");
-        let volume = Volume::open_region(world.log(), &options(engine)).expect("open it");
+        let options = VolumeOptions { data, ..options(engine) };
+        Volume::format_region(&*world.log(), &options).expect("make a volume");
+        let volume = Volume::open_region(world.log(), &options).expect("open it");
         let vfs = VolumeVfs::new(&volume);
         let tree = Tree::new(&vfs, Ino::ROOT);
         tree.mkdir("dir", 0o755).expect("make a directory");
@@ -416,7 +446,7 @@ fn make() {
         };
         let mut image = vec![0; BYTES as usize];
         world.log().read(0, &mut image).expect("read");
-        save(engine.name(), &image);
+        save(&named(engine, data), &image);
         match engine {
             EngineKind::None | EngineKind::Undo | EngineKind::Shadow => {
                 // Line 0 of the file.
@@ -442,7 +472,7 @@ fn make() {
                 image[payload + 5] ^= 1;
             }
         }
-        save(&format!("{}-damaged", engine.name()), &image);
+        save(&format!("{}-damaged", named(engine, data)), &image);
     }
 }
 
