@@ -58,6 +58,10 @@ pub fn all() -> Vec<VolumeProgram> {
         engine: EngineKind::OpLog,
         ..ordered(name, Policy::PerOp, Start::Dirs, threads)
     };
+    let queued = |name, policy, threads| VolumeProgram {
+        engine: EngineKind::MultiQueue,
+        ..ordered(name, policy, Start::Dirs, threads)
+    };
     // The timer never commits.
     let shared = Policy::Shared { interval: Duration::MAX };
     vec![
@@ -231,6 +235,26 @@ pub fn all() -> Vec<VolumeProgram> {
                 vec![group(&[Op::Create("A/one"), append("A/one", 20)]), call(Op::Unlink("A/one"))],
                 vec![group(&[Op::Create("A/two"), append("A/two", 5000), link("A/foo", "A/three")])],
                 vec![call(Op::Mkdir("A/four")), group(&[Op::Rmdir("A/four"), rename("A/C", "A/moved")])],
+            ],
+        ),
+        // The same of four threads, each with a queue of its own or with one that it shares, and a checkpoint.
+        queued(
+            "queues-names",
+            Policy::PerOp,
+            vec![
+                vec![group(&[Op::Create("A/one"), append("A/one", 20)]), call(Op::Unlink("A/one"))],
+                vec![group(&[Op::Create("A/two"), append("A/two", 5000), link("A/foo", "A/three")])],
+                vec![call(Op::Mkdir("A/four")), Act::Checkpoint, call(Op::Rmdir("A/four"))],
+                vec![call(rename("A/C", "A/moved")), Act::Checkpoint],
+            ],
+        ),
+        queued(
+            "queues-syncs",
+            Policy::PerSync,
+            vec![
+                vec![call(write("A/foo", 0, 200)), Act::Sync("A/foo")],
+                vec![call(append("A/foo", 5000)), Act::Sync("A/foo"), call(write("A/foo", 4096, 50))],
+                vec![call(write("A/foo", 10, 50)), Act::Sync("A/foo"), Act::Checkpoint],
             ],
         ),
         // A commit beside an abort, two commits and two aborts, whichever comes first. The two commits are in different
