@@ -34,6 +34,8 @@ pub struct Counters {
     pub commits: u64,
     /// Transactions that were committed.
     pub committed: u64,
+    /// Commits that depend on others that are not durable, on another queue.
+    pub depending: u64,
     /// Transactions that were aborted.
     pub aborts: u64,
     /// Blocks that were written plainly.

@@ -632,6 +632,12 @@ impl Volume {
         self.opened.used(|mounted| Ok::<_, Error>(mounted.stat())).unwrap_or_default()
     }
 
+    /// What was asked of the transactions of blocks below the engine, if there are some.
+    #[doc(hidden)]
+    pub fn block_counters(&self) -> Option<wholly_blocks::Counters> {
+        self.opened.used(|mounted| Ok::<_, Error>(mounted.core.engine.counters())).ok().flatten()
+    }
+
     pub(crate) fn opened(&self) -> &Arc<Opened> {
         &self.opened
     }

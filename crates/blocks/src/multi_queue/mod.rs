@@ -175,6 +175,19 @@ pub enum Mistake {
     ClosureOnce,
 }
 
+/// As what transactions are handed over. For measurement: no other value than the default serves a user.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// Their blocks and descriptions, the last of which is the commit.
+    #[default]
+    Described,
+    /// And another block, which says that the transaction is complete, as other journals have it: the last write.
+    CommitBlock,
+    /// Their blocks alone, each straight home. After a crash nothing is promised.
+    InPlace,
+}
+
 /// One block of so many of an area is for descriptions of content that is home already.
 const SPARE: u64 = 16;
 
@@ -195,6 +208,8 @@ pub struct Options {
     /// Fresh pages that were admitted are journaled, as those are that are written over (data journaling, 5.1).
     pub journals_fresh: bool,
     #[doc(hidden)]
+    pub form: Form,
+    #[doc(hidden)]
     pub mistake: Option<Mistake>,
 }
 
@@ -207,6 +222,7 @@ impl Default for Options {
             held_fresh: 16,
             journals_fresh: false,
             in_turn: false,
+            form: Form::Described,
             mistake: None,
         }
     }
@@ -256,6 +272,7 @@ struct AllCounters {
     discards: AtomicU64,
     commits: AtomicU64,
     committed: AtomicU64,
+    depending: AtomicU64,
     aborts: AtomicU64,
     plain_writes: AtomicU64,
     plain_flushes: AtomicU64,
@@ -320,7 +337,7 @@ impl MultiQueue {
         let options = Options { held_fresh: options.held_fresh.min(area / 4), ..options };
         // With all its descriptions, and the fresh pages that stay in memory.
         let described = area / entries_of(areas.queues) as u64 + 1 + area / SPARE;
-        let most = area - described - options.held_fresh;
+        let most = area - described - options.held_fresh - u64::from(options.form == Form::CommitBlock);
         let of = device.guarantees();
         let guarantees = BlockGuarantees {
             blocks,
@@ -741,6 +758,7 @@ impl TxBlocks for MultiQueue {
             discards: get(&of.discards),
             commits: get(&of.commits),
             committed: get(&of.committed),
+            depending: get(&of.depending),
             aborts: get(&of.aborts),
             plain_writes: get(&of.plain_writes),
             plain_flushes: get(&of.plain_flushes),

@@ -123,7 +123,7 @@ impl Shared {
         let entries: u64 = all.iter().map(Running::entries).sum();
         let images = directly.iter().filter(|is_direct| !**is_direct).count();
         // The room of each, first for descriptions. What is left is given back.
-        let mut wanted = self.descriptions(entries) as usize + images;
+        let mut wanted = (self.descriptions(entries) + self.commit_blocks(entries)) as usize + images;
         let mut blocks = Vec::with_capacity(wanted);
         for (own, reserved) in all.iter().flat_map(|running| &running.rooms) {
             let state = &mut states[numbers.iter().position(|one| one == own).expect("it is one of them")];
@@ -180,6 +180,8 @@ impl Shared {
             }
         }
         let after = (0..).zip(depends).filter(|(queue, place)| *queue != number && **place > 0);
+        let after: Vec<(u16, u64)> = after.map(|(queue, place)| (queue, *place)).collect();
+        count(&self.counters.depending, u64::from(!after.is_empty()));
         let ordered = Ordered {
             place,
             site,
@@ -190,7 +192,8 @@ impl Shared {
             revoked,
             discarded,
             lent,
-            after: after.map(|(queue, place)| (queue, *place)).collect(),
+            after,
+            commit_block: given.next(),
             ends: numbers.iter().zip(&states).map(|(number, state)| (*number, state.head)).collect(),
             marks: Mutex::default(),
         };

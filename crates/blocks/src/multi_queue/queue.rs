@@ -25,6 +25,8 @@ pub struct Ordered {
     pub site: Site,
     /// Where its descriptions go.
     pub descriptions: Vec<Lba>,
+    /// Where its commit block goes, in [`Form::CommitBlock`](super::Form).
+    pub commit_block: Option<Lba>,
     /// What it writes. Taken when it is sent.
     pub payloads: Mutex<Vec<(u64, Payload)>>,
     /// The blocks of these.

@@ -6,14 +6,15 @@ use wholly_media::Site;
 
 use super::layout::{Description, Entry, What, entries_of};
 use super::queue::{Ordered, Payload};
-use super::{Mistake, Proof, QueueGuarantees, Shared, Write, count};
-use crate::{Lba, Page, Txid};
+use super::{Form, Mistake, Proof, QueueGuarantees, Shared, Write, count};
+use crate::{BLOCK, Lba, Page, Txid};
 
-/// Puts pages of consecutive blocks together, up to so many. The write that has `last` becomes the last one.
+/// Puts pages of consecutive blocks together, up to so many. The write that has `last`, if one has, becomes the last
+/// one.
 fn merged(mut pages: Vec<(Lba, Page)>, last: Lba, most: usize) -> Vec<Write> {
     pages.sort_by_key(|(at, _)| *at);
     let mut writes: Vec<Write> = Vec::new();
-    let mut commit = 0;
+    let mut commit = None;
     for (at, page) in pages {
         match writes.last_mut() {
             Some(write) if write.pages.len() < most && write.at.0 + write.pages.len() as u64 == at.0 => {
@@ -22,11 +23,13 @@ fn merged(mut pages: Vec<(Lba, Page)>, last: Lba, most: usize) -> Vec<Write> {
             _ => writes.push(Write { at, pages: vec![page] }),
         }
         if at == last {
-            commit = writes.len() - 1;
+            commit = Some(writes.len() - 1);
         }
     }
-    let commit = writes.remove(commit);
-    writes.push(commit);
+    if let Some(commit) = commit {
+        let commit = writes.remove(commit);
+        writes.push(commit);
+    }
     writes
 }
 
@@ -58,6 +61,7 @@ impl Shared {
         let payloads = std::mem::take(&mut *tx.payloads.lock().unwrap());
         let mut pages = Vec::with_capacity(payloads.len() + tx.descriptions.len());
         let mut entries = Vec::with_capacity(payloads.len() + tx.discarded.len());
+        let is_in_place = self.options.form == Form::InPlace;
         let sum = |home: Lba, page: &Page| match self.options.proof {
             Proof::Checksum => self.seed().sum_of_block(home, page),
             Proof::Window => 0,
@@ -67,7 +71,7 @@ impl Shared {
             let what = match payload {
                 Payload::Journaled(image, page) => {
                     let what = What::Journaled { image, sum: sum(home, &page) };
-                    pages.push((image, page));
+                    pages.push((if is_in_place { home } else { image }, page));
                     what
                 }
                 Payload::Direct(page) => {
@@ -103,11 +107,18 @@ impl Shared {
                 after: tx.after.clone(),
                 entries: chunks.next().unwrap_or_default().to_vec(),
             };
-            pages.push((*at, Page::new(&description.encode(self.seed(), *at))));
+            if !is_in_place {
+                pages.push((*at, Page::new(&description.encode(self.seed(), *at))));
+            }
         }
         *tx.marks.lock().unwrap() = proven;
         let QueueGuarantees { most_writes: most, most_pages, .. } = *self.device.guarantees();
         let mut writes = merged(pages, *tx.descriptions.last().expect("there is one"), most_pages.max(1));
+        if let Some(at) = tx.commit_block {
+            let mut says = [0; BLOCK];
+            says[..8].copy_from_slice(&tx.place.sequence.to_le_bytes());
+            writes.push(Write { at, pages: vec![Page::new(&says)] });
+        }
         // What a queue has no room for is there before the rest is handed over.
         let early = writes.len().saturating_sub(most.max(1));
         for write in writes.drain(..early) {

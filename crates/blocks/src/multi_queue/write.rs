@@ -7,7 +7,7 @@ use wholly_media::Site;
 use super::layout::entries_of;
 use super::running::Running;
 use super::tree::Progress;
-use super::{Mistake, SPARE, Shared, busy};
+use super::{Form, Mistake, SPARE, Shared, busy};
 use crate::runs::Runs;
 use crate::{Lba, Page, Placement, Txid};
 
@@ -70,10 +70,16 @@ impl Shared {
         entries.div_ceil(entries_of(self.areas.queues) as u64)
     }
 
+    /// Blocks of an area that transactions of so many entries take beside descriptions and images.
+    pub(super) fn commit_blocks(&self, entries: u64) -> u64 {
+        u64::from(self.options.form == Form::CommitBlock && entries > 0)
+    }
+
     /// Room for all that a transaction has, and for so many entries and images more.
     pub(super) fn secure(&self, running: &mut Running, (entries, images): (u64, u64), admits: bool) -> Result<()> {
         let entries = running.entries() + running.admitted + entries;
-        let wanted = self.descriptions(entries) + running.pages.len() as u64 + running.admitted + images;
+        let described = self.descriptions(entries) + self.commit_blocks(entries);
+        let wanted = described + running.pages.len() as u64 + running.admitted + images;
         let has = running.rooms.iter().map(|(_, blocks)| blocks).sum::<u64>();
         if wanted > has { self.reserve(running, wanted - has, admits) } else { Ok(()) }
     }

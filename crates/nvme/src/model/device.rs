@@ -169,7 +169,19 @@ impl Device {
     }
 
     fn takes(&mut self, cost: impl Fn(&super::Profile) -> u64) {
-        self.clock_ns += self.config.profile.as_ref().map_or(0, cost);
+        let cost = self.config.profile.as_ref().map_or(0, cost);
+        self.clock_ns += if self.config.is_driven { 0 } else { cost };
+    }
+
+    pub fn advance(&mut self, now: Duration) -> (Vec<u16>, Option<Duration>) {
+        self.clock_ns = self.clock_ns.max(now.as_nanos() as u64);
+        self.fetch();
+        while let Some(at) = self.next(self.clock_ns) {
+            let running = self.running.swap_remove(at);
+            self.complete(running);
+        }
+        let due = self.running.iter().map(|running| Duration::from_nanos(running.due_ns)).min();
+        (std::mem::take(&mut self.interrupts).into_iter().collect(), due)
     }
 
     pub fn read_register(&mut self, at: u32) -> u32 {

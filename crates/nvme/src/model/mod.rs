@@ -84,6 +84,8 @@ pub struct Config {
     pub seed: u64,
     /// How long things take; none: no time passes but in waits.
     pub profile: Option<Profile>,
+    /// Time passes by [`Model::advance`] alone, and who calls that pays what the host's accesses take.
+    pub is_driven: bool,
 }
 
 impl Default for Config {
@@ -103,6 +105,7 @@ impl Default for Config {
             is_read_only: false,
             seed: 0,
             profile: None,
+            is_driven: false,
         }
     }
 }
@@ -240,6 +243,12 @@ impl Model {
     /// The region loses its content, and nothing says so.
     pub fn lose_region(&self) {
         self.device.lock().unwrap().arrived.fill(0);
+    }
+
+    /// It is so late now, by the clock of a caller who drives it ([`Config::is_driven`]): what is due is done. The
+    /// interrupts that have come since the last call, and when the next command is due.
+    pub fn advance(&self, now: Duration) -> (Vec<u16>, Option<Duration>) {
+        self.device.lock().unwrap().advance(now)
     }
 
     /// As long as it is held, no command completes.

@@ -63,6 +63,7 @@ pub mod patch;
 pub mod shadow;
 pub mod undo;
 
+use sync::{AtomicU64, Ordering};
 use wholly_error::{Error, Result};
 use wholly_media::{Region, Site};
 use wholly_vfs::GroupId;
@@ -333,11 +334,43 @@ pub struct Trial {
     pub journals_content: bool,
     /// `multi_queue`: transactions take queues in turn, and not by the thread.
     pub queues_in_turn: bool,
+    /// `multi_queue`: as what transactions are handed over. For measurement alone.
+    pub form: wholly_blocks::multi_queue::Form,
+    /// `multi_queue`: whoever changes a page of committed metadata keeps others from changing it until that is durable,
+    /// as page locks that are held during the write do. For measurement alone.
+    pub locks_pages: bool,
+    /// `multi_queue`: where it is noted how long pages are held.
+    pub holds: Option<&'static Holds>,
     /// A mistake of its journal.
     pub journal: Option<wholly_blocks::multi_queue::Mistake>,
     /// A mistake.
     pub mistake: Option<Mistake>,
 }
+
+/// For how long commits keep others from changing pages.
+#[derive(Debug, Default)]
+pub struct Holds {
+    /// Commits.
+    pub count: AtomicU64,
+    /// Sum of their times.
+    pub ns: AtomicU64,
+}
+
+impl Holds {
+    fn note(&self, since: std::time::Duration) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.ns.fetch_add((sync::now() - since).as_nanos() as u64, Ordering::Relaxed);
+    }
+}
+
+/// Each is its own.
+impl PartialEq for Holds {
+    fn eq(&self, other: &Holds) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for Holds {}
 
 impl Trial {
     /// Nothing is changed.
@@ -350,6 +383,9 @@ impl Trial {
         believes_window: false,
         journals_content: false,
         queues_in_turn: false,
+        form: wholly_blocks::multi_queue::Form::Described,
+        locks_pages: false,
+        holds: None,
         journal: None,
         mistake: None,
     };
@@ -883,6 +919,11 @@ pub trait Engine: Load + Send + Sync {
     /// [`wait`](Self::wait) makes it durable, with all that was ordered before.
     fn orders(&self) -> bool {
         false
+    }
+
+    /// What was asked of the transactions of blocks below it, if there are some.
+    fn counters(&self) -> Option<wholly_blocks::Counters> {
+        None
     }
 
     /// Everything up to this place is durable, with an engine that orders.

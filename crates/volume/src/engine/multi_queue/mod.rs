@@ -86,6 +86,7 @@ fn open(opening: Opening) -> Option<Box<dyn Engine>> {
     let options = Options {
         proof: if trial.believes_window { Proof::Window } else { Proof::Checksum },
         in_turn: trial.queues_in_turn,
+        form: trial.form,
         mistake: trial.journal,
         // What is written before the commit is content that makes room in memory: it goes home at once.
         held_fresh: 0,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sync::MutexGuard;
 use wholly_blocks::{Page, Placement, Sequence, Tag, Txid};
 use wholly_error::Result;
 use wholly_media::Site;
@@ -84,12 +85,17 @@ impl PageEngine {
             let _turn = self.turn.read().unwrap();
             self.blocks.admit(tx, images)?;
             self.write_own(paged, tx, images)?;
-            let _newest = self.newest.lock().unwrap();
+            let (newest, begun) = (self.lock_newest(&blocks)?, sync::now());
             let mut pages = Vec::new();
             self.write_changed(tx, &blocks, &mut changes, |block, page| pages.push((block, page)))?;
             let sequence = self.blocks.order(COMMIT, &[tx], &after)?;
             // Not before: a page could leave the cache, and its old version be read again.
             pages.into_iter().for_each(|(block, page)| self.pages.put(block, page));
+            match &self.locked {
+                Some(locked) => locked.lock().unwrap().extend(blocks.iter().map(|block| (*block, (sequence, begun)))),
+                None => self.holds.iter().for_each(|holds| holds.note(begun)),
+            }
+            drop(newest);
             sequence
         } else {
             // A write that was not admitted may wait: so nobody else is about to order anything.
@@ -116,6 +122,32 @@ impl PageEngine {
         paged.pages.into_iter().for_each(|(block, page)| self.pages.put(block, page));
         paged.freed.iter().for_each(|Run { start, count }| self.pages.discard(start.0..start.0 + count));
         Ok(sequence)
+    }
+
+    /// Excludes others from making pages the newest. Waits for the pages that are locked, if some are.
+    fn lock_newest(&self, blocks: &BTreeSet<u64>) -> Result<MutexGuard<'_, ()>> {
+        loop {
+            let newest = self.newest.lock().unwrap();
+            let Some(locked) = &self.locked else { return Ok(newest) };
+            let by = blocks.iter().find_map(|block| locked.lock().unwrap().get(block).copied());
+            let Some((by, _)) = by else { return Ok(newest) };
+            drop(newest);
+            self.blocks.wait(COMMIT, by)?;
+            self.unlock_pages(by);
+        }
+    }
+
+    /// What this one has locked, others can change.
+    pub(super) fn unlock_pages(&self, by: Sequence) {
+        let Some(locked) = &self.locked else { return };
+        let mut since = None;
+        locked.lock().unwrap().retain(|_, (of, begun)| {
+            if *of == by {
+                since = Some(*begun);
+            }
+            *of != by
+        });
+        self.holds.zip(since).into_iter().for_each(|(holds, since)| holds.note(since));
     }
 
     /// Writes what only the group has.

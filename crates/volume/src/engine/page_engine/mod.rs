@@ -90,6 +90,7 @@ mod replay;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::time::Duration;
 
 use sync::{AtomicBool, AtomicU64, Mutex, Ordering, RwLock};
 use wholly_blocks::batch::Batch;
@@ -108,7 +109,7 @@ use super::kind::{Left, Logs};
 use super::logging::{ZEROS, commit_each};
 use super::page_cache::PageCache;
 use super::{
-    CommitSequence, DataAt, Durability, Engine, INODE_FILE, Kind, Later, Load, Logged, Maps, Mistake, Operation, Part,
+    CommitSequence, DataAt, Durability, Engine, Holds, INODE_FILE, Kind, Later, Load, Logged, Maps, Mistake, Operation, Part,
     Placed, Reclaim, Replay, StorageView, Toggled, Trial, View, Waiting, check_within, is_late, patch, read_within,
 };
 use crate::format::bitmap::{Bitmap, BitmapAt};
@@ -322,6 +323,9 @@ pub struct PageEngine {
     small: u64,
     /// Whether a commit waits for the medium, with the locks of the core held.
     is_locked: bool,
+    /// With [`Trial::locks_pages`], the pages that are locked: by whom, and since when.
+    locked: Option<Mutex<BTreeMap<u64, (Sequence, Duration)>>>,
+    holds: Option<&'static Holds>,
     /// Whether groups keep lists of operations.
     replays: bool,
     /// Whether it keeps bitmaps in step.
@@ -388,6 +392,8 @@ impl PageEngine {
             turn: RwLock::default(),
             newest: Mutex::default(),
             is_locked: trial.is_locked,
+            locked: trial.locks_pages.then(Mutex::default),
+            holds: trial.holds,
             replays: trial.replays && keeps_bitmaps,
             keeps_bitmaps,
             places_late,
@@ -814,7 +820,13 @@ impl Engine for PageEngine {
 
     fn wait_for(&self, at: CommitSequence) -> Result<()> {
         self.check_given(at)?;
-        self.failing(self.blocks.wait(COMMIT, Sequence(at.0)))
+        self.failing(self.blocks.wait(COMMIT, Sequence(at.0)))?;
+        self.unlock_pages(Sequence(at.0));
+        Ok(())
+    }
+
+    fn counters(&self) -> Option<wholly_blocks::Counters> {
+        Some(self.blocks.counters())
     }
 
     fn is_total(&self) -> bool {
