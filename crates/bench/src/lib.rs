@@ -46,6 +46,7 @@ pub mod instructions;
 pub mod journal;
 pub mod minl2r;
 pub mod mounts;
+pub mod mqfs;
 pub mod opening;
 pub mod place;
 pub mod report;
