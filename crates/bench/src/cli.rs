@@ -4,7 +4,7 @@ use crate::harness::{self, Plan};
 use crate::place::{LoopFs, Medium};
 use crate::system::System;
 use crate::{
-    Error, Report, Result, ccnvme, commands, fcfs, instructions, journal, minl2r, mounts, opening, suites, tasks,
+    Error, Report, Result, ccnvme, commands, fcfs, instructions, journal, minl2r, mounts, mqfs, opening, suites, tasks,
     volume,
 };
 use std::io::{IsTerminal, Write};
@@ -16,7 +16,7 @@ use wholly_media::pmem::Emulation;
 pub const USAGE: &str = "\
 usage: bench SUITE [OPTIONS]
 
-Suites: groups, open, store, run, mount, volume, fcfs, minl2r, ccnvme, journal
+Suites: groups, open, store, run, mount, volume, fcfs, minl2r, ccnvme, journal, mqfs
 
   --json             print the raw rows as one JSON object
   --case NAME        only this case; can be repeated
@@ -35,7 +35,7 @@ Suites: groups, open, store, run, mount, volume, fcfs, minl2r, ccnvme, journal
   --base NAME        the system that ratios refer to (default raw; fcfs and minl2r: none); cases of the suites store, run, mount
                      and volume have their own
   --device NAME      ccnvme: model (default), qemu, or a profile of the model: p5800x, 905p, 750
-  --figures DIR      fcfs, minl2r: write the paper's figures into DIR, as CSV and SVG, and its claims beside what was measured
+  --figures DIR      fcfs, minl2r, mqfs: write the paper's figures into DIR, as CSV and SVG, and its claims beside what was measured
   --log-size BYTES   fcfs: the largest log that is recovered, with K, M or G (default 64M; the paper: 5G)
   --instructions     groups, store and fcfs, on persistent memory: how many instructions a group or a call executes, in
                      place of its time (x86-64 only); the bases, store_deferred, and volumes that write nothing back
@@ -136,8 +136,8 @@ impl Options {
         if options.device.is_some() && options.suite != "ccnvme" {
             return Err("--device is an option of the suite ccnvme".into());
         }
-        if options.figures.is_some() && !matches!(&*options.suite, "fcfs" | "minl2r") {
-            return Err("--figures is an option of the suites fcfs and minl2r".into());
+        if options.figures.is_some() && !matches!(&*options.suite, "fcfs" | "minl2r" | "mqfs") {
+            return Err("--figures is an option of the suites fcfs, minl2r and mqfs".into());
         }
         Ok(options)
     }
@@ -206,6 +206,11 @@ impl Options {
             systems.retain(|s| s.name() == plan.base || self.systems.iter().any(|name| name == s.name()));
         }
         let mut progress = Progress { quiet: self.json, shown: false };
+        if self.suite == "mqfs" {
+            let (mut report, figures) = (Report::new(&[]), self.figures.as_deref());
+            mqfs::run(&plan, &self.systems, figures, &mut report, &mut |line| progress.show(line))?;
+            return Ok(report);
+        }
         if self.suite == "journal" {
             return journal::run(&plan, &self.systems, &mut |line| progress.show(line));
         }

@@ -17,6 +17,7 @@
 //! | [`mounts`]   | the suite `mount`, too |
 //! | [`volume`]   | the suite `volume`, too |
 //! | [`fcfs`]     | the suite `fcfs`, which counts as well |
+//! | [`mqfs`]     | the suite `mqfs`, in virtual time |
 //! | [`report`]   | machine and rows, as JSON and as a table |
 //! | [`suites`]   | the cases of each suite |
 //! | [`systems`]  | our systems and the bounds |

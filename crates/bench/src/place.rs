@@ -127,13 +127,17 @@ pub struct Place {
 }
 
 impl Place {
-    /// An ext4 of so many bytes on a loop device over a file in `scratch`, with the journal mode `data`.
+    /// An ext4 of so many bytes on a loop device over a file in `scratch`, with the journal mode `data`, or without a
+    /// journal where it is `none`.
     ///
     /// # Errors
     /// In words what is missing.
     pub fn ext4(scratch: &Path, bytes: u64, data: &str) -> Result<Place> {
         need_root()?;
-        let mounted = LoopFs::Ext4.mount(scratch, bytes, &format!(",data={data}"))?;
+        let mounted = match data {
+            "none" => LoopFs::Ext4.make_and_mount(scratch, bytes, &["-O", "^has_journal"], "")?,
+            data => LoopFs::Ext4.mount(scratch, bytes, &format!(",data={data}"))?,
+        };
         let medium = Medium::Loop(LoopFs::Ext4, scratch.to_owned());
         let dir = mounted.dir.clone();
         Ok(Place { medium, dir, emulator: None, clock: coarse_clock, _cleanup: Arc::new(Cleanup::Mount(mounted)) })
@@ -190,6 +194,11 @@ impl LoopFs {
     /// Makes the file system on `bytes` bytes of a sparse file in `scratch` and mounts it, with further options
     /// if there are any.
     fn mount(self, scratch: &Path, bytes: u64, options: &str) -> Result<Mounted> {
+        self.make_and_mount(scratch, bytes, &[], options)
+    }
+
+    /// The same with further options for the making of an ext4.
+    fn make_and_mount(self, scratch: &Path, bytes: u64, of_mkfs: &[&str], options: &str) -> Result<Mounted> {
         let image = scratch.join(unique_name());
         let file = std::fs::File::create_new(&image).map_err(|e| format!("create {}: {e}", image.display()))?;
         let unlink = Unlink(image.clone());
@@ -200,7 +209,8 @@ impl LoopFs {
             // a measurement.
             LoopFs::Ext4 => {
                 const LAZY: &str = "lazy_itable_init=0,lazy_journal_init=0";
-                command("mkfs.ext4", &["-q", "-F", "-b", "4096", "-E", LAZY, image])?;
+                let all = [&["-q", "-F", "-b", "4096", "-E", LAZY], of_mkfs, &[image]].concat();
+                command("mkfs.ext4", &all)?;
             }
             LoopFs::Xfs => command("mkfs.xfs", &["-q", "-f", image])?,
         }

@@ -39,7 +39,13 @@ pub struct Report {
     /// Suite `journal`: transactions of blocks on a disk.
     #[serde(default)]
     pub journals: Vec<JournalRow>,
-    /// Suites `fcfs`, `store` and `ccnvme`, and `groups` with `--instructions`: bounds, met or missed.
+    /// Suite `mqfs`: workloads by the model's clock.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queues: Vec<QueueRow>,
+    /// Suite `mqfs`: stages of a sync.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageRow>,
+    /// Suites `fcfs`, `store`, `ccnvme` and `mqfs`, and `groups` with `--instructions`: bounds, met or missed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bounds: Vec<Bound>,
 }
@@ -326,6 +332,71 @@ pub struct JournalRow {
     pub writes_per_transaction: f64,
 }
 
+/// How fast one system of the suite `mqfs` is, by the model's clock: see [`mqfs`](crate::mqfs). The same on each
+/// machine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct QueueRow {
+    /// The suite.
+    pub suite: String,
+    /// The case.
+    pub case: String,
+    /// The system.
+    pub system: String,
+    /// The profile: times are its parameters, not those of hardware.
+    pub profile: String,
+    /// Whose time it is: that of the `model`.
+    pub clock: String,
+    /// Threads, each with a processor of its own.
+    pub threads: u32,
+    /// Calls of all threads.
+    pub calls: u64,
+    /// Time over calls.
+    pub ns_per_call: f64,
+    /// How long a call takes, on average.
+    pub latency_ns: f64,
+    /// Transactions.
+    pub transactions_per_call: f64,
+    /// Blocks that the device reads or writes.
+    pub blocks_per_call: f64,
+    /// Commands.
+    pub commands_per_call: f64,
+    /// Stores over PCIe, as the paper counts them.
+    pub mmio_per_call: f64,
+    /// Transactions of all calls that depend on others, on other queues, that were not durable.
+    pub depending: u64,
+    /// How long a commit keeps others from changing its pages, on average.
+    pub held_ns: Option<f64>,
+}
+
+/// The stages of a new file that is synced, of one system: see [`mqfs`](crate::mqfs).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StageRow {
+    /// The suite.
+    pub suite: String,
+    /// The case.
+    pub case: String,
+    /// The system.
+    pub system: String,
+    /// The profile of the model's time.
+    pub profile: String,
+    /// Whose time it is.
+    pub clock: String,
+    /// S-iD: content.
+    pub data_ns: f64,
+    /// S-iM: metadata of the file.
+    pub metadata_ns: f64,
+    /// S-pM: of its directory.
+    pub parent_ns: f64,
+    /// S-JH: the description, and handing over.
+    pub description_ns: f64,
+    /// W-x: the device.
+    pub wait_ns: f64,
+    /// All of them.
+    pub all_ns: f64,
+    /// What `fatomic` takes of the processor, of a system that has it.
+    pub told_ns: Option<f64>,
+}
+
 /// A bound on a figure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bound {
@@ -407,6 +478,8 @@ impl Report {
             transfers: Vec::new(),
             rates: Vec::new(),
             journals: Vec::new(),
+            queues: Vec::new(),
+            stages: Vec::new(),
             bounds: Vec::new(),
         }
     }
@@ -459,6 +532,8 @@ impl Report {
         }
         self.openings(&mut out);
         self.tasks(&mut out);
+        self.queued(&mut out);
+        self.staged(&mut out);
         self.counted(&mut out);
         self.transferred(&mut out);
         for skipped in &self.skipped {
@@ -523,6 +598,81 @@ impl Report {
             }
             let us = row.ns_per_transaction / 1e3;
             let _ = writeln!(out, "{:<22}{us:>16.1}{:>22.2}", row.system, row.writes_per_transaction);
+        }
+    }
+
+    /// Workloads by the model's clock.
+    fn queued(&self, out: &mut String) {
+        let mut before = ("", "");
+        for row in &self.queues {
+            if before != (&row.case, &row.profile) {
+                before = (&row.case, &row.profile);
+                let _ = writeln!(
+                    out,
+                    "\n{} / {}: {} time, {}\n{:<22}{:>8}{:>12}{:>12}{:>8}{:>9}{:>10}{:>8}{:>10}{:>10}",
+                    row.suite,
+                    row.case,
+                    row.clock,
+                    row.profile,
+                    "",
+                    "threads",
+                    "ns/call",
+                    "latency",
+                    "txs",
+                    "blocks",
+                    "commands",
+                    "MMIO",
+                    "depending",
+                    "held ns"
+                );
+            }
+            let _ = writeln!(
+                out,
+                "{:<22}{:>8}{:>12.0}{:>12.0}{:>8.2}{:>9.2}{:>10.2}{:>8.2}{:>10}{:>10}",
+                row.system,
+                row.threads,
+                row.ns_per_call,
+                row.latency_ns,
+                row.transactions_per_call,
+                row.blocks_per_call,
+                row.commands_per_call,
+                row.mmio_per_call,
+                row.depending,
+                cell(row.held_ns, 0)
+            );
+        }
+    }
+
+    /// Stages of a sync.
+    fn staged(&self, out: &mut String) {
+        let mut before = "";
+        for row in &self.stages {
+            if before != row.profile {
+                before = &row.profile;
+                let _ = writeln!(
+                    out,
+                    "\n{} / {}: ns, {} time of {}\n{:<22}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}",
+                    row.suite,
+                    row.case,
+                    row.clock,
+                    row.profile,
+                    "",
+                    "S-iD",
+                    "S-iM",
+                    "S-pM",
+                    "S-JH",
+                    "W-x",
+                    "all",
+                    "fatomic"
+                );
+            }
+            let StageRow { data_ns, metadata_ns, parent_ns, description_ns, wait_ns, all_ns, .. } = row;
+            let _ = writeln!(
+                out,
+                "{:<22}{data_ns:>9.0}{metadata_ns:>9.0}{parent_ns:>9.0}{description_ns:>9.0}{wait_ns:>9.0}{all_ns:>9.0}{:>9}",
+                row.system,
+                cell(row.told_ns, 0)
+            );
         }
     }
 

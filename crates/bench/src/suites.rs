@@ -233,9 +233,30 @@ const fn of_journal(name: &'static str) -> Case {
     Case { suite: "journal", on_disk: true, ..of_ccnvme(name) }
 }
 
+/// The figures of MQFS: see [`mqfs`](crate::mqfs).
+///
+/// - `table1`: what `fsync` and `fatomic` of 1 to 64 blocks move over PCIe.
+/// - `fig2`, `fig11`: appends to private files, each followed by `fsync` or `fdataatomic`.
+/// - `fig12a`, `fig12b`: varmail, and the log of a key-value store.
+/// - `fig13`: one mechanism after the other.
+/// - `fig14`: the stages of a sync.
+pub const MQFS: [Case; 7] = [
+    of_mqfs("table1"),
+    of_mqfs("fig2"),
+    of_mqfs("fig11"),
+    of_mqfs("fig12a"),
+    of_mqfs("fig12b"),
+    of_mqfs("fig13"),
+    of_mqfs("fig14"),
+];
+
+const fn of_mqfs(name: &'static str) -> Case {
+    Case { suite: "mqfs", ..of_ccnvme(name) }
+}
+
 /// Names of all suites.
-pub const NAMES: [&str; 10] =
-    ["groups", "open", "store", "run", "mount", "volume", "fcfs", "minl2r", "ccnvme", "journal"];
+pub const NAMES: [&str; 11] =
+    ["groups", "open", "store", "run", "mount", "volume", "fcfs", "minl2r", "ccnvme", "journal", "mqfs"];
 
 /// The cases of the suite `name`.
 pub fn by_name(name: &str) -> Option<&'static [Case]> {
@@ -250,6 +271,7 @@ pub fn by_name(name: &str) -> Option<&'static [Case]> {
         "minl2r" => Some(&MINL2R),
         "ccnvme" => Some(&CCNVME),
         "journal" => Some(&JOURNAL),
+        "mqfs" => Some(&MQFS),
         _ => None,
     }
 }

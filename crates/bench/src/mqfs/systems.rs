@@ -49,8 +49,7 @@ const fn as_ext4(name: &'static str, of: System) -> System {
 }
 
 pub(super) const MQFS: System = system("mqfs", "MQFS", Commit::Tail);
-pub(super) const MQFS_ATOMIC: System =
-    System { is_atomic: true, ..system("mqfs_atomic", "MQFS-atomic", Commit::Tail) };
+pub(super) const MQFS_ATOMIC: System = System { is_atomic: true, ..system("mqfs_atomic", "MQFS-atomic", Commit::Tail) };
 pub(super) const CLASSIC: System = system("classic", "Ext4", Commit::By(How::Classic));
 pub(super) const CLASSIC_THREAD: System =
     system("classic_thread", "Ext4, a journal thread", Commit::By(How::ClassicThread));
@@ -141,8 +140,7 @@ impl System {
 
     /// Makes a volume, and opens it.
     pub fn volume(&self, queues: Arc<dyn Queues>, of: &Use) -> Result<Volume> {
-        let trial =
-            Trial { form: self.form(), locks_pages: self.locks_pages, holds: of.holds, ..Trial::default() };
+        let trial = Trial { form: self.form(), locks_pages: self.locks_pages, holds: of.holds, ..Trial::default() };
         let options = VolumeOptions {
             engine: EngineKind::named("multi_queue"),
             queues: Some(queues.guarantees().queues),

@@ -8,7 +8,7 @@
 //! | `tar_10k`, `git_clone`, `rm_rf`, `read_4k_uncached`, `write_4k` | `passthrough`: the same FUSE crate, the same options, over a directory of the host: `passthrough.rs` | `volume`: `wholly mount` of a volume, in a file on the same file system |
 //! | `group_8k`: 4 KiB at random in each of two files, one group | `raw`: one synchronous direct write of 4 KiB to a file of the same file system; `raw_16k`: of 16 KiB | `volume`, by `page_cache_wal`, in process; `op_log`: by that engine |
 //! | `block_4k`: one block at random | `raw`: one synchronous direct write of 8 KiB, as many bytes as the record has | `log`: a transaction of the log of blocks, in process, of which nothing is written back; `log_home`: with a ring of 4 MiB, of which all is |
-//! | `fsync_4k`: 4 KiB at random and an `fsync` | `ext4_journal`: ext4 with `data=journal` on a loop device over a file of the same file system | `volume`: a mount of a volume, by `page_cache_wal` |
+//! | `fsync_4k`: 4 KiB at random and an `fsync` | `ext4_journal`: ext4 with `data=journal` on a loop device over a file of the same file system; `ext4_ordered`, `ext4_none`: with `data=ordered`, and without a journal | `volume`: a mount of a volume, by `page_cache_wal`; `op_log`, `multi_queue`: by these engines; `multi_queue_fatomic`: with `fatomic` in place of `fsync` |
 //! | `writers_4k`: 4 KiB at random, each durable, by eight threads with a file each | `ext4_1`: one thread and `fsync` on ext4, `data=ordered`, on a loop device over a file of the same file system; `ext4_8`: eight | `volume_1`, `volume_8`: calls of `page_cache_wal` in process; `locked_8`: where commits wait for the medium with their locks held; `mount_1`, `mount_8`: `fsync` on a mount |
 //! | `open_1m` | `clean`: `wholly mount` of a volume with 10^6 files and 8 GiB in use, that was unmounted | `crashed`: the same after the death of its server |
 //! | `open_1m_disk` | `page_cache_wal`: such a volume on a disk is opened after the death of the process that had it, with a log to be stored | `op_log`: the same by that engine |
@@ -93,6 +93,7 @@ pub fn run(
         let copies = match case.name {
             "open_1m" => 1,
             "open_1m_disk" => 2,
+            "fsync_4k" => 7,
             _ => 3,
         };
         let missing = if mounts { mounted::missing(case.name, program) } else { None };
@@ -102,6 +103,11 @@ pub fn run(
         match case.name {
             "group_8k" => systems.extend([synced::RAW_16K, synced::OP_LOG]),
             "block_4k" => systems.push(synced::LOG_HOME),
+            "fsync_4k" => {
+                let is_wanted = |name: &&&str| chosen.is_empty() || chosen.iter().any(|chosen| chosen == **name);
+                systems.truncate(1);
+                systems.extend(synced::MOUNTED.iter().filter(is_wanted));
+            }
             "writers_4k" => systems = writers::SYSTEMS.to_vec(),
             _ => {}
         }
@@ -122,6 +128,10 @@ pub fn run(
             let mut rows = rows(case, medium, base, &figures);
             if case.name == "writers_4k" {
                 rows.iter_mut().for_each(|row| row.threads = writers::threads_of(&row.system));
+            }
+            if case.name == "fsync_4k" && !plan.tiny {
+                let bounds = synced::bounds(medium, &rows).into_iter().filter(|bound| bound.why.is_none());
+                report.bounds.extend(bounds);
             }
             report.rows.extend(rows);
         }

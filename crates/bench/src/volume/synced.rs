@@ -7,7 +7,8 @@ use super::{IMAGE, Setting, VOLUME, failed};
 use crate::Result;
 use crate::harness::{Plan, cpu_ns};
 use crate::mounts::Server;
-use crate::place::Place;
+use crate::place::{Medium, Place};
+use crate::report::{Bound, Row};
 use crate::tasks::{Figures, Sample, add, sync_file_system};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
@@ -20,7 +21,7 @@ use wholly_media::Site;
 use wholly_media::disk::DiskRegion;
 use wholly_sim::Random;
 use wholly_vfs::{Context, Groups, Handle, Ino, Vfs};
-use wholly_volume::{EngineKind, Medium, Volume, VolumeOptions, VolumeVfs};
+use wholly_volume::{EngineKind, Medium as Kind, Volume, VolumeOptions, VolumeVfs};
 
 /// The bases, and the synchronous write of as many bytes as the volume's log gets for a group.
 pub(super) const RAW: &str = "raw";
@@ -40,7 +41,7 @@ const DRAWN: usize = 1 << 20;
 const TINY_CALLS: u64 = 8;
 
 pub(super) fn options() -> VolumeOptions {
-    VolumeOptions { engine: Some(EngineKind::PageCacheWal), medium: Medium::Disk, ..VolumeOptions::default() }
+    VolumeOptions { engine: Some(EngineKind::PageCacheWal), medium: Kind::Disk, ..VolumeOptions::default() }
 }
 
 /// Bytes to write, aligned for direct calls. Each write gets others than the one before.
@@ -217,33 +218,75 @@ pub(super) fn block(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<()
     take_turns(plan, place, &mut entrants, figures)
 }
 
-/// `fsync_4k`: 4 KiB at random and an `fsync`, on a mount.
+/// Systems of `fsync_4k` beside the base: mounts of volumes, of the last one by `fatomic`, and real file systems.
+pub(super) const MOUNTED: [&str; 6] = [VOLUME, OP_LOG, MULTI_QUEUE, FATOMIC, "ext4_ordered", "ext4_none"];
+pub(super) const MULTI_QUEUE: &str = "multi_queue";
+pub(super) const FATOMIC: &str = "multi_queue_fatomic";
+
+/// `fsync_4k`: 4 KiB at random and an `fsync`, on a mount. With `fatomic` in place of it, the part of a turn ends with
+/// an `fsync`, inside of the clock.
 pub(super) fn mounted(setting: &Setting<'_>, figures: &mut [Figures]) -> Result<()> {
     let Setting { plan, case, place, program } = setting;
-    let bytes = Bytes::new(plan.seed);
-    let (own, point) = (place.child(VOLUME)?, place.child("point")?.dir);
-    Volume::format(&own.dir.join(IMAGE), VOLUME_BYTES, &options()).map_err(failed)?;
-    let server = Server::start(program, VOLUME, &own.dir, &point)?;
-    let ext4 = Place::ext4(&place.dir, VOLUME_BYTES, "journal")?;
-    let open = |dir: &Path| -> Result<File> {
-        fill(&dir.join("file"), case.file_bytes, &bytes)?;
-        Ok(File::options().write(true).open(dir.join("file"))?)
-    };
-    let files = [(EXT4, open(&ext4.dir)?), (VOLUME, open(&point)?)];
-    sync_file_system(&place.dir)?;
-    let blocks = case.file_bytes / BLOCK as u64;
-    let (files, bytes) = (&files, &bytes);
-    let mut entrants: Vec<Entrant<'_>> = Vec::new();
-    for (name, file) in files {
-        let call = move |number: u64| -> Result<()> {
-            let at = Random(Random(number).draw()).below(blocks) * BLOCK as u64;
-            file.write_all_at(bytes.of(number, BLOCK), at)?;
-            Ok(file.sync_all()?)
+    let (bytes, blocks) = (Bytes::new(plan.seed), case.file_bytes / BLOCK as u64);
+    let mut systems = Vec::new();
+    for name in figures.iter().map(|figures| figures.system) {
+        let (own, point) = (place.child(name)?, place.child(&format!("{name}-point"))?.dir);
+        let engine = match name {
+            VOLUME => Some(EngineKind::PageCacheWal),
+            OP_LOG => Some(EngineKind::OpLog),
+            MULTI_QUEUE | FATOMIC => Some(EngineKind::MultiQueue),
+            _ => None,
         };
-        entrants.push((name, alone(call)));
+        // What is dropped first uses what is dropped later.
+        let (dir, server, ext4) = match engine {
+            Some(engine) => {
+                let options = VolumeOptions { engine: Some(engine), ..options() };
+                Volume::format(&own.dir.join(IMAGE), VOLUME_BYTES, &options).map_err(failed)?;
+                (point.clone(), Some(Server::start(program, VOLUME, &own.dir, &point)?), None)
+            }
+            None => {
+                let data = name.strip_prefix("ext4_").expect("it is an ext4");
+                let ext4 = Place::ext4(&own.dir, VOLUME_BYTES, data)?;
+                (ext4.dir.clone(), None, Some(ext4))
+            }
+        };
+        fill(&dir.join("file"), case.file_bytes, &bytes)?;
+        systems.push((name, File::options().write(true).open(dir.join("file"))?, server, ext4));
     }
-    take_turns(plan, place, &mut entrants, figures)?;
-    drop(entrants);
-    drop(server);
-    Ok(())
+    sync_file_system(&place.dir)?;
+    let (systems_ref, bytes) = (&systems, &bytes);
+    let mut entrants: Vec<Entrant<'_>> = Vec::new();
+    for (name, file, ..) in systems_ref {
+        let write = move |number: u64| -> Result<()> {
+            let at = Random(Random(number).draw()).below(blocks) * BLOCK as u64;
+            Ok(file.write_all_at(bytes.of(number, BLOCK), at)?)
+        };
+        let work = move |from: u64, count: u64| -> Result<u64> {
+            for number in from..from + count {
+                write(number)?;
+                match *name {
+                    FATOMIC => wholly::fatomic(file).map_err(failed)?,
+                    _ => file.sync_all()?,
+                }
+            }
+            file.sync_all()?;
+            Ok(count)
+        };
+        entrants.push((name, Box::new(work)));
+    }
+    take_turns(plan, place, &mut entrants, figures)
+}
+
+/// The bounds of `fsync_4k`, from its rows.
+pub(super) fn bounds(medium: &Medium, rows: &[Row]) -> Vec<Bound> {
+    let us = |name: &str| {
+        let row = rows.iter().find(|row| row.system == name && row.case == "fsync_4k");
+        row.map(|row| row.ns_per_group / 1e3).ok_or_else(|| format!("{name} was not measured"))
+    };
+    let part = |fast: &str, slow: &str| us(fast).and_then(|fast| Ok(fast / us(slow)?));
+    let named = |what: &str| format!("fsync_4k on {}, wall time: {what}", medium.name());
+    vec![
+        Bound::at_most(named("multi_queue over volume, by page_cache_wal"), 1.1, part(MULTI_QUEUE, VOLUME)),
+        Bound::at_most(named("fatomic over fsync, by multi_queue"), 0.5, part(FATOMIC, MULTI_QUEUE)),
+    ]
 }

@@ -109,8 +109,9 @@ use super::kind::{Left, Logs};
 use super::logging::{ZEROS, commit_each};
 use super::page_cache::PageCache;
 use super::{
-    CommitSequence, DataAt, Durability, Engine, Holds, INODE_FILE, Kind, Later, Load, Logged, Maps, Mistake, Operation, Part,
-    Placed, Reclaim, Replay, StorageView, Toggled, Trial, View, Waiting, check_within, is_late, patch, read_within,
+    CommitSequence, DataAt, Durability, Engine, Holds, INODE_FILE, Kind, Later, Load, Logged, Maps, Mistake, Operation,
+    Part, Placed, Reclaim, Replay, StorageView, Toggled, Trial, View, Waiting, check_within, is_late, patch,
+    read_within,
 };
 use crate::format::bitmap::{Bitmap, BitmapAt};
 use crate::format::log::{ForLog, LINE, LogArea, LogSeed};
