@@ -116,8 +116,11 @@ impl<'a> Stage<'a> {
         let device = self.dir.join("device");
         let place = format!("nvme-model:{}", device.display());
         std::fs::create_dir(&device)?;
+        for (name, bytes) in [("image", 16 << 20), ("pmr", 256 << 10)] {
+            std::fs::File::create(device.join(name))?.set_len(bytes)?;
+        }
         let mut mkfs = self.wholly();
-        succeeded("wholly mkfs", &mkfs.args(["mkfs", &place, "--size", "16M"]).output()?)?;
+        succeeded("wholly mkfs", &mkfs.args(["mkfs", &place]).output()?)?;
         let (mut cuts, mut number) = ([0; 3], 0);
         let whole = |number: u8| vec![number; FILE];
         for cut in 0..=2 * CUTS {
