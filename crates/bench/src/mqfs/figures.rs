@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use super::systems::{
-    CLASSIC, CLASSIC_LOCKED, HORAE, HORAE_LOCKED, MQFS, MQFS_ATOMIC, NAMES, NONE_PARALLEL, NONE_SERIAL, System,
+    CLASSIC, CLASSIC_LOCKED, HORAE, HORAE_LOCKED, MQFS, MQFS_ATOMIC, NAMES, NONE_PARALLEL, NONE_SERIAL, ONE_AREA,
+    System,
 };
 use super::{
-    ALL_OF_2, ALL_OF_11, ALL_OF_12, ALL_OF_13, KV_THREADS, SIZES, THREADS, VARMAIL_THREADS, found, over, over_sizes,
+    ALL_OF_2, ALL_OF_11, ALL_OF_12, ALL_OF_13, KV_THREADS, SIZES, THREADS, UNLIMITED, VARMAIL_THREADS, found, over,
+    over_sizes,
 };
 use crate::Result;
 use crate::figures::{self, Axis, Claim, Figure};
@@ -283,6 +285,9 @@ fn claims(report: &Report) -> Vec<Claim> {
             }
         }
     }
+    let queues = over(report, ("fig13_queues", UNLIMITED), 24, [MQFS, ONE_AREA]);
+    let what = "mqfs over one_area, 24 threads, p5800x of any bandwidth, model time";
+    claims.push(Claim::more("13", what, queues));
     for base in [MQFS, NONE_PARALLEL] {
         let what = format!("mqfs_atomic over {}, one thread, model time", base.name);
         claims.push(Claim::more("11a", &what, over_sizes(report, [MQFS_ATOMIC, base])));

@@ -63,7 +63,10 @@ pub(super) const HORAE_LOCKED: System = as_ext4("horae_locked", HORAE);
 pub(super) const CCNVME: System = System { paper: "+ccNVMe", ..as_ext4("ccnvme", MQFS) };
 pub(super) const AREAS: System = System { name: "areas", paper: "+MQJournal", has_one_area: false, ..CCNVME };
 
-pub(super) const ALL: [System; 11] = [
+/// The other way round: the last two mechanisms, and one area.
+pub(super) const ONE_AREA: System = System { name: "one_area", has_one_area: true, ..MQFS };
+
+pub(super) const ALL: [System; 12] = [
     MQFS,
     MQFS_ATOMIC,
     CLASSIC,
@@ -75,6 +78,7 @@ pub(super) const ALL: [System; 11] = [
     HORAE_LOCKED,
     CCNVME,
     AREAS,
+    ONE_AREA,
 ];
 
 /// Names of systems, and the paper's.

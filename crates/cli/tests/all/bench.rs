@@ -1,6 +1,8 @@
 //! The suites that measure the command itself, with the smallest sizes. Never a verdict on time.
 
-use super::common::{may_mount, wholly};
+use std::collections::BTreeSet;
+
+use super::common::{Place, may_mount, wholly};
 use serde_json::Value;
 
 /// The rows of a suite, by case and system, once each has been on its media: so many.
@@ -95,6 +97,36 @@ fn transactions_on_queues_are_counted() {
     assert!(bounds.len() == 7 && missed.is_empty(), "{missed:?}");
 }
 
+/// The figures of MQFS: counts are those of the formulas, and of the rest each row says whose time it has.
+#[test]
+fn figures_of_mqfs_are_written() {
+    let place = Place::on_memory();
+    let figures = place.dir.join("figures");
+    let report = wholly(&["bench", "mqfs", "--json", "--tiny", "--figures", figures.to_str().unwrap()]);
+    let report = report.json_of_version(1);
+    let transfers = report["transfers"].as_array().unwrap();
+    let wrong: Vec<&Value> = transfers.iter().filter(|row| row["is_formula"] != true).collect();
+    assert!(transfers.len() == 3 * 5 && wrong.is_empty(), "{wrong:?}");
+    let rows = report["queues"].as_array().unwrap();
+    let cases: BTreeSet<&str> = rows.iter().map(|row| row["case"].as_str().unwrap()).collect();
+    let expected =
+        ["fig11ab_4k", "fig11ab_8k", "fig11cd", "fig12a", "fig12b", "fig13", "fig13_beside", "fig13_queues", "fig2"];
+    assert_eq!(cases, BTreeSet::from(expected));
+    assert!(rows.iter().all(|row| row["clock"] == "model" && row["ns_per_call"].as_f64().unwrap() > 0.0), "{rows:?}");
+    let private = |row: &&Value| row["case"] == "fig2" && row["system"] == "mqfs";
+    assert!(rows.iter().filter(private).all(|row| row["depending"] == 0), "private files depend on none");
+    let stages = report["stages"].as_array().unwrap();
+    assert!(stages.len() == 8 && stages.iter().all(|row| row["clock"].as_str().unwrap().contains("real")));
+    let names = ["2a", "2b", "2c", "11a", "11b", "11c", "11d", "12a-905p", "12b-p5800x", "13a", "13b-beside", "14b"];
+    for name in names {
+        let csv = std::fs::read_to_string(figures.join(format!("mqfs-{name}.csv"))).unwrap();
+        assert!(csv.contains("mqfs,1,") || csv.contains("mqfs,4,"), "{name}: {csv}");
+        assert!(std::fs::read_to_string(figures.join(format!("mqfs-{name}.svg"))).unwrap().contains("MQFS, figure"));
+    }
+    let claims = std::fs::read_to_string(figures.join("mqfs-claims.csv")).unwrap();
+    assert!(claims.contains("table 1,\"MMIO of mqfs, each N\",at most 4,\"4.00000\",held"), "{claims}");
+}
+
 #[test]
 fn journals_are_measured() {
     if may_mount() {
@@ -130,9 +162,10 @@ fn volumes_are_measured() {
     if may_mount() {
         let in_process = ["raw", "raw_16k", "tmpfs", "log", "log_home", "volume"];
         let writers = ["ext4_1", "ext4_8", "volume_1", "volume_8", "locked_8", "mount_1", "mount_8"];
-        let mounts = ["passthrough", "ext4_journal", "clean", "crashed"];
-        let systems = [&in_process[..], &mounts, &["page_cache_wal", "op_log"], &writers].concat();
-        let report = tiny("volume", 5 * 2 + 5 * 2 * 2 + 4 + 3 + 2 + 2 + writers.len(), &systems);
+        let synced = ["ext4_journal", "ext4_ordered", "ext4_none", "multi_queue", "multi_queue_fatomic"];
+        let mounts = ["passthrough", "clean", "crashed"];
+        let systems = [&in_process[..], &mounts, &synced, &["page_cache_wal", "op_log"], &writers].concat();
+        let report = tiny("volume", 5 * 2 + 5 * 2 * 2 + 4 + 3 + 7 + 2 + writers.len(), &systems);
         for row in report["rows"].as_array().unwrap() {
             let threads = if row["system"].as_str().unwrap().ends_with("_8") { 8 } else { 1 };
             assert_eq!(row["threads"], threads, "{row}");
