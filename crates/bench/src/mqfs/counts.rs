@@ -31,8 +31,8 @@ pub(super) fn steps(system: &System, counts: Counts) -> u64 {
     counts.mmio_raw() - if system.commit == Commit::Tail { counts.sq_doorbells } else { 0 }
 }
 
-/// MMIO, entries of queues by DMA, commands, and interrupts of a transaction that changes so many blocks, each written by
-/// a command of its own.
+/// MMIO, entries of queues by DMA, commands, and interrupts of a transaction that changes so many blocks, each written
+/// by a command of its own.
 pub(super) fn formula(system: &System, changed: u64) -> [u64; 4] {
     let commands = changed + system.more_blocks();
     match system.commit {

@@ -10,8 +10,8 @@
 //! | `Serial` | each when the one before is complete: ext4 without a journal | W | W |
 //!
 //! W is how many writes are left when neighbours are merged, which are those of the same transaction on queues in the
-//! region; with `Parallel` and `Serial` they go straight home. A command costs two doorbells (MMIO), two entries by DMA,
-//! and an interrupt. The device has no volatile write cache, so no flush is needed.
+//! region; with `Parallel` and `Serial` they go straight home. A command costs two doorbells (MMIO), two entries by
+//! DMA, and an interrupt. The device has no volatile write cache, so no flush is needed.
 //!
 //! A transaction that is handed over and not waited for goes on when somebody waits for it, or for a later one.
 //! Recovery of `Classic` and `Horae` is not built: descriptions alone decide. `Parallel` and `Serial` promise nothing

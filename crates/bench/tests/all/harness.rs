@@ -173,7 +173,7 @@ fn an_emulator_slows_raw_down_and_is_named() {
 #[test]
 fn every_suite_runs_with_a_tiny_size() {
     // `fcfs` and `minl2r` have files of their own; the command's tests run the rest.
-    let elsewhere = ["run", "mount", "volume", "fcfs", "minl2r", "ccnvme", "journal"];
+    let elsewhere = ["run", "mount", "volume", "fcfs", "minl2r", "ccnvme", "journal", "mqfs"];
     for suite in suites::NAMES.into_iter().filter(|suite| !elsewhere.contains(suite)) {
         let options = Options::parse([suite.to_owned(), "--tiny".to_owned()]).unwrap();
         let report = options.run(systems::all()).unwrap();
