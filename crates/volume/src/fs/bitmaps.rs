@@ -20,9 +20,10 @@ pub struct Truth<'t> {
     pub life: &'t dyn Fn(u64) -> (bool, bool),
 }
 
-/// Whether a bit of a bitmap block says something: that of the last block of the volume does not.
-pub fn has_meaning(superblock: &Superblock, at: BitmapAt, bit: u64) -> bool {
-    at.of != Bitmap::Blocks || at.index * UNITS + bit != superblock.blocks - 1
+/// The bit of a bitmap block that says nothing: that of the last block of the volume.
+pub fn without_meaning(superblock: &Superblock, at: BitmapAt) -> Option<u64> {
+    let last = superblock.blocks - 1;
+    (at.of == Bitmap::Blocks && at.index == last / UNITS).then_some(last % UNITS)
 }
 
 /// What a bitmap block is to say.
