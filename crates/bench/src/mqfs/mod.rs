@@ -101,6 +101,7 @@ pub fn run(
         systems.iter().copied().filter(is_chosen).collect::<Vec<_>>()
     };
     let few = |threads: &[u16]| threads.iter().copied().filter(|count| !plan.tiny || *count <= 2).collect::<Vec<_>>();
+    let some = |names: &'static [&'static str]| &names[..if plan.tiny { 1 } else { names.len() }];
     let is_asked = |name: &str| plan.cases.iter().any(|case| case.name == name);
     if is_asked("table1") {
         progress("table1");
@@ -120,14 +121,14 @@ pub fn run(
     };
     let setting = |case, load, name: &str, threads| Setting::new(case, load, profile(name), threads, plan.tiny);
     if is_asked("fig2") {
-        for name in PROFILES {
+        for name in some(&PROFILES) {
             for threads in few(&THREADS) {
                 queue(setting("fig2", Load::Append(4096), name, threads), &ALL_OF_2, false)?;
             }
         }
     }
     if is_asked("fig11") {
-        for kib in SIZES.into_iter().filter(|kib| !plan.tiny || *kib <= 8) {
+        for kib in SIZES.into_iter().filter(|kib| !plan.tiny || *kib <= 4) {
             queue(setting(figures::of_size(kib), Load::Append(kib << 10), "905p", 1), &ALL_OF_11, false)?;
         }
         for threads in few(&THREADS) {
@@ -137,7 +138,7 @@ pub fn run(
     for (case, load, threads) in [("fig12a", Load::Varmail, &VARMAIL_THREADS), ("fig12b", Load::KeyValue, &KV_THREADS)]
     {
         if is_asked(case) {
-            for name in &PROFILES[1..] {
+            for name in some(&PROFILES[1..]) {
                 for threads in few(threads) {
                     queue(setting(case, load, name, threads), &ALL_OF_12, false)?;
                 }
@@ -145,7 +146,7 @@ pub fn run(
         }
     }
     if is_asked("fig13") {
-        for name in &PROFILES[1..] {
+        for name in some(&PROFILES[1..]) {
             for threads in few(&THREADS) {
                 queue(setting("fig13", Load::Overwrite, name, threads), &ALL_OF_13, true)?;
                 queue(setting("fig13_beside", Load::OverwriteBeside, name, threads), &ALL_OF_13, true)?;
@@ -156,7 +157,7 @@ pub fn run(
         }
     }
     if is_asked("fig14") {
-        for name in ["905p", "p5800x"] {
+        for name in some(&PROFILES[1..]) {
             for system in wanted(&[MQFS, MQFS_ATOMIC, NONE_SERIAL, NONE_PARALLEL]) {
                 progress(&format!("fig14: {}", system.name));
                 report.stages.push(stages::row(&system, profile(name), plan.tiny)?);

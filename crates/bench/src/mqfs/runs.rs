@@ -24,8 +24,9 @@ use crate::Result;
 use crate::fcfs::subject::failed;
 use crate::report::QueueRow;
 
-/// Bytes of the device: the largest journal is 64 MiB.
+/// Bytes of the device: the largest journal is 64 MiB. And of one for a few calls.
 const BYTES: u64 = 4 << 30;
+pub(super) const FEW_BYTES: u64 = 128 << 20;
 
 /// What threads do again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +56,10 @@ pub(super) struct Setting {
     pub threads: u16,
     /// Of each thread.
     pub calls: u64,
+    /// Bytes of the device.
+    bytes: u64,
+    /// Files of a thread of varmail, at first.
+    files: u64,
 }
 
 impl Setting {
@@ -68,11 +73,12 @@ impl Setting {
             Load::Create => 13,
         };
         let calls = (10_000 / blocks / u64::from(threads)).min(1000);
-        Setting { case, load, profile, threads, calls: if is_tiny { 3 } else { calls } }
+        let (calls, bytes, files) = if is_tiny { (3, FEW_BYTES, 3) } else { (calls, BYTES, FILES) };
+        Setting { case, load, profile, threads, calls, bytes, files }
     }
 }
 
-/// Files of a thread of varmail, at first.
+/// See [`Setting`].
 const FILES: u64 = 100;
 /// What varmail appends at most.
 const MOST_APPENDED: u64 = 16 << 10;
@@ -201,7 +207,7 @@ impl<'v> Worker<'v> {
     }
 
     /// What is made before the clock begins.
-    pub fn prepare(&mut self) -> Result<()> {
+    pub fn prepare(&mut self, files: u64) -> Result<()> {
         match self.load {
             Load::Append(_) | Load::Overwrite => {
                 let file = self.create(&self.name(0))?;
@@ -216,7 +222,7 @@ impl<'v> Worker<'v> {
                 let file = self.open(&self.name(0))?;
                 (self.file, self.at) = (Some(file), 64 * BLOCK);
             }
-            Load::Varmail => (0..FILES).try_for_each(|_| self.make_mail())?,
+            Load::Varmail => (0..files).try_for_each(|_| self.make_mail())?,
             Load::KeyValue => self.begin_log()?,
             Load::Create => {}
         }
@@ -293,7 +299,7 @@ impl<'v> Worker<'v> {
 fn prepare_beside(vfs: &PolicyVfs, system: &System, threads: u16) -> Result<()> {
     for number in 0..threads {
         let mut worker = Worker::new(vfs, system, Load::Overwrite, number.into());
-        worker.prepare()?;
+        worker.prepare(0)?;
         worker.end()?;
     }
     Ok(())
@@ -307,7 +313,7 @@ pub(super) fn run(setting: &Setting, system: &System, holds: Option<&'static Hol
 }
 
 fn in_time(setting: &Setting, system: &System, holds: Option<&'static Holds>) -> Result<QueueRow> {
-    let device = Timed::new(BYTES, setting.profile)?;
+    let device = Timed::new(setting.bytes, setting.profile)?;
     let of = Use { holds, ..Use::with(setting.threads) };
     let queues = Watched::new(system.queues(device.clone(), &of)?);
     let volume = system.volume(queues.clone(), &of)?;
@@ -320,7 +326,7 @@ fn in_time(setting: &Setting, system: &System, holds: Option<&'static Holds>) ->
     let (ready, begin) = (Gate::new(parties), Gate::new(parties));
     let work = |number: u16| -> Result<Duration> {
         let mut worker = Worker::new(&vfs, system, setting.load, number.into());
-        let prepared = worker.prepare();
+        let prepared = worker.prepare(setting.files);
         ready.pass();
         begin.pass();
         prepared?;

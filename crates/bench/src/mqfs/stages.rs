@@ -21,7 +21,7 @@ use wholly_vfs::{Context, Ino, Policy, Vfs};
 
 use super::counts::BLOCK;
 use super::device::model;
-use super::runs::{Load, Setting, run};
+use super::runs::{FEW_BYTES, Load, Setting, run};
 use super::systems::{System, Use};
 use super::watched::{Watch, Watched};
 use crate::Result;
@@ -52,9 +52,9 @@ fn ns(time: Duration) -> f64 {
 
 /// The row of a system.
 pub(super) fn row(system: &System, profile: Profile, is_tiny: bool) -> Result<StageRow> {
-    let (files, warm_up) = if is_tiny { (FEW, 1) } else { (FILES, WARM_UP) };
+    let (files, warm_up, bytes) = if is_tiny { (FEW, 1, FEW_BYTES) } else { (FILES, WARM_UP, BYTES) };
     let holds: &'static Holds = Box::leak(Box::default());
-    let device: Arc<dyn Transport> = model(BYTES, None)?;
+    let device: Arc<dyn Transport> = model(bytes, None)?;
     let of = Use { holds: Some(holds), ..Use::with(1) };
     let queues = Watched::new(system.queues(device, &of)?);
     let volume = system.volume(queues.clone(), &of)?;
