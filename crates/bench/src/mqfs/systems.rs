@@ -142,17 +142,28 @@ impl System {
         })
     }
 
-    /// Makes a volume, and opens it.
-    pub fn volume(&self, queues: Arc<dyn Queues>, of: &Use) -> Result<Volume> {
+    fn options(&self, queues: u16, of: &Use) -> VolumeOptions {
         let trial = Trial { form: self.form(), locks_pages: self.locks_pages, holds: of.holds, ..Trial::default() };
-        let options = VolumeOptions {
+        VolumeOptions {
             engine: EngineKind::named("multi_queue"),
-            queues: Some(queues.guarantees().queues),
+            queues: Some(queues),
             clock: of.clock,
             trial,
             ..VolumeOptions::default()
-        };
+        }
+    }
+
+    /// Makes a volume, and opens it.
+    pub fn volume(&self, queues: Arc<dyn Queues>, of: &Use) -> Result<Volume> {
+        let options = self.options(queues.guarantees().queues, of);
         Volume::format_queues_as(queues.clone(), &options, VOLUME_ID).map_err(failed)?;
+        Volume::open_queues(queues, &options).map_err(failed)
+    }
+
+    /// Opens one that is there.
+    #[cfg(test)]
+    pub fn open(&self, queues: Arc<dyn Queues>, of: &Use) -> Result<Volume> {
+        let options = self.options(queues.guarantees().queues, of);
         Volume::open_queues(queues, &options).map_err(failed)
     }
 }
