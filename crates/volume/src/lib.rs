@@ -90,8 +90,8 @@ mod vfs;
 pub use engine::hybrid_log::WriteBack;
 pub use engine::kind::{DataMode, EngineKind};
 #[doc(hidden)]
-pub use engine::{DurableAt, Reached};
-pub use engine::{Holds, Mistake, Trial};
+pub use engine::{DurableAt, Holds, Reached};
+pub use engine::{Mistake, Trial};
 pub use fs::check::{Checked, Finding, Progress};
 pub use fs::dump::{DumpedEntry, DumpedInode, DumpedMap, Extent, MapNode, SuperblockCopy};
 pub use fs::repair::{Mended, Repair};
