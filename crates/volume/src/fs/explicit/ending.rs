@@ -117,20 +117,21 @@ impl Core {
             let Some((shared, changes)) = twin.changes() else { continue };
             self.record_changes(&mut group, (shared, state), &changes, &mut places)?;
         }
-        // Of each twin, what becomes of its times.
-        let times: Vec<Option<Times>> = twins
-            .iter()
-            .map(|twin| match twin.kind == REGULAR {
-                true => group.times_of(twin.id, data_only && !shared(twin).unborn.load(Ordering::Acquire)),
-                false => Ok(None),
-            })
-            .collect::<wholly_error::Result<_>>()?;
-        group.commit_all()?;
-        for ((twin, state), times) in twins.iter().zip(&mut states).zip(times) {
+        // Files of which times are left out now, or were before.
+        let mut times: Vec<(&Arc<Inode>, Times)> = Vec::new();
+        for twin in twins.iter().filter(|twin| twin.kind == REGULAR) {
             let shared = shared(twin);
-            if let Some(times) = times {
-                shared.keeps_times.store(times == Times::KeptBack, Ordering::Relaxed);
+            let keeps_back = data_only && !shared.unborn.load(Ordering::Acquire);
+            if keeps_back || shared.keeps_times.load(Ordering::Relaxed) {
+                times.extend(group.times_of(twin.id, keeps_back)?.map(|times| (shared, times)));
             }
+        }
+        group.commit_all()?;
+        for (shared, times) in times {
+            shared.keeps_times.store(times == Times::KeptBack, Ordering::Relaxed);
+        }
+        for (twin, state) in twins.iter().zip(&mut states) {
+            let shared = shared(twin);
             if twin.changed().is_some() {
                 self.reload(&*self.engine, shared, state)?;
                 state.subdirs = None;
