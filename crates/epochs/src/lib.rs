@@ -395,8 +395,8 @@ impl<B: Below> Policies<B> {
         self.files().iter().map(|file| self.clean(below, file)).fold(Ok(()), Result::and)
     }
 
-    /// Commits what the last close of a file commits. `is_last` is asked while no content call on the file runs: an
-    /// open that comes meanwhile may go on to cut the file, and nobody has asked for that to last.
+    /// Commits what the last close of a file commits. `is_last` is asked while no content call on the file runs: who
+    /// has opened it since then may have cut it, and has not asked for that to last.
     ///
     /// # Errors
     /// Those of [`Below::commit`].

@@ -175,11 +175,11 @@ pub enum Mistake {
     ClosureOnce,
 }
 
-/// As what transactions are handed over. For measurement: no other value than the default serves a user.
+/// What a transaction hands over to the device. For measurement: only the default serves a user.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
-    /// Their blocks and descriptions, the last of which is the commit.
+    /// Their blocks and descriptions. The last description is the commit.
     #[default]
     Described,
     /// And another block, which says that the transaction is complete, as other journals have it: the last write.

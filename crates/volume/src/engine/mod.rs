@@ -334,10 +334,10 @@ pub struct Trial {
     pub journals_content: bool,
     /// `multi_queue`: transactions take queues in turn, and not by the thread.
     pub queues_in_turn: bool,
-    /// `multi_queue`: as what transactions are handed over. For measurement alone.
+    /// `multi_queue`: what a transaction hands over. For measurement alone.
     pub form: wholly_blocks::multi_queue::Form,
-    /// `multi_queue`: whoever changes a page of committed metadata keeps others from changing it until that is durable,
-    /// as page locks that are held during the write do. For measurement alone.
+    /// `multi_queue`: a page of metadata that a group changes is locked until the group is durable. For measurement
+    /// alone.
     pub locks_pages: bool,
     /// `multi_queue`: where it is noted how long pages are held.
     pub holds: Option<&'static Holds>,

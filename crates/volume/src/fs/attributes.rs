@@ -193,7 +193,7 @@ impl Core {
         let now = self.now();
         let mut group = match self.begin(inode, Kind::Implicit, 0, Need::Vital) {
             Ok(group) => group,
-            // Nobody who reads is to be told of that. What a failed volume has can still be read.
+            // A read does not fail because its time cannot be stored, also on a volume that has failed.
             Err(wholly_error::Error::NoSpace(_) | wholly_error::Error::Poisoned(_)) => return Ok(()),
             Err(error) => return Err(error.into()),
         };

@@ -1,6 +1,7 @@
 //! The commit: a group's pages, and copies of the newest ones with its lines over them, become a transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use sync::MutexGuard;
 use wholly_blocks::{Page, Placement, Sequence, Tag, Txid};
@@ -85,7 +86,9 @@ impl PageEngine {
             let _turn = self.turn.read().unwrap();
             self.blocks.admit(tx, images)?;
             self.write_own(paged, tx, images)?;
-            let (newest, begun) = (self.lock_newest(&blocks)?, sync::now());
+            let newest = self.lock_newest(&blocks)?;
+            let is_timed = self.locked.is_some() || self.holds.is_some();
+            let begun = if is_timed { sync::now() } else { Duration::ZERO };
             let mut pages = Vec::new();
             self.write_changed(tx, &blocks, &mut changes, |block, page| pages.push((block, page)))?;
             let sequence = self.blocks.order(COMMIT, &[tx], &after)?;

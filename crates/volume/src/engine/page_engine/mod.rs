@@ -705,8 +705,9 @@ impl Engine for PageEngine {
             part.draft.paged.toggles.push(Toggle { bitmap, at, bits });
             return Ok(());
         }
-        let is_size = matches!(operation, Operation::Assign { fields, .. } if fields.size.is_some() && !fields.born);
-        if is_size && self.mistake == Some(Mistake::SizeForgotten) {
+        if self.mistake == Some(Mistake::SizeForgotten)
+            && matches!(operation, Operation::Assign { fields, .. } if fields.size.is_some() && !fields.born)
+        {
             return Ok(());
         }
         if self.replays && !operation.changes().contains(&Some(INODE_FILE)) {

@@ -29,7 +29,7 @@ impl Core {
         Ok((explicit, twins.into_values().collect()))
     }
 
-    /// Commits a group; with `data_only` without inodes of files of which only times have changed
+    /// Commits a group. With `data_only` it leaves out the inode of a file if only its times have changed
     /// ([`store_times`](Self::store_times)). The caller waits until it is durable, if it must be.
     ///
     /// # Errors
@@ -117,7 +117,7 @@ impl Core {
             let Some((shared, changes)) = twin.changes() else { continue };
             self.record_changes(&mut group, (shared, state), &changes, &mut places)?;
         }
-        // Files of which times are left out now, or were before.
+        // Files whose times are left out now, or were before.
         let mut times: Vec<(&Arc<Inode>, Times)> = Vec::new();
         for twin in twins.iter().filter(|twin| twin.kind == REGULAR) {
             let shared = shared(twin);
